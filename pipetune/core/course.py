@@ -67,9 +67,3 @@ class DatasetCost:
         if self.element_wall_seconds is None or self.epoch_elements is None:
             return None
         return self.element_wall_seconds * self.epoch_elements
-
-    @property
-    def epoch_cpu_seconds(self) -> float | None:
-        if self.element_cpu_seconds is None or self.epoch_elements is None:
-            return None
-        return self.element_cpu_seconds * self.epoch_elements

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+from pipetune.core.codec import Malformed
 from pipetune.core.errors import PipetuneError
+
+Value = TypeVar("Value")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -67,3 +72,21 @@ def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
             hint="Use the release of pipetune that wrote it, or run `pipetune analyze` again.",
         )
     return dict(data)
+
+
+def read_value(
+    path: Path | str, make: Callable[[dict[str, object]], Value], *, name: str, kind: str, schema: int
+) -> Value:
+    """What `make` makes of the JSON file `path`, or of the file `name` in the folder `path`.
+
+    Raises:
+        PipetuneError: as `read_json`, or it is damaged.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / name
+    data = read_json(path, kind=kind, schema=schema)
+    try:
+        return make(data)
+    except Malformed as error:
+        raise PipetuneError(f"{path} is damaged. {error.message}", hint=error.hint) from error

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipetune.core.codec import Json, Malformed, decode, encode
+from pipetune.core.codec import Json, decode, encode
 from pipetune.core.edits import Edit, Plan, Rewrite
-from pipetune.core.errors import PipetuneError, PlanMismatch
-from pipetune.core.files import read_json, write_json
+from pipetune.core.errors import PlanMismatch
+from pipetune.core.files import read_value, write_json
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import SCHEMA, DatasetResult, Session
@@ -72,14 +72,7 @@ def load_plan(path: Path | str) -> PlanFile:
     Raises:
         PipetuneError: there is none, it is damaged, or another release wrote it.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / PLAN_FILE
-    data = read_json(path, kind="plan", schema=SCHEMA)
-    try:
-        return decode(PlanFile, data)
-    except Malformed as error:
-        raise PipetuneError(f"{path} is damaged. {error.message}", hint=error.hint) from error
+    return read_value(path, lambda data: decode(PlanFile, data), name=PLAN_FILE, kind="plan", schema=SCHEMA)
 
 
 def _of_dataset(dataset: DatasetResult, session: Session) -> PlanFile:

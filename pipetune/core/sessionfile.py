@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipetune.core.codec import Json, Malformed, decode, encode
-from pipetune.core.errors import PipetuneError
-from pipetune.core.files import read_json, write_text
+from pipetune.core.codec import Json, decode, encode
+from pipetune.core.files import read_value, write_text
 from pipetune.core.folding import fold, unfold
 from pipetune.core.session import SCHEMA, Session
 from pipetune.core.summary import summary
@@ -59,11 +58,8 @@ def load(path: Path | str) -> Session:
     Raises:
         PipetuneError: there is none, it is damaged, or another release wrote it.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / SESSION_FILE
-    data = read_json(path, kind="session", schema=SCHEMA)
-    try:
+
+    def make(data: dict[str, object]) -> Session:
         return decode(Session, {**unfold(data), "version": data.get("pipetune")})
-    except Malformed as error:
-        raise PipetuneError(f"{path} is damaged. {error.message}", hint=error.hint) from error
+
+    return read_value(path, make, name=SESSION_FILE, kind="session", schema=SCHEMA)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pipetune.core.measurement import Interval
-from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, Value
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Value
 from pipetune.core.profile import OperatorProfile, Profile, Stage
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
@@ -223,8 +223,3 @@ def _microseconds(seconds: float | None, span: Interval | None, *, why: str) -> 
 
 
 _UNTOLD = "the runtime's model cannot tell waiting from working"
-
-
-def pipeline_words(pipeline: Pipeline) -> str:
-    """ "list_files > interleave > map > batch"."""
-    return " > ".join(words.clean(node.title) for node in pipeline)

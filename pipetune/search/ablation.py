@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,8 @@ from dataclasses import dataclass
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Interval, Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.search.budget import Part
-from pipetune.search.composing import Composer
-from pipetune.search.deciding import rounds_seconds
-from pipetune.search.meter import Meter
-from pipetune.search.pairs import Arm, measure_round, ratios
-from pipetune.search.runner import Notify
+from pipetune.search.kit import Kit
+from pipetune.search.pairs import Arm, ratios
 from pipetune.search.sparing import NOT_SLOWER, spares_memory
 from pipetune.search.statistics import ACCEPT_ABOVE, block_intervals
 
@@ -41,17 +37,7 @@ class Ablated:
     note: str = ""
 
 
-def ablate(
-    plan: Plan,
-    base: Plan,
-    meter: Meter,
-    *,
-    composer: Composer,
-    draw: random.Random,
-    unit: str,
-    notify: Notify,
-    promise: Mapping[str, float] | None = None,
-) -> Ablated:
+def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) -> Ablated:
     """Measure the plan beside itself without each of its rewrites, in rounds of one window each.
 
     The gain of a rewrite is the plan's rate over the rate without it. The fewest rounds (4) are of all; those
@@ -74,25 +60,23 @@ def ablate(
     plan is small enough.
     """
     whole = plan
-    plan = _halved(plan, meter, promise or {}, composer=composer, draw=draw, unit=unit)
+    plan = _halved(plan, kit, promise or {})
     pruned = tuple(rewrite for rewrite in whole.rewrites if rewrite not in plan.rewrites)
     if len(plan.rewrites) < 2:
         return Ablated(plan, {}, pruned, ())
-    variants = [composer.without(plan, [rewrite]) for rewrite in plan.rewrites]
-    if not meter.budget.affords(
-        Part.ABLATION, rounds_seconds(len(variants) + 1, meter, unit, rounds=FEWEST_ROUNDS)
-    ):
+    variants = [kit.composer.without(plan, [rewrite]) for rewrite in plan.rewrites]
+    if not _affords(len(variants) + 1, kit):
         return Ablated(
             plan, {}, pruned, (), "no time to leave out each rewrite in turn; the plan stands as proven whole"
         )
     arms = [Arm(plan), *(Arm(variant) for variant in variants)]
     try:
-        gains = _gains(plan, arms, meter, draw=draw, unit=unit)
+        gains = _gains(plan, arms, kit)
     except RunFailed as problem:
         return Ablated(plan, {}, pruned, (), f"ablation ended: {problem}")
     if not gains:
         return Ablated(plan, {}, pruned, (), "ablation ended before it could tell anything")
-    spares = {rewrite.key for rewrite in plan.rewrites if spares_memory(rewrite, base, meter)}
+    spares = {rewrite.key for rewrite in plan.rewrites if spares_memory(rewrite, kit.base, kit.meter)}
     idle = sorted(
         (
             rewrite
@@ -101,7 +85,7 @@ def ablate(
         ),
         key=lambda rewrite: gains[rewrite.key].median,
     )
-    dropped = _droppable(plan, base, idle, meter, composer=composer, draw=draw, unit=unit)
+    dropped = _droppable(plan, idle, kit)
     trials = [
         _trial(
             rewrite,
@@ -110,18 +94,15 @@ def ablate(
             gains.get(rewrite.key),
             dropped=rewrite in dropped,
             spares=rewrite.key in spares,
-            unit=unit,
+            unit=kit.unit,
         )
         for rewrite, arm in zip(plan.rewrites, arms[1:], strict=True)
     ]
-    for trial in trials:
-        notify("trial", trial=trial)
-    return Ablated(composer.without(plan, dropped), gains, (*pruned, *dropped), tuple(trials))
+    kit.tell(trials)
+    return Ablated(kit.composer.without(plan, dropped), gains, (*pruned, *dropped), tuple(trials))
 
 
-def _gains(
-    plan: Plan, arms: Sequence[Arm], meter: Meter, *, draw: random.Random, unit: str
-) -> dict[str, Interval]:
+def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit) -> dict[str, Interval]:
     """What each rewrite adds, by key; none for one without which the plan fails. `arms`: the plan, then each variant.
 
     Raises:
@@ -135,7 +116,7 @@ def _gains(
         try:
             for _ in range(rounds):
                 running = [variants[key] for key in doubtful]
-                measure_round([whole, *running], meter, draw, unit=unit, part=Part.ABLATION)
+                kit.round([whole, *running], Part.ABLATION)
         except OutOfBudget:
             pass
         doubtful = [key for key in doubtful if variants[key].running]
@@ -144,8 +125,9 @@ def _gains(
         rows = list(zip(whole.rates, *(variants[key].rates for key in doubtful), strict=True))
         gains.update(zip(doubtful, block_intervals(rows), strict=True))
         doubtful = [key for key in doubtful if gains[key].low <= NEEDED]
-        once = rounds_seconds(len(doubtful) + 1, meter, unit, rounds=1)
-        rounds = min(MOST_ROUNDS - len(whole.rates), int(meter.budget.left(Part.ABLATION) / once)) if once > 0 else 0
+        once = kit.seconds(len(doubtful) + 1, rounds=1)
+        affordable = int(kit.meter.budget.left(Part.ABLATION) / once) if once > 0 else 0
+        rounds = min(MOST_ROUNDS - len(whole.rates), affordable)
     return gains
 
 
@@ -153,41 +135,37 @@ def _stays(gain: Interval, *, spares: bool) -> bool:
     return gain.median >= NOT_SLOWER if spares else gain.median >= WORTH and gain.low > NOT_BELOW
 
 
-def _halved(
-    plan: Plan,
-    meter: Meter,
-    promise: Mapping[str, float],
-    *,
-    composer: Composer,
-    draw: random.Random,
-    unit: str,
-) -> Plan:
+def _affords(arms: int, kit: Kit) -> bool:
+    """Whether there is time for the fewest rounds of this many plans."""
+    return kit.meter.budget.affords(Part.ABLATION, kit.seconds(arms, rounds=FEWEST_ROUNDS))
+
+
+def _halved(plan: Plan, kit: Kit, promise: Mapping[str, float]) -> Plan:
     """The plan without the rewrites of least promise, as long as there are too many to leave out each in
     turn.
     """
     while len(plan.rewrites) > 2:
-        windows = FEWEST_ROUNDS * (len(plan.rewrites) + 1)
-        if meter.budget.affords(Part.ABLATION, windows * meter.cost(unit)):
+        if _affords(len(plan.rewrites) + 1, kit):
             break
         ranked = sorted(plan.rewrites, key=lambda rewrite: promise.get(rewrite.key, 1.0))
         middle = (len(ranked) + 1) // 2
-        halves = (composer.plan(ranked[middle:]), composer.plan(ranked[:middle]))
-        rest = next((half for half in halves if _keeps(half, plan, meter, draw=draw, unit=unit)), None)
+        halves = (kit.composer.plan(ranked[middle:]), kit.composer.plan(ranked[:middle]))
+        rest = next((half for half in halves if _keeps(half, plan, kit)), None)
         if rest is None:
             break
         plan = rest
     return plan
 
 
-def _keeps(rest: Plan, plan: Plan, meter: Meter, *, draw: random.Random, unit: str) -> bool:
+def _keeps(rest: Plan, plan: Plan, kit: Kit) -> bool:
     """Whether `rest` has `WHOLE` of the rate of `plan`, by `FEWEST_ROUNDS` pairs, or twice as many if not."""
     arms = [Arm(plan), Arm(rest)]
     for _ in range(2):
-        if not meter.budget.affords(Part.ABLATION, rounds_seconds(2, meter, unit, rounds=FEWEST_ROUNDS)):
+        if not _affords(2, kit):
             return False
         try:
             for _ in range(FEWEST_ROUNDS):
-                measure_round(arms, meter, draw, unit=unit, part=Part.ABLATION)
+                kit.round(arms, Part.ABLATION)
         except (OutOfBudget, RunFailed):
             return False
         if not arms[1].running:
@@ -197,23 +175,14 @@ def _keeps(rest: Plan, plan: Plan, meter: Meter, *, draw: random.Random, unit: s
     return False
 
 
-def _droppable(
-    plan: Plan,
-    base: Plan,
-    idle: Sequence[Rewrite],
-    meter: Meter,
-    *,
-    composer: Composer,
-    draw: random.Random,
-    unit: str,
-) -> list[Rewrite]:
+def _droppable(plan: Plan, idle: Sequence[Rewrite], kit: Kit) -> list[Rewrite]:
     """The rewrites that may leave together; `idle` is sorted, least gain first."""
     dropped = list(idle)
     while len(dropped) > 1:
-        rest = composer.without(plan, dropped)
-        if not meter.budget.affords(Part.ABLATION, rounds_seconds(2, meter, unit, rounds=FEWEST_ROUNDS)):
+        rest = kit.composer.without(plan, dropped)
+        if not _affords(2, kit):
             return dropped[:1]
-        if _keeps(rest if rest.rewrites else base, plan, meter, draw=draw, unit=unit):
+        if _keeps(rest if rest.rewrites else kit.base, plan, kit):
             break
         dropped.pop()
     return dropped
@@ -242,6 +211,6 @@ def _trial(
         gain=gain,
         kind="ablation",
         unit=unit,
-        ratios=tuple(one / other for one, other in zip(whole.rates, arm.rates, strict=False)),
+        ratios=ratios(whole, arm),
         seconds=arm.seconds,
     )

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite, SetArgument
-from pipetune.core.measurement import Interval, Outcome, OutOfBudget, RunFailed, Trial
+from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.session import Offer
-from pipetune.search.budget import Part
-from pipetune.search.composing import Composer
-from pipetune.search.deciding import rounds_seconds
-from pipetune.search.equality import EqualityGate
-from pipetune.search.meter import Meter, Refused
-from pipetune.search.pairs import Arm, measure_round, ratios
-from pipetune.search.runner import Notify
+from pipetune.search.adding import affordable_pairs, measure_added
+from pipetune.search.kit import Kit
 from pipetune.search.statistics import ratio_interval
 
 NOT_SLOWER = 0.97
@@ -32,55 +26,36 @@ class Equals:
     trials: list[Trial] = field(default_factory=list)
 
 
-def measure_equals(
-    rewrites: Sequence[Rewrite],
-    plan: Plan | None,
-    base: Plan,
-    meter: Meter,
-    *,
-    composer: Composer,
-    gate: EqualityGate,
-    draw: random.Random,
-    unit: str,
-    notify: Notify,
-) -> Equals:
+def measure_equals(rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit) -> Equals:
     """Each rewrite added to the plan (or alone) over the plan (or the base), in pairs fixed beforehand.
 
     Never a way into the plan: the acceptance rule is the only one. Not offered: what the plan already says, what
     changes the data, and what is not shown to lose less than `NOT_SLOWER` allows.
     """
     found = Equals()
-    reference = plan or base
     for position, rewrite in enumerate(rewrites):
         if plan is not None and _overlaps(rewrite, plan):
             continue
-        tried = composer.added(plan, rewrite) if plan else composer.plan([rewrite])
-        share = meter.budget.left(Part.ABLATION) / (len(rewrites) - position)
-        count = min(MOST_PAIRS, int(share / rounds_seconds(2, meter, unit, rounds=1)))
-        if count < FEWEST_PAIRS:
+        pairs = affordable_pairs(kit, waiting=len(rewrites) - position, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
+        if not pairs:
             found.offers.append(Offer(rewrite, None, "", "no time was left to measure that it is not slower"))
             continue
-        before = meter.clock.now()
-        arms, why = [Arm(reference), Arm(tried)], ""
-        try:
-            meter.check(tried)
-            if not gate.equal(tried):
-                gate.blamed.setdefault(rewrite.key, gate.trials[-1].why)
-                continue
-            for _ in range(count):
-                measure_round(arms, meter, draw, unit=unit, part=Part.ABLATION)
-        except OutOfBudget:
-            why = "" if len(arms[1].rates) >= FEWEST_PAIRS else "the time ended before it was measured"
-        except (RunFailed, Refused) as problem:
-            why = str(problem)
-        sample = ratios(arms[1], arms[0])
-        gain = ratio_interval(sample) if len(sample) >= FEWEST_PAIRS and not why else None
-        why = why or arms[1].failure or _judged(gain)
+        added = measure_added(rewrite, plan or kit.base, kit, pairs=pairs, fewest=FEWEST_PAIRS)
+        if added is None:
+            continue
+        gain = ratio_interval(added.ratios) if len(added.ratios) >= FEWEST_PAIRS and not added.why else None
+        why = added.why or added.failure or _judged(gain)
         trial = Trial(
-            tried, Outcome.REJECTED, why, gain=gain, unit=unit, ratios=sample, seconds=meter.clock.now() - before
+            added.plan,
+            Outcome.REJECTED,
+            why,
+            gain=gain,
+            unit=kit.unit,
+            ratios=added.ratios,
+            seconds=added.seconds,
         )
         found.trials.append(trial)
-        notify("trial", trial=trial)
+        kit.tell([trial])
         if gain is not None and gain.low > NOT_SLOWER:
             found.offers.append(Offer(rewrite, gain, "", why))
     return found

@@ -9,13 +9,11 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Outcome, Trial
 from pipetune.search.budget import Part
 from pipetune.search.composing import Composer, structural
-from pipetune.search.deciding import rounds_seconds
-from pipetune.search.equality import EqualityGate
 from pipetune.search.forecast import Forecast
-from pipetune.search.meter import Meter
-from pipetune.search.runner import Notify
+from pipetune.search.kit import Kit
 from pipetune.search.screening import Screener
 from pipetune.search.sparing import spares_memory
+from pipetune.search.statistics import LOOKS
 
 
 @dataclass
@@ -28,22 +26,7 @@ class Finalists:
     rates: dict[str, float] = field(default_factory=dict)  # per rewrite key, over the base
 
 
-def affords_decision(plans: int, meter: Meter, unit: str) -> bool:
-    """Whether the search part has time for a first look at this many plans."""
-    return meter.budget.affords(Part.SEARCH, rounds_seconds(plans + 1, meter, unit))
-
-
-def find_finalists(
-    granted: Sequence[Rewrite],
-    base: Plan,
-    meter: Meter,
-    *,
-    composer: Composer,
-    gate: EqualityGate,
-    unit: str,
-    notify: Notify,
-    forecast: Forecast,
-) -> Finalists:
+def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) -> Finalists:
     """Screen each candidate alone, grow a plan from those that promise something, and join them all.
 
     Many rewrites pay together only, so the plan of all that do no harm is looked at too; it is a second
@@ -52,20 +35,22 @@ def find_finalists(
     are not run. The time for one paired decision is kept throughout, so that with little time less is screened.
     """
 
+    base, meter, composer, gate, unit = kit.base, kit.meter, kit.composer, kit.gate, kit.unit
+
     def enough() -> bool:
-        kept = rounds_seconds(2, meter, unit) + meter.cost(unit)
+        kept = kit.seconds(2, rounds=LOOKS[0]) + meter.cost(unit)
         return meter.budget.affords(Part.SEARCH, kept + gate.cost(4 * meter.cost("input")))
 
     found = Finalists()
     order = structural(granted)
     order.sort(key=lambda rewrite: -(forecast.rate(composer.plan([rewrite])) or 0.0))
-    screener = Screener(base, meter, notify=notify, enough=enough)
+    screener = Screener(base, meter, notify=kit.notify, enough=enough)
     found.trials = screener.trials
     shares = meter.runner.shares_processors
     losing = _losing(order, base, forecast, composer=composer, shares_processors=shares)
     for rewrite, why in losing:
         screener.trials.append(Trial(composer.plan([rewrite]), Outcome.SKIPPED, why, kind="screening"))
-        notify("trial", trial=screener.trials[-1])
+        kit.tell(screener.trials[-1:])
     skipped = {rewrite.key for rewrite, _ in losing}
     order = [rewrite for rewrite in order if rewrite.key not in skipped]
     screened = screener.alone(order, composer)
@@ -80,7 +65,7 @@ def find_finalists(
     grown = screener.build(usable, composer, unit=unit, promise=found.promise, spares=spares)
     grown = gate.largest_equal(grown, composer, enough=enough)
     if grown.rewrites:
-        notify("best", plan=grown, gain=None)
+        kit.notify("best", plan=grown, gain=None)
         found.plans = [grown]
         if not enough():
             return found
@@ -92,7 +77,7 @@ def find_finalists(
     elif len(joined.rewrites) > len(grown.rewrites) and screener.better(joined, grown, unit=unit):
         joined = gate.largest_equal(joined, composer, enough=enough)
         if len(joined.rewrites) > len(grown.rewrites):
-            found.plans = [grown, joined] if affords_decision(2, meter, unit) else [joined]
+            found.plans = [grown, joined] if kit.affords_decision(2) else [joined]
     return found
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 from pipetune.core.edits import Consent, Plan, Rewrite, Safety
-from pipetune.core.measurement import Interval, Outcome, OutOfBudget, RunFailed, Trial
+from pipetune.core.measurement import Outcome, Trial
 from pipetune.core.session import Offer
 from pipetune.core.settings import Settings
-from pipetune.search.budget import Part
-from pipetune.search.composing import Composer
-from pipetune.search.deciding import rounds_seconds
-from pipetune.search.equality import EqualityGate
-from pipetune.search.meter import Meter, Refused
-from pipetune.search.pairs import Arm, measure_round, ratios
-from pipetune.search.runner import Notify
+from pipetune.search.adding import affordable_pairs, measure_added
+from pipetune.search.kit import Kit
 from pipetune.search.statistics import ratio_interval
 
 FEWEST_PAIRS, MOST_PAIRS = 4, 8
@@ -36,17 +30,7 @@ def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
 
 
 def measure_offers(
-    rewrites: Sequence[Rewrite],
-    plan: Plan | None,
-    base: Plan,
-    meter: Meter,
-    *,
-    settings: Settings,
-    composer: Composer,
-    gate: EqualityGate,
-    draw: random.Random,
-    unit: str,
-    notify: Notify,
+    rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit, *, settings: Settings
 ) -> tuple[list[Offer], list[Trial]]:
     """Each rewrite added to the plan (or alone), over the plan (or the base), in 4 to 8 pairs fixed
     beforehand.
@@ -56,44 +40,27 @@ def measure_offers(
     """
     offers: list[Offer] = []
     trials: list[Trial] = []
-    reference = plan or base
     for position, rewrite in enumerate(rewrites):
         consent = missing_consent(rewrite, settings)
-        share = meter.budget.left(Part.ABLATION) / (len(rewrites) - position)
-        count = min(MOST_PAIRS, int(share / rounds_seconds(2, meter, unit, rounds=1)))
-        if count < FEWEST_PAIRS:
+        pairs = affordable_pairs(kit, waiting=len(rewrites) - position, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
+        if not pairs:
             offers.append(Offer(rewrite, None, consent, "no time was left to measure it"))
             continue
-        tried = composer.added(plan, rewrite) if plan else composer.plan([rewrite])
-        before = meter.clock.now()
-        arms = [Arm(reference), Arm(tried)]
-        gain: Interval | None = None
-        why = ""
-        try:
-            meter.check(tried)
-            if not gate.equal(tried):
-                gate.blamed.setdefault(rewrite.key, gate.trials[-1].why)
-                continue
-            for _ in range(count):
-                measure_round(arms, meter, draw, unit=unit, part=Part.ABLATION)
-            why = arms[1].failure
-        except OutOfBudget:
-            why = "" if len(arms[1].rates) >= FEWEST_PAIRS else "the time ended before it was measured"
-        except (RunFailed, Refused) as problem:
-            why = str(problem)
-        sample = ratios(arms[1], arms[0])
-        if not why and len(sample) >= 2:
-            gain = ratio_interval(sample)
+        added = measure_added(rewrite, plan or kit.base, kit, pairs=pairs, fewest=FEWEST_PAIRS)
+        if added is None:
+            continue
+        why = added.why or added.failure
+        gain = ratio_interval(added.ratios) if not why and len(added.ratios) >= 2 else None
         offers.append(Offer(rewrite, gain, consent, why))
         trial = Trial(
-            tried,
+            added.plan,
             Outcome.REFUSED,
             f"needs {consent}" + (f"; {why}" if why else ""),
             gain=gain,
-            unit=unit,
-            ratios=sample,
-            seconds=meter.clock.now() - before,
+            unit=kit.unit,
+            ratios=added.ratios,
+            seconds=added.seconds,
         )
         trials.append(trial)
-        notify("trial", trial=trial)
+        kit.tell([trial])
     return offers, trials

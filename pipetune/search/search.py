@@ -15,12 +15,13 @@ from pipetune.search.ablation import ablate
 from pipetune.search.baselines import DEFAULTS, choose_steps, choose_window, fit_windows, measure_baselines
 from pipetune.search.budget import Budget, Part
 from pipetune.search.composing import Composer, Conflict, no_conflict, structural
-from pipetune.search.deciding import decide, rounds_seconds
+from pipetune.search.deciding import decide
 from pipetune.search.equality import EqualityGate
 from pipetune.search.equals import measure_equals
-from pipetune.search.finalists import Finalists, affords_decision, find_finalists
+from pipetune.search.finalists import Finalists, find_finalists
 from pipetune.search.forecast import Expected, Forecast
 from pipetune.search.inside import try_inside
+from pipetune.search.kit import Kit
 from pipetune.search.meter import Meter
 from pipetune.search.numbers import try_numbers
 from pipetune.search.offers import measure_offers, missing_consent
@@ -81,9 +82,15 @@ def search(
         conflict=composer.conflict,
         notify=notify,
     )
-    session = _Search(
-        candidates, meter, composer, baselines=baselines, settings=settings, notify=notify, expected=expected
+    kit = Kit(
+        base=baselines[DEFAULTS],
+        meter=meter,
+        composer=composer,
+        gate=EqualityGate(runner, clock, notify=notify),
+        draw=random.Random(settings.seed),
+        notify=notify,
     )
+    session = _Search(candidates, kit, baselines=baselines, settings=settings, expected=expected)
     session.sort_by_consent(randomness_fixed=randomness_fixed)
     return session.run()
 
@@ -94,24 +101,17 @@ class _Search:
     def __init__(
         self,
         candidates: Sequence[Rewrite],
-        meter: Meter,
-        composer: Composer,
+        kit: Kit,
         *,
         baselines: Mapping[str, Plan],
         settings: Settings,
-        notify: Notify,
         expected: Expected | None,
     ) -> None:
         self.candidates = tuple(candidates)
-        self.meter = meter
+        self.kit = kit
         self.baselines = baselines
-        self.base = baselines[DEFAULTS]
         self.settings = settings
-        self.notify = notify
         self.forecast = Forecast(expected, baselines, base=DEFAULTS)
-        self.draw = random.Random(settings.seed)
-        self.composer = composer
-        self.gate = EqualityGate(meter.runner, meter.clock, notify=notify)
         self.trials: list[Trial] = []
         self.rates: dict[str, Rate] = {}
         self.notes: list[str] = []
@@ -119,7 +119,6 @@ class _Search:
         self.inside: list[Rewrite] = []  # granted, and to be measured inside training steps only
         self.left_inside: dict[str, str] = {}  # keys of those that are not in the plan, and why
         self.asking: list[Rewrite] = []
-        self.unit = "input"
         self.chosen: Plan | None = None
         self.accepted: Trial | None = None
         self.screened = Finalists()
@@ -151,20 +150,8 @@ class _Search:
             gains |= self.try_inside()
         except RunFailed as problem:
             self.notes.append(f"The search ended early: {problem}.")
-        self.notify("stage", name="offers")
-        structural_offers = structural(self.asking)
-        offers, tried = measure_offers(
-            structural_offers,
-            self.chosen,
-            self.base,
-            self.meter,
-            settings=self.settings,
-            composer=self.composer,
-            gate=self.gate,
-            draw=self.draw,
-            unit=self.unit,
-            notify=self.notify,
-        )
+        self.kit.notify("stage", name="offers")
+        offers, tried = measure_offers(structural(self.asking), self.chosen, self.kit, settings=self.settings)
         self.trials += tried
         offers += self.offer_equals()
         return self.result(self.ending(), gains=gains, offers=offers)
@@ -173,54 +160,37 @@ class _Search:
         """Rewrites worth an offer where they are not slower, those that are not in the plan anyway."""
         kept = {rewrite.key for rewrite in self.chosen.rewrites} if self.chosen else set()
         wanted = [one for one in self.granted if one.equal_is_enough and one.key not in kept]
-        found = measure_equals(
-            wanted,
-            self.chosen,
-            self.base,
-            self.meter,
-            composer=self.composer,
-            gate=self.gate,
-            draw=self.draw,
-            unit=self.unit,
-            notify=self.notify,
-        )
+        found = measure_equals(wanted, self.chosen, self.kit)
         self.trials += found.trials
         return found.offers
 
     def measure_baselines(self) -> None:
-        self.notify("stage", name="baselines")
-        self.rates, trials = measure_baselines(self.baselines, self.meter, draw=self.draw, notify=self.notify)
+        self.kit.notify("stage", name="baselines")
+        self.rates, trials = measure_baselines(
+            self.baselines, self.kit.meter, draw=self.kit.draw, notify=self.kit.notify
+        )
         self.trials += trials
         self.forecast.learn(self.rates)
-        factor = choose_window(self.base, self.meter)
+        factor = choose_window(self.kit.base, self.kit.meter)
         if factor > 1:
             self.notes.append(f"Windows were made {factor} times as long: neighbouring ones were correlated.")
-        fit_windows(self.meter)
+        fit_windows(self.kit.meter)
 
     def choose_unit(self) -> None:
         """Training steps decide where model and input share processors, if the consumer can be switched."""
-        runner = self.meter.runner
+        runner = self.kit.meter.runner
         if not (runner.trains and runner.shares_processors):
             return
         try:
-            choose_steps(self.base, self.meter, steps=self.settings.steps)
+            choose_steps(self.kit.base, self.kit.meter, steps=self.settings.steps)
         except (RunFailed, OutOfBudget) as problem:
             self.notes.append(f"Plans were compared by the input alone: {problem}.")
             return
-        self.unit = "training"
+        self.kit.unit = "training"
 
     def find_finalists(self) -> Sequence[Plan]:
-        self.notify("stage", name="screening")
-        self.screened = find_finalists(
-            self.granted,
-            self.base,
-            self.meter,
-            composer=self.composer,
-            gate=self.gate,
-            unit=self.unit,
-            notify=self.notify,
-            forecast=self.forecast,
-        )
+        self.kit.notify("stage", name="screening")
+        self.screened = find_finalists(self.granted, self.kit, forecast=self.forecast)
         self.trials += self.screened.trials
         return self.screened.plans
 
@@ -230,21 +200,20 @@ class _Search:
         A larger one takes its place only where it is faster than that with its whole 95 % interval.
         """
         if not finalists:
-            self.too_small = not affords_decision(1, self.meter, self.unit)
+            self.too_small = not self.kit.affords_decision(1)
             return
-        self.notify("stage", name="decision")
+        self.kit.notify("stage", name="decision")
         part = self._room_to_decide(len(finalists))
         decision = decide(
             finalists,
-            self.base,
-            self.meter,
-            draw=self.draw,
-            unit=self.unit,
+            self.kit.base,
+            self.kit.meter,
+            draw=self.kit.draw,
+            unit=self.kit.unit,
             part=part,
             last=Part.ABLATION,  # what nobody decided on needs no ablation
         )
-        for trial in decision.trials:
-            self.notify("trial", trial=trial)
+        self.kit.tell(decision.trials)
         self.trials += decision.trials
         self.too_small = not decision.accepted and any(
             trial.outcome is Outcome.UNDECIDED for trial in decision.trials
@@ -253,71 +222,42 @@ class _Search:
             if self.accepted is None or _faster(trial, self.accepted):
                 self.accepted, self.chosen = trial, trial.plan
         if self.accepted:
-            self.notify("best", plan=self.accepted.plan, gain=self.accepted.gain)
+            self.kit.notify("best", plan=self.accepted.plan, gain=self.accepted.gain)
 
     def _room_to_decide(self, plans: int) -> Part:
         """The part whose time the decision may use: what nobody decided on needs no ablation.
 
         Windows are shortened where even that has no room for the first look.
         """
-        first_look = rounds_seconds(plans + 1, self.meter, self.unit)
-        if self.meter.budget.affords(Part.SEARCH, first_look):
+        if self.kit.affords_decision(plans):
             return Part.SEARCH
-        left = self.meter.budget.left(Part.ABLATION)
-        self.meter.shorten(self.unit, seconds=0.95 * left / (LOOKS[0] * (plans + 1)))
+        left = self.kit.meter.budget.left(Part.ABLATION)
+        self.kit.meter.shorten(self.kit.unit, seconds=0.95 * left / (LOOKS[0] * (plans + 1)))
         return Part.ABLATION
 
     def try_numbers(self) -> None:
         assert self.chosen is not None
-        self.chosen, tried = try_numbers(
-            self.chosen,
-            self.granted,
-            self.meter,
-            composer=self.composer,
-            gate=self.gate,
-            draw=self.draw,
-            unit=self.unit,
-            notify=self.notify,
-        )
+        self.chosen, tried = try_numbers(self.chosen, self.granted, self.kit)
         self.trials += tried
 
     def ablate(self) -> dict[str, Interval]:
         """Drop what adds nothing; the plan left must itself pass the equality gate, or the whole stays."""
         assert self.chosen is not None
-        self.notify("stage", name="ablation")
-        found = ablate(
-            self.chosen,
-            self.base,
-            self.meter,
-            composer=self.composer,
-            draw=self.draw,
-            unit=self.unit,
-            notify=self.notify,
-            promise=self.screened.promise,
-        )
+        self.kit.notify("stage", name="ablation")
+        found = ablate(self.chosen, self.kit, promise=self.screened.promise)
         self.trials += found.trials
         if found.note:
             self.notes.append(found.note)
         gains = dict(found.gains)
         if len(self.chosen.rewrites) == 1 and self.accepted and self.accepted.gain:
             gains[self.chosen.rewrites[0].key] = self.accepted.gain
-        if found.plan.rewrites and not self.composer.conflict(found.plan) and self.gate.equal(found.plan):
+        if found.plan.rewrites and not self.kit.composer.conflict(found.plan) and self.kit.gate.equal(found.plan):
             self.chosen = found.plan
         return gains
 
     def try_inside(self) -> dict[str, Interval]:
         """Add what gains inside the training step only, where training steps prove it faster than without."""
-        found = try_inside(
-            structural(self.inside),
-            self.chosen,
-            self.base,
-            self.meter,
-            composer=self.composer,
-            gate=self.gate,
-            draw=self.draw,
-            notify=self.notify,
-            steps=self.settings.steps,
-        )
+        found = try_inside(structural(self.inside), self.chosen, self.kit, steps=self.settings.steps)
         self.chosen, self.accepted = found.plan, self.accepted or found.accepted
         self.trials += found.trials
         self.left_inside = found.why
@@ -329,11 +269,11 @@ class _Search:
         if not self.granted and not self.inside:
             return "No rewrite is legal here without consent."
         if self.too_small:
-            return f"The budget of {self.meter.budget.seconds:.0f} s was too small to decide."
+            return f"The budget of {self.kit.meter.budget.seconds:.0f} s was too small to decide."
         return "No plan was proven faster than the pipeline as written."
 
     def _restless(self) -> list[str]:
-        plans = list(dict.fromkeys(_in_words(key) for key in self.meter.restless))
+        plans = list(dict.fromkeys(_in_words(key) for key in self.kit.meter.restless))
         if not plans:
             return []
         return [f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(plans)}."]
@@ -341,10 +281,11 @@ class _Search:
     def result(
         self, why: str, *, gains: dict[str, Interval] | None = None, offers: Sequence[Offer] = ()
     ) -> SearchResult:
-        trials = [self._beside_prediction(trial) for trial in (*self.trials, *self.gate.trials)]
+        meter = self.kit.meter
+        trials = [self._beside_prediction(trial) for trial in (*self.trials, *self.kit.gate.trials)]
         kept = {rewrite.key for rewrite in self.chosen.rewrites} if self.chosen else set()
         kept |= {offer.rewrite.key for offer in offers}
-        units = {"input", self.unit, *(("training",) if self.chosen and self.chosen.only_training else ())}
+        units = {"input", self.kit.unit, *(("training",) if self.chosen and self.chosen.only_training else ())}
         return SearchResult(
             chosen=self.chosen,
             why=why,
@@ -355,27 +296,27 @@ class _Search:
             rejections=rejections(
                 [rewrite for rewrite in self.candidates if rewrite.key not in kept],
                 trials,
-                blamed={**self.left_inside, **self.gate.blamed},
+                blamed={**self.left_inside, **self.kit.gate.blamed},
                 gains=gains or {},
                 asking={rewrite.key: missing_consent(rewrite, self.settings) for rewrite in self.asking},
                 screened=self.screened.rates,
             ),
             rates=self.rates,
-            comparison=self.gate.comparison(self.chosen) if self.chosen else None,
-            unit=self.unit,
-            window_seconds=self.meter.window_seconds,
-            warmup_seconds=self.meter.warmup_seconds,
-            steps=self.meter.steps if "training" in units else 0,
-            window_costs={unit: self.meter.cost(unit) for unit in units},
+            comparison=self.kit.gate.comparison(self.chosen) if self.chosen else None,
+            unit=self.kit.unit,
+            window_seconds=meter.window_seconds,
+            warmup_seconds=meter.warmup_seconds,
+            steps=meter.steps if "training" in units else 0,
+            window_costs={unit: meter.cost(unit) for unit in units},
             budget_too_small=self.too_small,
-            restless=tuple(self.meter.restless),
+            restless=tuple(meter.restless),
             notes=(*self.notes, *self._restless()),
             predictions=self._predictions(trials),
-            seconds_to_most=self.meter.first_reached(self.chosen, self.unit, share=MOST) if self.chosen else None,
+            seconds_to_most=meter.first_reached(self.chosen, self.kit.unit, share=MOST) if self.chosen else None,
         )
 
     def _beside_prediction(self, trial: Trial) -> Trial:
-        predicted, measured = self.forecast.rate(trial.plan), self.meter.median_rate(trial.plan, "input")
+        predicted, measured = self.forecast.rate(trial.plan), self.kit.meter.median_rate(trial.plan, "input")
         return replace(trial, predicted=predicted, measured=measured)
 
     def _predictions(self, trials: Sequence[Trial]) -> tuple[PredictedRate, ...]:
@@ -386,7 +327,7 @@ class _Search:
                 plan=key,
                 name=_in_words(key),
                 predicted=self.forecast.rate(plan),
-                measured=self.meter.median_rate(plan, "input"),
+                measured=self.kit.meter.median_rate(plan, "input"),
                 why=self.forecast.of(plan).why,
             )
             for key, plan in plans.items()

@@ -9,6 +9,8 @@ from pipetune.core.edits import Plan
 from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, Ablated, ablate
 from pipetune.search.budget import Budget
 from pipetune.search.composing import Composer
+from pipetune.search.equality import EqualityGate
+from pipetune.search.kit import Kit
 from pipetune.search.meter import Meter
 from pipetune.search.runner import silent
 from pipetune.testing.runner import FakeRunner
@@ -23,15 +25,9 @@ def ablated(
     parts[-1] = replace(parts[-1], predicted_bytes=-spared)
     meter = Meter(made, made.clock, budget=Budget(budget_seconds, made.clock))
     composer = Composer(tuple(parts))
-    return ablate(
-        composer.plan(parts),
-        Plan("defaults"),
-        meter,
-        composer=composer,
-        draw=random.Random(seed),
-        unit="input",
-        notify=silent,
-    )
+    gate = EqualityGate(made, made.clock, notify=silent)
+    kit = Kit(Plan("defaults"), meter, composer, gate, random.Random(seed), silent)
+    return ablate(composer.plan(parts), kit)
 
 
 def test_what_adds_nothing_leaves() -> None:

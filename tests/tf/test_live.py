@@ -19,6 +19,7 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines import live, operators
 from pipetune.tf.script import capture
+from tests.tf.unknown import _Unknown
 
 AUTOTUNE = tf.data.AUTOTUNE
 Dataset = tf.data.Dataset
@@ -287,21 +288,6 @@ def test_several_functions_of_one_operator_are_told_together() -> None:
     assert function is not None
     assert function.random and not function.seeded and function.reads_variables
     assert function.digest.count("+") == 2
-
-
-class _Unknown(tf.data.Dataset):  # type: ignore[misc,name-defined]
-    """A dataset class of a library pipetune never heard of."""
-
-    def __init__(self, above: Any) -> None:
-        self._above = above
-        super().__init__(above._variant_tensor)
-
-    def _inputs(self) -> list[Any]:
-        return [self._above]
-
-    @property
-    def element_spec(self) -> Any:
-        return self._above.element_spec
 
 
 def test_what_is_unknown_is_opaque_and_no_error() -> None:

@@ -18,6 +18,7 @@ from pipetune.core.edits import Edit, Insert, Remove, SetArgument, SetOption
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.tf.pipelines import live, replay
+from tests.tf.unknown import _Unknown
 
 Dataset = tf.data.Dataset
 AUTOTUNE = tf.data.AUTOTUNE
@@ -297,19 +298,6 @@ def test_given_datasets_stand_in_for_nodes() -> None:
     source = live.read(dataset)
     rebuilt = replay.replay(source, source.pipeline, given={"n0": Dataset.from_tensor_slices(np.int64([10, 20]))})
     assert elements(rebuilt, 1) == [[[[11, 21]]]]
-
-
-class _Unknown(tf.data.Dataset):  # type: ignore[misc,name-defined]
-    def __init__(self, above: Any) -> None:
-        self._above = above
-        super().__init__(above._variant_tensor)
-
-    def _inputs(self) -> list[Any]:
-        return [self._above]
-
-    @property
-    def element_spec(self) -> Any:
-        return self._above.element_spec
 
 
 def test_what_is_opaque_cannot_be_rebuilt_but_stays_where_it_is() -> None:

@@ -9,10 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.autotuned import BUFFER_SIZE, PARALLELISM, AutotuneReading, TunedValue
-from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.tf.error_text import first_line
-from pipetune.tf.measure import windows
+from pipetune.tf.measure import failures, windows
 from pipetune.tf.measure.profiler import names_in_runtime
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
@@ -102,21 +100,18 @@ def watch(dataset: Any, *, seconds: float) -> ParameterLog:
     log = ParameterLog(repeated=not windows.is_endless(dataset))
     iterator: Any = None
     try:
-        iterator = iter(windows.endless(dataset))
-        next(iterator)
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        with failures.told():
+            iterator = iter(windows.endless(dataset))
+            next(iterator)
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                log.take(iterator)
+                if log.still_seconds >= _STILL_SECONDS and log.seconds >= seconds / 2:
+                    break
+                turn = time.perf_counter() + _POLL_SECONDS
+                while time.perf_counter() < turn:
+                    next(iterator)
             log.take(iterator)
-            if log.still_seconds >= _STILL_SECONDS and log.seconds >= seconds / 2:
-                break
-            turn = time.perf_counter() + _POLL_SECONDS
-            while time.perf_counter() < turn:
-                next(iterator)
-        log.take(iterator)
-    except StopIteration:
-        raise RunFailed(windows.RAN_OUT) from None
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise RunFailed(f"The pipeline raised {type(error).__name__}: {first_line(error)}") from error
     finally:
         del iterator
         windows.settle()

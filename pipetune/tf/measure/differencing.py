@@ -22,8 +22,7 @@ from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile
 from pipetune.search.differencing import Cost, PrefixSeconds, operator_costs
-from pipetune.tf.error_text import first_line
-from pipetune.tf.measure import prefixes, windows
+from pipetune.tf.measure import failures, prefixes, windows
 from pipetune.tf.pipelines import live
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
@@ -69,7 +68,7 @@ def measure_costs(
     drains: dict[str, _Drain] = {}
     windows.settle()
     try:
-        with tempfile.TemporaryDirectory(prefix="pipetune-costs-") as folder:
+        with failures.told("a prefix of the pipeline"), tempfile.TemporaryDirectory(prefix="pipetune-costs-") as folder:
             cuts = prefixes.cut(source, operators, folder)
             if not cuts.measured:
                 raise RunFailed("no operator does anything but hand elements on")
@@ -81,12 +80,8 @@ def measure_costs(
             for node_id in cuts.measured:
                 drains[node_id] = _Drain(cuts.drained, node_id, latest)
             rounds = _run_rounds(drains, overhead, deadline=deadline, latest=latest, seed=seed)
-    except StopIteration:
-        raise RunFailed(windows.RAN_OUT) from None
     except CannotReplay as error:
         raise RunFailed(error.message) from error
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise RunFailed(f"a prefix of the pipeline raised {type(error).__name__}: {first_line(error)}") from error
     finally:
         drains.clear()
         windows.settle()

@@ -12,8 +12,7 @@ from pipetune.core.edits import Edit, Insert, Remove, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import RunFailed
 from pipetune.search.course import Epoch
-from pipetune.tf.error_text import first_line
-from pipetune.tf.measure import windows
+from pipetune.tf.measure import failures, windows
 from pipetune.tf.pipelines import live, replay
 
 MOST_ELEMENTS = 100_000  # arrival times kept
@@ -101,17 +100,17 @@ def _run_epoch(dataset: Any, end: float, most: int) -> Epoch:
     asked = time.perf_counter()
     iterator: Any = None
     try:
-        iterator = iter(dataset)
-        while True:
-            next(iterator)
-            now = time.perf_counter()
-            arrivals.append(now - asked)
-            if now >= end or len(arrivals) >= most:
-                break
-    except StopIteration:
-        complete = True
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise RunFailed(f"The pipeline raised {type(error).__name__}: {first_line(error)}") from error
+        with failures.told():
+            iterator = iter(dataset)
+            try:
+                while True:
+                    next(iterator)
+                    now = time.perf_counter()
+                    arrivals.append(now - asked)
+                    if now >= end or len(arrivals) >= most:
+                        break
+            except StopIteration:
+                complete = True
     finally:
         del iterator
     return Epoch(tuple(arrivals), complete)

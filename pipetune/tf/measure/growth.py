@@ -9,10 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.measurement import RunFailed
 from pipetune.core.memory import Held
-from pipetune.tf.error_text import first_line
-from pipetune.tf.measure import machine, windows
+from pipetune.tf.measure import failures, machine, windows
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -38,23 +36,20 @@ def watch(dataset: Any, *, seconds: float) -> Watched:
     iterator: Any = None
     readings: list[tuple[int, float]] = []
     try:
-        iterator = iter(windows.endless(dataset))
-        next(iterator)
-        started, taken = time.perf_counter(), 1
-        first = started + _FILLING * seconds
-        between = (1 - _FILLING) * seconds / READINGS
-        while len(readings) < READINGS:
+        with failures.told():
+            iterator = iter(windows.endless(dataset))
             next(iterator)
-            taken += 1
-            if time.perf_counter() >= first + between * len(readings):
-                readings.append((taken, float(machine.rss_bytes())))
-            if time.perf_counter() > started + 3 * seconds:
-                break
-        return Watched(tuple(readings), held(iterator))
-    except StopIteration:
-        raise RunFailed(windows.RAN_OUT) from None
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise RunFailed(f"The pipeline raised {type(error).__name__}: {first_line(error)}") from error
+            started, taken = time.perf_counter(), 1
+            first = started + _FILLING * seconds
+            between = (1 - _FILLING) * seconds / READINGS
+            while len(readings) < READINGS:
+                next(iterator)
+                taken += 1
+                if time.perf_counter() >= first + between * len(readings):
+                    readings.append((taken, float(machine.rss_bytes())))
+                if time.perf_counter() > started + 3 * seconds:
+                    break
+            return Watched(tuple(readings), held(iterator))
     finally:
         del iterator
         windows.settle()

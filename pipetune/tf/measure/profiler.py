@@ -21,8 +21,7 @@ from pipetune.core.measurement import RunFailed
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Stage
-from pipetune.tf.error_text import first_line
-from pipetune.tf.measure import windows
+from pipetune.tf.measure import failures, windows
 from pipetune.tf.measure.missed import Counters, complete
 from pipetune.tf.pipelines import live, replay
 
@@ -154,39 +153,34 @@ def profile_input(
     windows.settle()
     iterator: Any = None
     try:
-        started = time.perf_counter()
-        running = windows.endless(dataset)
-        repeated = running is not dataset
-        iterator = iter(running)
-        try:
-            next(iterator)
-        except StopIteration:
-            raise RunFailed("The dataset is empty.") from None
-        first_seconds = time.perf_counter() - started
-        readings = _Readings(source.pipeline, repeated=repeated)
-        readings.take(iterator, count=False)
-        cpu, wall, count = time.process_time(), time.perf_counter(), 0
-        polled = wall
-        epoch = int(dataset.cardinality()) if repeated else 0
-        while (
-            count < 3 and time.perf_counter() - wall < limit_seconds
-        ) or time.perf_counter() - wall < seconds:
-            next(iterator)
-            count += 1
-            since = time.perf_counter() - polled
-            # At the end of an epoch the shares of all operators are those of the whole epoch.
-            ending = epoch > 0 and (count + 1) % epoch == (epoch - 1) % epoch
-            if since > _POLL_SECONDS or (ending and since > _POLL_SECONDS / 5):
-                readings.take(iterator)
-                polled = time.perf_counter()
-        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        readings.take(iterator)
-    except StopIteration:
-        raise RunFailed(windows.RAN_OUT) from None
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise RunFailed(
-            f"The pipeline raised {type(error).__name__}: {first_line(error)}"
-        ) from error
+        with failures.told():
+            started = time.perf_counter()
+            running = windows.endless(dataset)
+            repeated = running is not dataset
+            iterator = iter(running)
+            try:
+                next(iterator)
+            except StopIteration:
+                raise RunFailed("The dataset is empty.") from None
+            first_seconds = time.perf_counter() - started
+            readings = _Readings(source.pipeline, repeated=repeated)
+            readings.take(iterator, count=False)
+            cpu, wall, count = time.process_time(), time.perf_counter(), 0
+            polled = wall
+            epoch = int(dataset.cardinality()) if repeated else 0
+            while (
+                count < 3 and time.perf_counter() - wall < limit_seconds
+            ) or time.perf_counter() - wall < seconds:
+                next(iterator)
+                count += 1
+                since = time.perf_counter() - polled
+                # At the end of an epoch the shares of all operators are those of the whole epoch.
+                ending = epoch > 0 and (count + 1) % epoch == (epoch - 1) % epoch
+                if since > _POLL_SECONDS or (ending and since > _POLL_SECONDS / 5):
+                    readings.take(iterator)
+                    polled = time.perf_counter()
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            readings.take(iterator)
     finally:
         del iterator
         windows.settle()

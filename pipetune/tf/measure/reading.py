@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
-from pipetune.core.measurement import RunFailed
-from pipetune.tf.error_text import first_line
-from pipetune.tf.measure import windows
+from pipetune.tf.measure import failures, windows
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -62,7 +58,7 @@ def observe(dataset: Any, *, seconds: float) -> Reading:
     iterator: Any = None
     watch = OpenFiles()
     try:
-        with watch:
+        with failures.told(), watch:
             iterator = iter(windows.endless(dataset))
             started = time.perf_counter()
             next(iterator)
@@ -74,10 +70,6 @@ def observe(dataset: Any, *, seconds: float) -> Reading:
                 next(iterator)
                 elements += 1
             spent, after = time.perf_counter() - started, counts()
-    except StopIteration:
-        raise RunFailed(windows.RAN_OUT) from None
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise RunFailed(f"The pipeline raised {type(error).__name__}: {first_line(error)}") from error
     finally:
         del iterator
         windows.settle()

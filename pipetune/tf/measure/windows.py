@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf import private
-from pipetune.tf.error_text import first_line
+from pipetune.tf.measure import failures
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -53,35 +53,28 @@ def input_window(
     settle()
     iterator = None
     try:
-        started = time.perf_counter()
-        iterator = iter(endless(dataset))
-        try:
-            next(iterator)
-        except StopIteration:
-            raise RunFailed("The dataset is empty.") from None
-        first_seconds = time.perf_counter() - started
-        poll = on_poll or _look_away
-        poll(iterator)
-        _warm_up(iterator, warmup_seconds, warmup_elements)
-        standing = _settle_parameters(iterator, settle_seconds, poll)
-        window = _measure(iterator, seconds, examples_per_element, first_seconds, epoch_elements)
-        after = parameters(iterator)
-        converged = after is None or standing == after
-        poll(iterator)
-        if on_end is not None:
-            on_end(iterator)
-        return Window(**{**vars(window), "converged": converged})
-    except StopIteration:
-        raise RunFailed(RAN_OUT) from None
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise RunFailed(f"The pipeline raised {type(error).__name__}: {first_line(error)}") from error
+        with failures.told():
+            started = time.perf_counter()
+            iterator = iter(endless(dataset))
+            try:
+                next(iterator)
+            except StopIteration:
+                raise RunFailed("The dataset is empty.") from None
+            first_seconds = time.perf_counter() - started
+            poll = on_poll or _look_away
+            poll(iterator)
+            _warm_up(iterator, warmup_seconds, warmup_elements)
+            standing = _settle_parameters(iterator, settle_seconds, poll)
+            window = _measure(iterator, seconds, examples_per_element, first_seconds, epoch_elements)
+            after = parameters(iterator)
+            converged = after is None or standing == after
+            poll(iterator)
+            if on_end is not None:
+                on_end(iterator)
+            return Window(**{**vars(window), "converged": converged})
     finally:
         del iterator
         settle()
-
-
-RAN_OUT = "The data ran out: read a second time, the dataset gives nothing."
-"""What became of a dataset whose epochs are not alike: a generator function that returns one spent iterator."""
 
 
 def endless(dataset: Any) -> Any:
