@@ -35,6 +35,7 @@ from pipetune.model.throughput import foresee
 from pipetune.rules.conflicts import conflict
 from pipetune.search.composing import Composer, structural
 from pipetune.stages import planning
+from pipetune.stages.costs import refine_costs
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.study import Study, Subject
 from pipetune.tf.measure import grammar, machine
@@ -232,8 +233,10 @@ def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUND
     """
     study = study_of(dataset)
     try:
-        profile = planning.completed(study, take_profile(study))
+        profile = take_profile(study)
         diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
+        profile, diagnosis = refine_costs(study, profile, diagnosis)
+        profile = planning.completed(study, profile)
         context = planning.facts_of(study, profile, diagnosis)
         candidates, _ = rules.propose_all(context)
         composer = Composer(candidates, conflict=lambda rewrites: conflict(context, rewrites))

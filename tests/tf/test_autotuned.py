@@ -91,6 +91,26 @@ def test_branches() -> None:
     assert seen["n1", PARALLELISM][1] is False and seen["n3", PARALLELISM][1] is True
 
 
+def test_a_branch_that_has_ended_lends_its_numbers_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = Dataset.range(99).map(square, num_parallel_calls=2), Dataset.range(99).map(square)
+    dataset = Dataset.zip((left, right))
+    pipeline, iterator, log = live.read(dataset).pipeline, iter(dataset), ParameterLog(repeated=False)
+    next(iterator)
+    ended = tf.data.experimental.get_model_proto(iterator)
+    for node in ended.nodes.values():
+        if node.name.startswith("Zip"):
+            del node.inputs[1]  # as between two epochs
+    monkeypatch.setattr(tf.data.experimental, "get_model_proto", lambda iterator: ended)
+    log.take(iterator)
+    assert not found(log.reading(pipeline))
+    monkeypatch.undo()
+    log.take(iterator)
+    monkeypatch.setattr(tf.data.experimental, "get_model_proto", lambda iterator: ended)
+    log.take(iterator)
+    seen = found(log.reading(pipeline))
+    assert seen["n1", PARALLELISM][1] is False and seen["n3", PARALLELISM][1] is True
+
+
 def test_without_a_model_it_says_so() -> None:
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 _POLL_SECONDS = 0.05
 _STILL_SECONDS = 0.8  # AUTOTUNE looks every 10 ms at first, then half as often each time, up to a minute
+_LOOKS_KEPT = 8
 _STILL_SHARE = 0.3  # of the time watched: numbers that have not moved for so long stand still
 
 _NO_MODEL = "The runtime shows no model of this pipeline: AUTOTUNE is switched off, or it runs elsewhere."
@@ -29,7 +31,7 @@ class ParameterLog:
         """`repeated`: the outermost repeat is the window's own, and so is a prefetch TensorFlow puts above it."""
         self._repeated = repeated
         self._started: float | None = None
-        self._model: Any = None
+        self._models: deque[Any] = deque(maxlen=_LOOKS_KEPT)
         self._first: dict[tuple[int, str], float] = {}
         self._last: dict[tuple[int, str], float] = {}
         self._moved: dict[tuple[int, str], float] = {}
@@ -44,7 +46,8 @@ class ParameterLog:
             model = tf.data.experimental.get_model_proto(iterator)
         except (tf.errors.OpError, ValueError):
             return
-        self._model, self.seconds = model, now - self._started
+        self._models.append(model)
+        self.seconds = now - self._started
         for number, node in model.nodes.items():
             for one in node.parameters:
                 key, value = (number, one.name), windows.in_force(one)
@@ -61,12 +64,13 @@ class ParameterLog:
 
     def reading(self, pipeline: Pipeline) -> AutotuneReading:
         """What was seen, each value with the operator of `pipeline` it belongs to."""
-        if self._model is None:
+        if not self._models:
             return AutotuneReading(note=_NO_MODEL)
+        model, chain = self._fullest(pipeline)
         found = []
         kernels: dict[str, str] = {}
-        for number, node_id in _chain(self._model, pipeline, _top(self._model, repeated=self._repeated)):
-            runtime = self._model.nodes[number]
+        for number, node_id in chain:
+            runtime = model.nodes[number]
             if node_id:
                 kernels[node_id] = runtime.name
             for one in runtime.parameters:
@@ -88,6 +92,13 @@ class ParameterLog:
                 )
         still = self.still_seconds >= min(_STILL_SECONDS, _STILL_SHARE * self.seconds)
         return AutotuneReading(tuple(found), self.seconds, still and self.seconds > 0, kernels=kernels)
+
+    def _fullest(self, pipeline: Pipeline) -> tuple[Any, list[tuple[int, str]]]:
+        """Of the last looks the one that shows most operators, the newest of equals: some are gone between epochs."""
+        looks: list[tuple[Any, list[tuple[int, str]]]] = []
+        for model in reversed(self._models):
+            looks.append((model, list(_chain(model, pipeline, _top(model, repeated=self._repeated)))))
+        return max(looks, key=lambda look: len({node_id for _, node_id in look[1]}))
 
 
 def watch(dataset: Any, *, seconds: float) -> ParameterLog:
@@ -152,7 +163,7 @@ def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]
             todo.extend((above, nexts[0]) for above in runtime.inputs)
         elif len(nexts) == len(runtime.inputs):
             todo.extend(zip(runtime.inputs, nexts, strict=True))
-        else:  # the input of an interleave stands among the readers it has opened
+        elif node.op in _OPENING:  # its input stands among the readers it has opened
             todo.extend(
                 (above, name)
                 for name in nexts
