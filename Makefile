@@ -9,6 +9,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BUDGET ?= 240
+TOGETHER ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -61,13 +62,15 @@ browser:
 	fi
 
 # One processor is where thread pools and timing assumptions break: all TensorFlow tests but the end-to-end ones and
-# those that measure for seconds.
+# those that measure for seconds, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	taskset -c "$$($(BIN)/python -c 'import os; print(min(os.sched_getaffinity(0)))')" \
-	  $(BIN)/python -m pytest -q -m "one_core or (tensorflow and not slow)" --ignore tests/e2e --ignore tests/examples
+	$(BIN)/python -m pytest -q -n $(TOGETHER) --one-core -m "one_core or (tensorflow and not slow)" \
+	  --ignore tests/e2e --ignore tests/bench --ignore tests/examples
 
+# Side by side what may be; then what starts processes of its own or has to name what it measures.
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(TOGETHER) --ignore tests/e2e --ignore tests/bench
+	$(BIN)/python -m pytest -q tests/bench tests/e2e
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -22,7 +22,7 @@ class Counters:
     seconds: float = 0.0
     elements: float = 0.0
     bytes: float = 0.0
-    buffered: tuple[float, float] = (0.0, 0.0)  # elements, bytes; at the last reading
+    buffered: tuple[float, float] = (0.0, 0.0)  # elements, bytes; the most at any reading
     inner_seconds: float = 0.0  # of the readers it opened
     inner_elements: float = 0.0  # that those readers put out
     inside: dict[str, float] = field(default_factory=dict)  # seconds of the readers by the runtime's names

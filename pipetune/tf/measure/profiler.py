@@ -8,6 +8,7 @@ Optimisations are off in that run, so that the graph is the one the user wrote.
 from __future__ import annotations
 
 import enum
+import random
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ AS_WRITTEN: tuple[Edit, ...] = (
 )
 """Keeps the graph as written and the runtime's model readable."""
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.004, 0.02  # between two readings of some 0.1 ms; what is not read before an epoch ends is lost
 _LEAST_SHARE = 0.01
 
 _SOURCES = frozenset(
@@ -117,7 +118,8 @@ class _Readings:
                 counters.seconds += seconds
                 counters.elements += elements
                 counters.bytes += max(0.0, now[number][2] - before[2])
-                counters.buffered = (float(found.buffered_elements), float(found.buffered_bytes))
+                held = (float(found.buffered_elements), float(found.buffered_bytes))
+                counters.buffered = max(counters.buffered, held)
         self._before = now
 
 
@@ -166,7 +168,7 @@ def profile_input(
             readings = _Readings(source.pipeline, repeated=repeated)
             readings.take(iterator, count=False)
             cpu, wall, count = time.process_time(), time.perf_counter(), 0
-            polled = wall
+            polled, pause, draw = wall, 0.0, random.Random(0)
             epoch = int(dataset.cardinality()) if repeated else 0
             while (
                 count < 3 and time.perf_counter() - wall < limit_seconds
@@ -174,11 +176,12 @@ def profile_input(
                 next(iterator)
                 count += 1
                 since = time.perf_counter() - polled
-                # At the end of an epoch the shares of all operators are those of the whole epoch.
+                # At the end of an epoch the shares of all operators are those of the whole epoch; those that end
+                # first, behind a buffer, are seen at other moments, which keep no step with the epochs.
                 ending = epoch > 0 and (count + 1) % epoch == (epoch - 1) % epoch
-                if since > _POLL_SECONDS or (ending and since > _POLL_SECONDS / 5):
+                if since > pause or (ending and since > _POLL_SECONDS[0]):
                     readings.take(iterator)
-                    polled = time.perf_counter()
+                    polled, pause = time.perf_counter(), draw.uniform(*_POLL_SECONDS)
             cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
             readings.take(iterator)
     finally:
