@@ -8,7 +8,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-BUDGET ?= 240
+BUDGET ?= 300
 TOGETHER ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 .PHONY: help demo test lint types imports test-one-core test-all browser clean
 
 help:
-	@echo "make demo [BUDGET=240]   analyse the photo example and say where the report is"
+	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
 
 $(BIN)/python:

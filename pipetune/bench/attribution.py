@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pipetune.bench import Say
 from pipetune.core.accuracy import Claim
@@ -21,7 +22,7 @@ QUICK = ("works, parallelism 1, batched", "one after another, parallelism 2", "w
 
 WANTED_ERROR = 0.10
 
-_PROFILE_SECONDS, _COST_SECONDS = 0.4, 3.0
+_PROFILE_SECONDS, _COST_SECONDS = 0.4, 6.0  # the latter as with the default budget
 
 
 @dataclass(frozen=True)
@@ -70,26 +71,25 @@ def measure(*, quick: bool, seed: int, say: Say) -> Attribution:
 def attribute(names: Sequence[str] | None, *, seed: int, say: Say) -> Attribution:
     """The cases of these names, or all.
 
-    The truth is measured right before and right after each case: a machine that changes its speed changes both.
+    The truth is measured in the same rounds as the prefixes: a machine that changes its speed changes both.
     """
     functions = (known_costs.working(6), known_costs.waiting(WAIT_SECONDS), known_costs.computing(20_000))
     known = {one.name: one for one in functions}
     cases = known_costs.cases(known, wait_seconds=WAIT_SECONDS)
     chosen = [case for case in cases if names is None or case.name in names]
     rows: list[Row] = []
-    for case in chosen:
-        say(f"attributing costs: {case.name}")
-        wanted = {name: known[name] for name in case.expected.values() if name}
-        before = {name: known_costs.truth(one) for name, one in wanted.items()}
+    for number, case in enumerate(chosen, 1):
+        say(f"attributing costs, {number} of {len(chosen)}: {case.name}")
+        alone = {name: known_costs.Alone(known[name]) for name in case.expected.values() if name}
         source = live.read(case.dataset)
         model = {one.node: one for one in profiler.profile_input(source, seconds=_PROFILE_SECONDS).operators}
-        costs = measure_costs(source, model, seconds=_COST_SECONDS, seed=seed).costs
-        after = {name: known_costs.truth(one) for name, one in wanted.items()}
+        costs = measure_costs(
+            source, model, seconds=_COST_SECONDS, seed=seed, each_round=partial(_take, tuple(alone.values()))
+        ).costs
         for position, name in case.expected.items():
             node = source.pipeline.nodes[position]
-            cpu = statistics.fmean(one[name].cpu_seconds for one in (before, after)) if name else 0.0
-            waits = statistics.fmean(one[name].waiting_seconds for one in (before, after)) if name else WAIT_SECONDS
-            rows.append(_row(case.name, node.id, node.title, name, cpu, waits, costs, model))
+            truth = alone[name].truth if name else known_costs.Truth(0.0, WAIT_SECONDS)
+            rows.append(_row(case.name, node.id, node.title, name, truth, costs, model))
     errors = [row.error for row in rows]
     return Attribution(
         cases=len(chosen),
@@ -111,13 +111,17 @@ def claims(found: Attribution, *, quick: bool) -> Sequence[Claim]:
     )
 
 
+def _take(alone: Sequence[known_costs.Alone]) -> None:
+    for one in alone:
+        one.take()
+
+
 def _row(
     case: str,
     node_id: str,
     title: str,
     name: str,
-    cpu_seconds: float,
-    waits_seconds: float,
+    truth: known_costs.Truth,
     costs: Mapping[str, Cost],
     model: Mapping[str, OperatorProfile],
 ) -> Row:
@@ -125,9 +129,9 @@ def _row(
         case=case,
         operator=title,
         known=name or "sleeps",
-        true_cpu_seconds=cpu_seconds,
+        true_cpu_seconds=truth.cpu_seconds,
         cpu_seconds=costs[node_id].cpu.median,
-        true_waiting_seconds=waits_seconds,
+        true_waiting_seconds=truth.waiting_seconds,
         waiting_seconds=costs[node_id].waiting.median,
         model_cpu_seconds=model[node_id].cpu_seconds,
     )

@@ -11,6 +11,8 @@ from pipetune.search.kit import Kit
 from pipetune.search.meter import Refused
 from pipetune.search.pairs import Arm, ratios
 
+_GOOD_ROUNDS, _CONTENDERS = 8, 3  # of the confirmation; the plan, as written, AUTOTUNE everywhere
+
 
 @dataclass(frozen=True)
 class Added:
@@ -25,9 +27,17 @@ class Added:
 
 def affordable_pairs(kit: Kit, *, waiting: int, fewest: int, most: int) -> int:
     """Pairs for the next of `waiting` rewrites that share the time left; 0 for fewer than `fewest`."""
-    share = kit.meter.budget.left(Part.ABLATION) / waiting
+    share = _seconds_left(kit) / waiting
     count = min(most, int(share / kit.seconds(2, rounds=1)))
     return count if count >= fewest else 0
+
+
+def _seconds_left(kit: Kit) -> float:
+    """For what is told and decides nothing: all but what good confirmations take, and a third of the part at least."""
+    meter = kit.meter
+    left = meter.budget.left(Part.ABLATION)
+    confirming = _GOOD_ROUNDS * _CONTENDERS * sum(meter.cost(unit) for unit in {"input", kit.unit})
+    return min(left, max(left / 3, meter.budget.left(Part.CONFIRMATION) - confirming))
 
 
 def measure_added(rewrite: Rewrite, reference: Plan, kit: Kit, *, pairs: int, fewest: int) -> Added | None:

@@ -38,7 +38,7 @@ def test_the_loops_train(make: object) -> None:
 def test_a_limit_is_met_missed_or_not_to_be_told_in_the_short_form() -> None:
     def met(low: float, high: float, *, quick: bool) -> bool | None:
         middle = Interval((low + high) / 2, low, high, 8)
-        return claims(Overhead(middle, middle, middle, 1.0, 1.0, 1.0), quick=quick)[0].met
+        return claims(Overhead(*[middle] * 5, 1.0, 1.0, 1.0), quick=quick)[0].met
 
     assert met(0.001, 0.005, quick=False) is True
     assert met(0.02, 0.03, quick=False) is False

@@ -18,15 +18,20 @@ _NOBODY = "a dataset of no script"  # so that the loop is watched from its first
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one window; seconds of CPU are those of the whole process."""
+    """Of one window."""
 
     steps: int
-    cpu_seconds: float
+    cpu_seconds: float  # of the whole process
+    script_seconds: float  # CPU of the thread that runs the script, and every hook
     wall_seconds: float
 
     @property
     def cpu_step_seconds(self) -> float:
         return self.cpu_seconds / self.steps
+
+    @property
+    def script_step_seconds(self) -> float:
+        return self.script_seconds / self.steps
 
 
 def cost(loop: Loop, *, steps: int, hooked: bool, warmup: int = 20, train: bool = True) -> Cost:
@@ -55,13 +60,14 @@ def _run(dataset: Any, step: Any, *, steps: int, warmup: int) -> Cost:
     taken = -warmup
     for examples, labels in dataset:
         if taken == 0:
-            cpu_started, started = time.process_time(), time.perf_counter()
+            cpu_started, script_started, started = time.process_time(), time.thread_time(), time.perf_counter()
         loss = step(examples, labels)
         taken += 1
         if taken == steps:
             break
     _finish(loss)
-    return Cost(steps, time.process_time() - cpu_started, time.perf_counter() - started)
+    script_seconds = time.thread_time() - script_started
+    return Cost(steps, time.process_time() - cpu_started, script_seconds, time.perf_counter() - started)
 
 
 def _finish(loss: Any) -> None:

@@ -52,13 +52,19 @@ class Differences:
 
 
 def measure_costs(
-    source: live.LivePipeline, operators: Mapping[str, OperatorProfile], *, seconds: float, seed: int = 0
+    source: live.LivePipeline,
+    operators: Mapping[str, OperatorProfile],
+    *,
+    seconds: float,
+    seed: int = 0,
+    each_round: Callable[[], object] = lambda: None,
 ) -> Differences:
     """The cost of every operator that matters, from rounds over all prefixes in about `seconds`.
 
     Args:
         source: the live pipeline; everything it keeps outside itself is to be restored afterwards.
         operators: what the runtime's model said of each.
+        each_round: called at the begin of every round, for what is to be measured beside the prefixes.
 
     Raises:
         RunFailed: the pipeline cannot be cut, raised, or takes too long for `FEWEST_ROUNDS` in that time.
@@ -79,7 +85,12 @@ def measure_costs(
             overhead = _Overhead(cuts.options)
             for node_id in cuts.measured:
                 drains[node_id] = _Drain(cuts.drained, node_id, latest)
-            rounds = _run_rounds(drains, overhead, deadline=deadline, latest=latest, seed=seed)
+
+            def beside() -> None:
+                overhead.measure()
+                each_round()
+
+            rounds = _run_rounds(drains, beside, deadline=deadline, latest=latest, seed=seed)
     except CannotReplay as error:
         raise RunFailed(error.message) from error
     finally:
@@ -183,7 +194,7 @@ class _Overhead:
 
 
 def _run_rounds(
-    drains: Mapping[str, _Drain], overhead: _Overhead, *, deadline: float, latest: float, seed: int
+    drains: Mapping[str, _Drain], beside: Callable[[], object], *, deadline: float, latest: float, seed: int
 ) -> list[dict[str, _Window]]:
     """Windows of all prefixes, round after round, until the deadline.
 
@@ -204,7 +215,7 @@ def _run_rounds(
         if started + max(1, missing) * longest > (latest if missing > 0 else deadline):
             break
         draw.shuffle(order)
-        overhead.measure()
+        beside()
         rounds.append({node_id: drains[node_id].window(seconds) for node_id in order})
         longest = max(time.perf_counter() - started, longest if len(rounds) > 1 else 0.0)
     if len(rounds) < FEWEST_ROUNDS:

@@ -74,28 +74,51 @@ def computing(loops: int) -> Known:
     return Known("python", _python(compute))
 
 
-def truth(known: Known) -> Truth:
-    """What one call takes: the median of several windows; the loop around it takes some microseconds itself."""
+class Alone:
+    """A known function called alone, again and again, inside one graph: what one call takes, window by window.
 
-    def calls(count: Any) -> Any:
-        def once(index: Any, total: Any) -> tuple[Any, Any]:  # every call gets another number: none is hoisted
-            return index + 1, total + tf.ensure_shape(known.function(index), [])
+    The loop around it takes some microseconds itself.
+    """
 
-        start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-        return tf.while_loop(lambda index, _: index < count, once, start, parallel_iterations=1)[1]
+    def __init__(self, known: Known) -> None:
+        def calls(count: Any) -> Any:
+            def once(index: Any, total: Any) -> tuple[Any, Any]:  # every call gets another number: none is hoisted
+                return index + 1, total + tf.ensure_shape(known.function(index), [])
 
-    graph = tf.function(calls).get_concrete_function(tf.TensorSpec([], tf.int64))
+            start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+            return tf.while_loop(lambda index, _: index < count, once, start, parallel_iterations=1)[1]
 
-    def window(count: int) -> tuple[float, float]:
+        self._graph = tf.function(calls).get_concrete_function(tf.TensorSpec([], tf.int64))
+        self._window(1)
+        self._calls = max(1, round(_TRUTH_SECONDS / self._window(5)[1]))
+        self._windows: list[tuple[float, float]] = []
+
+    def take(self) -> None:
+        """Measures one more window of some 50 ms."""
+        self._windows.append(self._window(self._calls))
+
+    @property
+    def truth(self) -> Truth:
+        """The median of the windows taken so far; at least one.
+
+        The functions run in one thread: CPU time beyond wall time is of idle threads that look for work.
+        """
+        cpu, wall = (statistics.median(column) for column in zip(*self._windows, strict=True))
+        return Truth(min(cpu, wall), wall)
+
+    def _window(self, count: int) -> tuple[float, float]:
         cpu, wall = time.process_time(), time.perf_counter()
-        graph(tf.constant(count, tf.int64)).numpy()
+        self._graph(tf.constant(count, tf.int64)).numpy()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         return cpu / count, wall / count
 
-    window(1)
-    count = max(1, round(_TRUTH_SECONDS / window(5)[1]))
-    found = [window(count) for _ in range(_TRUTH_WINDOWS)]
-    return Truth(statistics.median(cpu for cpu, _ in found), statistics.median(wall for _, wall in found))
+
+def truth(known: Known) -> Truth:
+    """What one call takes: the median of several windows."""
+    alone = Alone(known)
+    for _ in range(_TRUTH_WINDOWS):
+        alone.take()
+    return alone.truth
 
 
 def _python(function: Function) -> Function:

@@ -2,7 +2,7 @@
 
 Pairs of tiny pipelines that differ in one thing, in turn, several times: with a buffer and without, in one thread
 and with parallel calls on all cores (fused with a batch and not), for a short function and for a longer one. The
-quickest of the rounds counts: what a neighbour takes for a moment is none of the runtime's.
+median of the rounds counts, as it does for the windows whose rate is predicted.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ import functools
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune.core.overheads import Overheads
-from pipetune.tf.measure import windows
+from pipetune.tf.measure import known_costs, windows
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 _ROWS = 8  # in a batch: taking it in Python counts little per row
-_LANES, _SHORT, _LONG = 512, 10, 80  # some tens and some hundreds of microseconds in one thread
+_LANES, _KERNELS = 512, 10  # some tens of microseconds in one thread
+_SORTS = 2  # most of a millisecond: beside it, what a slower core takes is more than what a call does
 _WARM_UP_SHARE = 0.3
 _SLOWEST_CROWD = 0.5
 
 
 @functools.cache
-def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 4) -> Overheads:
+def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 8) -> Overheads:
     """The overheads of this process, in about `seconds`; measured once.
 
     Args:
@@ -45,8 +46,8 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 4) -> O
             cpu[name].append(one[0])
             wall[name].append(one[1])
     return _from(
-        {name: min(found) for name, found in cpu.items()},
-        {name: min(found) for name, found in wall.items()},
+        {name: statistics.median(found) for name, found in cpu.items()},
+        {name: statistics.median(found) for name, found in wall.items()},
         cores,
     )
 
@@ -82,8 +83,7 @@ def _datasets(cores: int) -> dict[str, Any]:
         options.experimental_optimization.inject_prefetch = False
     fusing.experimental_optimization.map_and_batch_fusion = True
     made = {"taken": element.with_options(plain), "taken, ahead": element.prefetch(2).with_options(plain)}
-    for name, kernels in (("short", _SHORT), ("long", _LONG)):
-        function = _spin(kernels)
+    for name, function in (("short", _spin), ("long", known_costs.working(_SORTS).function)):
         parallel = source.map(function, num_parallel_calls=cores).batch(_ROWS)
         made[name] = source.map(function, synchronous=True).batch(_ROWS).with_options(plain)
         made[f"{name}, parallel"] = parallel.with_options(plain)
@@ -91,16 +91,12 @@ def _datasets(cores: int) -> dict[str, Any]:
     return made
 
 
-def _spin(kernels: int) -> Callable[[Any], Any]:
+def _spin(value: Any) -> Any:
     """Small kernels one after another, none of which is divided over threads."""
-
-    def spin(value: Any) -> Any:
-        vector = tf.fill([_LANES], tf.cast(value % 2, tf.float32))
-        for _ in range(kernels):
-            vector = tf.sin(vector) + 1.0
-        return tf.reduce_sum(vector)
-
-    return spin
+    vector = tf.fill([_LANES], tf.cast(value % 2, tf.float32))
+    for _ in range(_KERNELS):
+        vector = tf.sin(vector) + 1.0
+    return tf.reduce_sum(vector)
 
 
 def _window(dataset: Any, seconds: float) -> tuple[float, float]:
