@@ -81,9 +81,9 @@ def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) 
         (
             rewrite
             for rewrite in plan.rewrites
-            if rewrite.key in gains and not _stays(gains[rewrite.key], spares=rewrite.key in spares)
+            if rewrite.key in gains and not _stays(rewrite, gains[rewrite.key], spares=rewrite.key in spares)
         ),
-        key=lambda rewrite: gains[rewrite.key].median,
+        key=lambda rewrite: (not rewrite.equal_is_enough, gains[rewrite.key].median),
     )
     dropped = _droppable(plan, idle, kit)
     trials = [
@@ -126,12 +126,15 @@ def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit) -> dict[str, Interval]:
         gains.update(zip(doubtful, block_intervals(rows), strict=True))
         doubtful = [key for key in doubtful if gains[key].low <= NEEDED]
         once = kit.seconds(len(doubtful) + 1, rounds=1)
-        affordable = int(kit.meter.budget.left(Part.ABLATION) / once) if once > 0 else 0
+        together = kit.seconds(2, rounds=FEWEST_ROUNDS) if len(doubtful) > 1 else 0.0  # should several leave
+        affordable = int((kit.meter.budget.left(Part.ABLATION) - together) / once) if once > 0 else 0
         rounds = min(MOST_ROUNDS - len(whole.rates), affordable)
     return gains
 
 
-def _stays(gain: Interval, *, spares: bool) -> bool:
+def _stays(rewrite: Rewrite, gain: Interval, *, spares: bool) -> bool:
+    if rewrite.equal_is_enough:
+        return gain.median >= ACCEPT_ABOVE and gain.low > 1.0
     return gain.median >= NOT_SLOWER if spares else gain.median >= WORTH and gain.low > NOT_BELOW
 
 
@@ -200,7 +203,7 @@ def _trial(
     elif spares:
         less = -rewrite.predicted_bytes / 2**20
         outcome, why = Outcome.ACCEPTED, f"{rewrite.key} is not slower, and holds {less:,.0f} MiB less"
-    elif _stays(gain, spares=False):
+    elif _stays(rewrite, gain, spares=False):
         outcome, why = Outcome.UNDECIDED, f"{rewrite.key} is kept: the plan was proven with it and seems slower without"
     else:
         outcome, why = Outcome.UNDECIDED, f"{rewrite.key} is kept: without it and others the plan was slower"

@@ -11,7 +11,7 @@ from pipetune.search.budget import Part
 from pipetune.search.composing import Composer, structural
 from pipetune.search.forecast import Forecast
 from pipetune.search.kit import Kit
-from pipetune.search.screening import Screener
+from pipetune.search.screening import PROMISE, Screener
 from pipetune.search.sparing import spares_memory
 from pipetune.search.statistics import LOOKS
 
@@ -31,8 +31,9 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
 
     Many rewrites pay together only, so the plan of all that do no harm is looked at too; it is a second
     finalist where short windows show it clearly faster than the grown one, and the only one where nothing
-    grew. The most promising by the forecast come first; those that it expects to lose, alone and beside all others,
-    are not run. The time for one paired decision is kept throughout, so that with little time less is screened.
+    grew. What is offered where it is as fast joins only where it promises more alone. The most promising by the
+    forecast come first; those that it expects to lose, alone and beside all others, are not run. The time for one
+    paired decision is kept throughout, so that with little time less is screened.
     """
 
     base, meter, composer, gate, unit = kit.base, kit.meter, kit.composer, kit.gate, kit.unit
@@ -58,6 +59,7 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     unusable |= {one.rewrite.key for one in screened if one.harmful}
     found.promise = {one.rewrite.key: one.promise for one in screened}
     found.rates = {one.rewrite.key: one.rate for one in screened}
+    unusable |= {one.rewrite.key for one in screened if one.rewrite.equal_is_enough and one.promise < PROMISE}
     usable = [rewrite for rewrite in order if rewrite.key not in unusable]
     spares = {rewrite.key for rewrite in usable if spares_memory(rewrite, base, meter)}
     usable.sort(key=lambda rewrite: (rewrite.key in spares, -found.promise.get(rewrite.key, 1.0)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Plan, Rewrite
 from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, Ablated, ablate
 from pipetune.search.budget import Budget
 from pipetune.search.composing import Composer
@@ -23,11 +24,13 @@ def ablated(
     """`spared`: bytes that the last one lets the pipeline hold less."""
     parts = rewrites(rules)
     parts[-1] = replace(parts[-1], predicted_bytes=-spared)
+    return ablate(Composer(tuple(parts)).plan(parts), kit_of(parts, made, seed=seed, budget_seconds=budget_seconds))
+
+
+def kit_of(parts: Sequence[Rewrite], made: FakeRunner, *, seed: int, budget_seconds: float = 240.0) -> Kit:
     meter = Meter(made, made.clock, budget=Budget(budget_seconds, made.clock))
-    composer = Composer(tuple(parts))
     gate = EqualityGate(made, made.clock, notify=silent)
-    kit = Kit(Plan("defaults"), meter, composer, gate, random.Random(seed), silent)
-    return ablate(composer.plan(parts), kit)
+    return Kit(Plan("defaults"), meter, Composer(tuple(parts)), gate, random.Random(seed), silent)
 
 
 def test_what_adds_nothing_leaves() -> None:
@@ -67,3 +70,14 @@ def test_what_spares_memory_stays_unless_it_is_slower() -> None:
     assert names(slow.plan) == ["large"]
     little = ablated(["large", "small"], runner({"large@n1": 1.4}, noise=quiet()), spared=2**20)
     assert names(little.plan) == ["large"]
+
+
+def test_what_is_offered_where_it_is_as_fast_stays_only_where_it_is_proven() -> None:
+    def kept(gain: float, seed: int) -> list[str]:
+        parts = rewrites(["large", "freeze"])
+        parts[-1] = replace(parts[-1], equal_is_enough=True)
+        made = runner({"large@n1": 1.4, parts[-1].key: gain}, noise=quiet(seed))
+        return names(ablate(Composer(tuple(parts)).plan(parts), kit_of(parts, made, seed=seed)).plan)
+
+    assert sum(kept(1.02, seed) == ["large"] for seed in range(20)) >= 18
+    assert all(kept(1.2, seed) == ["large", "freeze"] for seed in range(5))
