@@ -4,6 +4,7 @@ choosing.
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections import defaultdict
@@ -24,6 +25,12 @@ from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 AUTOTUNE = "autotune"
 TUNED = "tuned"
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 16
+
+PRECISION = 0.03
+"""How far an interval should reach to either side: acceptance asks for +3 %, so a wider one says little."""
+
+OVERRUN = 0.2
+"""Share of the budget that rounds may take beyond it where the noise of the search asks for more of them."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,8 @@ def confirm(
     """Measure `plan`, `defaults` and `autotune` in rounds of one fresh window each, in random order.
 
     One tuned window of a round serves both ratios. The number of rounds is fixed before the first (`pairs`,
-    or what the time left allows, 5 to 16). Where the runner trains, as many rounds of training windows
-    follow.
+    or what the time left allows, 5 to 16). Where the runner trains, rounds of training windows follow. Those of the
+    unit that decides are as many as bring the interval of the search to `PRECISION`, if `OVERRUN` allows.
 
     Confirmed: where the runner trains and shares processors with the model, or the plan gains inside the step
     only, the 95 % interval of the training speedup over `defaults` lies above 1; elsewhere that of the input
@@ -103,12 +110,22 @@ def confirm(
         except RunFailed as problem:
             notes.append(str(problem))
     measured: dict[str, dict[str, list[Window]]] = {}
+    inside = runner.trains and (runner.shares_processors or plan.only_training)
     for position, unit in enumerate(units):
         share = budget.left(Part.CONFIRMATION) / (len(units) - position)
         meter.shorten(unit, seconds=share / len(contenders) / FEWEST_ROUNDS)
+        wanted = _rounds_wanted(found, unit) if unit == ("training" if inside else "input") else FEWEST_ROUNDS
         try:
             measured[unit] = _rounds(
-                contenders, meter, unit, seconds=share, pairs=pairs, draw=draw, notify=notify
+                contenders,
+                meter,
+                unit,
+                seconds=share,
+                more_seconds=OVERRUN * budget.seconds,
+                wanted=wanted,
+                pairs=pairs,
+                draw=draw,
+                notify=notify,
             )
         except RunFailed as problem:
             if unit == "input":
@@ -118,8 +135,7 @@ def confirm(
     over_defaults = _speedup(inputs, DEFAULTS, "input")
     over_autotune = _speedup(inputs, AUTOTUNE, "input")
     training = _training(measured.get("training"), bound_step_seconds, "; ".join(notes))
-    inside = runner.shares_processors or plan.only_training
-    decides = training.speedup if runner.trains and inside else over_defaults
+    decides = training.speedup if inside else over_defaults
     unit = "training" if decides is training.speedup else "input"
     above = 1.0 if unit == "training" else ACCEPT_ABOVE
     confirmed = decides is not None and decides.low > above
@@ -170,24 +186,36 @@ def _rounds(
     unit: str,
     *,
     seconds: float,
+    more_seconds: float,
+    wanted: int,
     pairs: int | None,
     draw: random.Random,
     notify: Notify,
 ) -> dict[str, list[Window]]:
     """The windows of each contender, as many rounds as planned before the first.
 
-    Where the cost of a window is not known from the search, a first round is thrown away to learn it.
-    A failing "autotune" leaves; any other failure is raised as `RunFailed`.
+    As many as `seconds` hold; up to `wanted` where `more_seconds` hold these too. Where the cost of a window is not
+    known from the search, a first round is thrown away to learn it. A failing "autotune" leaves; any other failure
+    is raised as `RunFailed`.
     """
     names = list(contenders)
     windows: dict[str, list[Window]] = defaultdict(list)
     if not meter.knows(unit):
         _round(names, contenders, windows, meter, unit, draw=draw, notify=notify)
         windows.clear()
-    affordable = int(seconds / (len(names) * meter.cost(unit)))
+    once = len(names) * meter.cost(unit)
+    affordable = max(int(seconds / once), min(wanted, int((seconds + more_seconds) / once)))
     for _ in range(pairs or min(max(affordable, FEWEST_ROUNDS), MOST_ROUNDS)):
         _round(names, contenders, windows, meter, unit, draw=draw, notify=notify)
     return dict(windows)
+
+
+def _rounds_wanted(found: SearchResult | None, unit: str) -> int:
+    """Rounds after which the interval that the plan was accepted by would reach `PRECISION` to either side."""
+    if found is None or found.gain is None or found.unit != unit:
+        return FEWEST_ROUNDS
+    reach = math.log(found.gain.high / found.gain.low) / 2
+    return math.ceil(found.gain.pairs * (reach / PRECISION) ** 2)
 
 
 def _round(

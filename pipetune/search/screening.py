@@ -177,7 +177,8 @@ class Screener:
         Args:
             ranked: in the order to try; of one group only the first that joins.
             promise: what each showed alone, by key.
-            spares: keys of those that spare memory; beside another rewrite they join unless they are slower.
+            spares: keys of those that spare memory; beside another rewrite they join unless they are slower in
+                every window: the ablation looks closer.
         """
         plan = composer.plan([])
         best = self._base
@@ -187,11 +188,10 @@ class Screener:
             if len(grown.rewrites) <= len(plan.rewrites) or composer.conflict(grown) or not self._enough():
                 continue
             spared = rewrite.key in spares and bool(plan.rewrites)
-            sure = spared or promise.get(rewrite.key, 1.0) >= PROMISE
+            sure = promise.get(rewrite.key, 1.0) >= PROMISE
+            wanted, wins, losses = (NOT_SLOWER, 1, 3) if spared else (PROMISE, 2, 2 if sure else 1)
             try:
-                kept = self._majority(
-                    grown, best, rates, unit, sure=sure, wanted=NOT_SLOWER if spared else PROMISE
-                )
+                kept = self._majority(grown, best, rates, unit, wanted=wanted, wins=wins, losses=losses)
             except OutOfBudget:
                 break
             if kept:
@@ -200,16 +200,16 @@ class Screener:
         return plan
 
     def _majority(
-        self, grown: Plan, best: Plan, rates: list[float], unit: str, *, sure: bool, wanted: float
+        self, grown: Plan, best: Plan, rates: list[float], unit: str, *, wanted: float, wins: int, losses: int
     ) -> list[float]:
-        """Its rates, if two of up to three windows of `grown` show `wanted` over `best`; else nothing.
+        """Its rates, if `wins` windows of `grown` show `wanted` over `best` before `losses` do not; else nothing.
 
-        One is enough to say no, unless the rewrite promised something alone (`sure`): a window now and then
-        takes twice as long for nothing. `rates`, of `best`, grows along.
+        After a first win two have to say no: a window now and then takes twice as long for nothing. `rates`, of
+        `best`, grows along.
         """
         ours: list[float] = []
-        wins = losses = 0
-        while wins < 2 and losses < (2 if sure or wins else 1):
+        won = lost = 0
+        while won < wins and lost < (max(2, losses) if won else losses):
             if not self._enough():
                 return []
             if len(rates) < 2 or len(rates) < len(ours) + 1:
@@ -218,6 +218,6 @@ class Screener:
             if window is None:
                 return []
             ours.append(rate_of(window, unit))
-            won = ours[-1] >= wanted * statistics.median(rates)
-            wins, losses = wins + won, losses + (not won)
-        return ours if wins >= 2 else []
+            good = ours[-1] >= wanted * statistics.median(rates)
+            won, lost = won + good, lost + (not good)
+        return ours if won >= wins else []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Outcome, RunFailed
+from pipetune.core.measurement import Interval, Outcome, RunFailed
 from pipetune.core.settings import Settings
 from pipetune.search.budget import Budget
 from pipetune.search.confirmation import Confirmation, confirm
+from pipetune.search.result import SearchResult
 from pipetune.testing.runner import FakeRunner, rewrite
 from tests.search.scenes import BASELINES, Scene, rewrites, runner, shared
 
@@ -72,6 +73,18 @@ def test_the_number_of_rounds_is_what_the_time_allows_within_bounds() -> None:
     assert confirmed(runner(), pairs=7).rounds == 7
     between = confirmed(runner(), seconds=60).rounds
     assert 5 < between < 16
+
+
+def test_noise_in_the_search_asks_for_more_rounds_than_the_time_holds() -> None:
+    def rounds(low: float, high: float, *, unit: str = "input", seconds: float = 40.0) -> int:
+        gain = Interval(1.4, low, high, 8)
+        return confirmed(runner(), seconds=seconds, found=SearchResult(PLAN, "", gain=gain, unit=unit)).rounds
+
+    usual = confirmed(runner(), seconds=40).rounds
+    assert rounds(1.39, 1.41) == usual < 8
+    assert usual < rounds(1.361, 1.443) < rounds(1.2, 1.6) < 16  # the last by what may be overrun
+    assert rounds(1.2, 1.6, unit="training") == usual  # says nothing of the input's noise
+    assert rounds(1.2, 1.6, seconds=1000) == 16
 
 
 def test_every_round_measures_each_contender_once_in_an_order_of_its_own() -> None:
