@@ -18,7 +18,8 @@ ACCEPTANCE = 1.03
 
 BASELINE = "baseline"
 
-_UNIT_WORDS = {"input": "input alone", "training": "training step"}
+TRAINING = "training step"
+_UNIT_WORDS = {"input": "input alone", "training": TRAINING}
 
 OUTCOME_MEANING = {
     Outcome.ACCEPTED: "proven faster by the acceptance rule",

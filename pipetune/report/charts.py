@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipetune.report.attempts import Attempts, TrialRow
+from pipetune.report.attempts import TRAINING, Attempts, TrialRow
 from pipetune.report.ladder import Ladder
 from pipetune.report.operators import OperatorTable
 from pipetune.report.timeline import Timeline, TimelineRow
@@ -124,7 +124,8 @@ def whisker(gain: Figure, axis: RatioAxis, pairs: tuple[float, ...] = ()) -> Whi
 
 def confirmation(attempts: Attempts) -> TrialRow | None:
     """The confirming pairs of the training step, where they were kept."""
-    return next((row for row in attempts.rows if row.kind == "confirmation" and row.ratios), None)
+    rows = (row for row in attempts.rows if row.kind == "confirmation" and row.unit == TRAINING)
+    return next((row for row in rows if row.ratios), None)
 
 
 def lanes(timeline: Timeline) -> tuple[Lanes, ...]:

@@ -103,6 +103,12 @@ def drift_series(epochs: Sequence[Epoch]) -> list[float]:
     return later if len(later) > len(first) else first
 
 
+def without_drain(epochs: Sequence[Epoch], held: int) -> list[Epoch]:
+    """The epochs without their last `held` elements: those come from shuffle buffers, which nothing fills any more."""
+    left = [Epoch(epoch.arrivals[: len(epoch.arrivals) - held], epoch.complete) for epoch in epochs]
+    return [epoch for epoch in left if epoch.arrivals]
+
+
 def drift(runs: Sequence[Sequence[float]]) -> Drift | None:
     """How the seconds per element change over a run; None for a run too short to tell.
 

@@ -6,6 +6,7 @@ datasets costs is put beside it.
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from pipetune.search.course import (
     looks_like_drift,
     split,
     steady_seconds,
+    without_drain,
 )
 from pipetune.search.runner import SystemClock
 from pipetune.stages.study import Study
@@ -113,9 +115,16 @@ def _course(study: Study, profile: Profile, time: _Time) -> Course:
         border = _fresh_border(dataset, steady, first or 0.0, time)
     if endless and len(seen) < 2:
         notes.append("No epoch border was passed in the time there was.")
-    series = [drift_series(seen)]
-    if looks_like_drift(series[0]) and time.left > 0.5 * _RUN * time.seconds:
-        series.append(drift_series(run()))  # what comes of other work on the machine does not come back
+    held = _held_elements(pipeline)
+    drains_unseen = held is None or (held > 0 and endless and length is None)
+    if drains_unseen:
+        notes.append(
+            "Drift was not looked for: the length of an epoch is not known, and an emptied shuffle buffer is none."
+        )
+    series = [] if drains_unseen else [drift_series(without_drain(seen, held or 0))]
+    if series and looks_like_drift(series[0]) and time.left > 0.5 * _RUN * time.seconds:
+        again = drift_series(without_drain(run(), held or 0))
+        series.append(again)  # what comes of other work on the machine does not come back
     if not ended and not endless:
         notes.append("No epoch ended in the time there was: later epochs were not compared.")
     counted = len(ended[0].arrivals) if ended and not endless else None
@@ -129,7 +138,7 @@ def _course(study: Study, profile: Profile, time: _Time) -> Course:
         epochs=len(ended),
         later=later_rate(seen),
         drift=drift(series),
-        curve=tuple(round(mean, 7) for mean in blocks(series[0])) if series[0] else (),
+        curve=tuple(round(mean, 7) for mean in blocks(series[0])) if series else (),
         notes=tuple(notes),
     )
 
@@ -179,6 +188,19 @@ def _epoch_elements(pipeline: Pipeline) -> float | None:
     return None
 
 
+def _held_elements(pipeline: Pipeline) -> int | None:
+    """Elements of the output that shuffle buffers hold when their input has ended; None where that is not fixed."""
+    held = 0
+    for node in pipeline:
+        size = node.argument("buffer_size")
+        if node.op == "shuffle" and size != 1:
+            per_output = _per_output(pipeline, node)
+            if per_output is None or not isinstance(size, int):
+                return None
+            held += math.ceil(size / per_output)
+    return held
+
+
 def _per_output(pipeline: Pipeline, node: Node) -> float | None:
     """Elements of `node` in one element of the output, where that is fixed."""
     found = 1.0
@@ -186,7 +208,7 @@ def _per_output(pipeline: Pipeline, node: Node) -> float | None:
         size = below.argument("batch_size")
         if below.op in ("batch", "padded_batch") and isinstance(size, int):
             found *= size
-        elif facts(below.op).count is not Count.ONE_TO_ONE:
+        elif below.op != "repeat" and facts(below.op).count is not Count.ONE_TO_ONE:
             return None
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -97,3 +98,14 @@ def _timeline(*, period: float, alone: float, bound: float):
     row: TimelineRow = _row("defaults", "As written", period / 1e3, alone / 1e3, bound / 1e3, measured=True)
     nothing = Figure()
     return Timeline((row,), nothing, nothing, nothing, nothing, nothing)
+
+
+def test_the_pairs_beside_the_training_speedup_are_those_of_the_training_step():
+    session = samples.photos()
+    training = next(trial for trial in session.trials if trial.kind == "confirmation")
+    alone = replace(training, unit="input", ratios=(1.9, 1.8))
+    both = make_view(replace(session, trials=(alone, *session.trials)))
+    found = charts.confirmation(both.attempts)
+    assert found is not None and found.ratios == training.ratios
+    only = replace(session, trials=tuple(trial for trial in session.trials if trial is not training))
+    assert charts.confirmation(make_view(replace(only, trials=(alone, *only.trials))).attempts) is None
