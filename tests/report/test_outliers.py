@@ -35,7 +35,11 @@ def test_the_sentence_says_how_many_and_that_they_count() -> None:
 
 def test_every_report_says_it_and_the_chart_marks_what_is_outside() -> None:
     trial = replace(
-        session().trials[0], ratios=(*STEADY, 9.0), gain=Interval(1.0, 0.9, 1.1, 9), kind="confirmation", unit="training"
+        session().trials[0],
+        ratios=(*STEADY, 9.0),
+        gain=Interval(1.0, 0.9, 1.1, 9),
+        kind="confirmation",
+        unit="training",
     )
     shown = replace(session(), trials=(trial,))
     (row,) = make_view(shown).attempts.rows
