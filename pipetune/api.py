@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PROFILE_SECONDS = 20.0  # the budget that a profile's parts take their shares of: in a notebook one waits for it
 
+
 class TunedSession:
     """A session with what one does with it: its plan, a report, a table."""
 

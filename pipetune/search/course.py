@@ -105,7 +105,7 @@ def drift_series(epochs: Sequence[Epoch]) -> list[float]:
 
 def without_drain(epochs: Sequence[Epoch], held: int) -> list[Epoch]:
     """The epochs without their last `held` elements: those come from shuffle buffers, which nothing fills any more."""
-    left = [Epoch(epoch.arrivals[: len(epoch.arrivals) - held], epoch.complete) for epoch in epochs]
+    left = [Epoch(epoch.arrivals[: max(0, len(epoch.arrivals) - held)], epoch.complete) for epoch in epochs]
     return [epoch for epoch in left if epoch.arrivals]
 
 

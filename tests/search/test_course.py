@@ -18,6 +18,7 @@ from pipetune.search.course import (
     looks_like_drift,
     split,
     steady_seconds,
+    without_drain,
 )
 
 
@@ -129,3 +130,10 @@ def test_blocks_grow_until_neighbours_are_uncorrelated() -> None:
     assert len(blocks(noisy(6400, 0.01, seed=3))) == 64
     assert len(blocks(noisy(6400, 0.01, seed=3, memory=0.999, noise=0.01))) < 32
     assert blocks([0.5]) == [0.5]
+
+
+def test_what_shuffle_buffers_held_leaves_an_epoch_and_a_shorter_epoch_leaves_altogether() -> None:
+    long, short = epoch(1.0, [0.1] * 19), epoch(1.0, [0.1] * 4)
+    (left,) = without_drain([long, short], 8)
+    assert left.arrivals == long.arrivals[:12]
+    assert without_drain([long, short], 0) == [long, short]
