@@ -29,6 +29,10 @@ FEWEST_ROUNDS, MOST_ROUNDS = 5, 16
 PRECISION = 0.03
 """How far an interval should reach to either side: acceptance asks for +3 %, so a wider one says little."""
 
+GOOD_ROUNDS = 12
+"""Rounds of the unit that decides, however quiet the search was: the machine may be louder now (six pairs gave +-7 %
+behind a search of +-2.4 %)."""
+
 OVERRUN = 0.2
 """Share of the budget that rounds may take beyond it where the noise of the search asks for more of them."""
 
@@ -65,7 +69,8 @@ def confirm(
 
     One tuned window of a round serves both ratios. The number of rounds is fixed before the first (`pairs`,
     or what the time left allows, 5 to 16). Where the runner trains, rounds of training windows follow. Those of the
-    unit that decides are as many as bring the interval of the search to `PRECISION`, if `OVERRUN` allows.
+    unit that decides are `GOOD_ROUNDS`, or as many as bring the interval of the search to `PRECISION`, if `OVERRUN`
+    allows.
 
     Confirmed: where the runner trains and shares processors with the model, or the plan gains inside the step
     only, the 95 % interval of the training speedup over `defaults` lies above 1; elsewhere that of the input
@@ -215,7 +220,7 @@ def _rounds_wanted(found: SearchResult | None, unit: str) -> int:
     if found is None or found.gain is None or found.unit != unit:
         return FEWEST_ROUNDS
     reach = math.log(found.gain.high / found.gain.low) / 2
-    return math.ceil(found.gain.pairs * (reach / PRECISION) ** 2)
+    return max(GOOD_ROUNDS, math.ceil(found.gain.pairs * (reach / PRECISION) ** 2))
 
 
 def _round(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert, SetArgument
-from pipetune.core.overheads import Overheads
+from pipetune.core.overheads import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import Profile
 from pipetune.core.storage import FileUse, Level, Reader, Sweep
@@ -205,7 +205,7 @@ def test_a_map_that_reads_files_reads_from_storage_too() -> None:
 # -- what the runtime and the machine take
 
 
-def with_overheads(text: str, *, cores: float = 2, defaults_on: bool = True, **values: float) -> Prediction:
+def with_overheads(text: str, *, cores: float = 2, defaults_on: bool = True, **values: Any) -> Prediction:
     words = read(text)
     profile = replace(words.profile, overheads=Overheads(**values))
     return predict(words.pipeline, profile, cores, defaults_on=defaults_on)
@@ -230,10 +230,31 @@ def test_waking_the_other_side_of_a_buffer_takes_time_once_per_element_at_most()
     assert 1e6 * cheap.seconds < 4 * 100  # what runs on and on wakes nobody
 
 
+def test_handing_elements_over_takes_time_on_either_side_of_a_buffer() -> None:
+    rows = "range cpu=1us | prefetch 2 | batch 100 cpu=50us"
+    assert 1e6 * with_overheads(rows).seconds == pytest.approx(100)
+    assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(200)
+
+
+CALLS = (CallCost(20e-6, 40e-6, 25e-6), CallCost(70e-6, 20e-6, 5e-6))
+
+
 def test_a_parallel_call_costs_more_than_a_serial_one() -> None:
-    found = with_overheads("range cpu=0us | map 2 random cpu=100us", call_seconds=20e-6)
+    found = with_overheads("range cpu=0us | map 2 random cpu=100us", calls=CALLS)
     assert 1e6 * found.seconds == pytest.approx(60)
-    assert with_overheads("range cpu=0us | map random cpu=100us", call_seconds=20e-6).seconds == pytest.approx(100e-6)
+    assert with_overheads("range cpu=0us | map random cpu=100us", calls=CALLS).seconds == pytest.approx(100e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "parallel", "fused"), [(5, 40, 25), (20, 40, 25), (45, 30, 15), (70, 20, 5), (900, 20, 5)]
+)
+def test_calls_of_short_functions_cost_more(function: float, parallel: float, fused: float) -> None:
+    text = f"range cpu=0us | map 2 random cpu={function}us"
+    assert 1e6 * with_overheads(text, calls=CALLS).seconds == pytest.approx((function + parallel) / 2)
+    batched = with_overheads(f"{text} | batch 10 cpu=0us", calls=CALLS)
+    assert 1e6 * batched.seconds == pytest.approx(10 * (function + fused) / 2)
+    apart = with_overheads(f"{text} | shuffle 9 cpu=0us | batch 10 cpu=0us", calls=CALLS)
+    assert 1e6 * apart.seconds == pytest.approx(10 * (function + parallel) / 2)
 
 
 def test_busy_cores_are_slower() -> None:

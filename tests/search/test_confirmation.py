@@ -81,10 +81,16 @@ def test_noise_in_the_search_asks_for_more_rounds_than_the_time_holds() -> None:
         return confirmed(runner(), seconds=seconds, found=SearchResult(PLAN, "", gain=gain, unit=unit)).rounds
 
     usual = confirmed(runner(), seconds=40).rounds
-    assert rounds(1.39, 1.41) == usual < 8
-    assert usual < rounds(1.361, 1.443) < rounds(1.2, 1.6) < 16  # the last by what may be overrun
+    assert usual < rounds(1.39, 1.41) == rounds(1.2, 1.6) < 12  # by what may be overrun
     assert rounds(1.2, 1.6, unit="training") == usual  # says nothing of the input's noise
     assert rounds(1.2, 1.6, seconds=1000) == 16
+
+
+def test_a_quiet_search_does_not_make_a_short_confirmation() -> None:
+    quiet_search = SearchResult(PLAN, "", gain=Interval(1.4, 1.39, 1.41, 8), unit="input")
+    louder = SearchResult(PLAN, "", gain=Interval(1.4, 1.33, 1.47, 8), unit="input")
+    assert confirmed(runner(), seconds=60).rounds < confirmed(runner(), seconds=60, found=quiet_search).rounds == 12
+    assert confirmed(runner(), seconds=60, found=louder).rounds > 12
 
 
 def test_every_round_measures_each_contender_once_in_an_order_of_its_own() -> None:

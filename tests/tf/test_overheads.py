@@ -13,16 +13,22 @@ US = 1e-6
 
 
 def test_from_differences() -> None:
-    wall = {"taken": 30 * US, "taken, ahead": 50 * US, "short": 8 * 60 * US, "long": 8 * 460 * US}
-    # On two cores: 20 us a call, and cores that take a tenth longer when both are busy.
-    wall["short, parallel"] = 8 * (60 * 1.1 + 20) * US / 2
-    wall["long, parallel"] = 8 * (460 * 1.1 + 20) * US / 2
-    wall |= {f"{name}, fused": wall[f"{name}, parallel"] for name in ("short", "long")}
+    wall = {"taken": 30 * US, "taken, ahead": 50 * US, "rows": 256 * 0.4 * US, "rows, ahead": 256 * 0.9 * US}
+    # On two cores: so many us a call, and cores that take a tenth longer when both are busy.
+    for name, rows, alone, parallel, fused in (
+        ("brief", 64, 20, 40, 24), ("short", 32, 60, 24, 16), ("long", 8, 460, 24, 16)
+    ):  # fmt: skip
+        wall[name] = rows * alone * US
+        wall[f"{name}, parallel"] = rows * (alone * 1.1 + parallel) * US / 2
+        wall[f"{name}, fused"] = rows * (alone * 1.1 + fused) * US / 2
     cpu = {"long": 8 * 500 * US}
     found = overheads._from(cpu, wall, 2)
     assert found.next_seconds == pytest.approx(30 * US)
     assert found.wake_seconds == pytest.approx(20 * US)
-    assert found.call_seconds == pytest.approx(20 * US)
+    assert found.buffer_seconds == pytest.approx(0.7 * US)
+    assert [cost.function_seconds for cost in found.calls] == pytest.approx([20 * US, 60 * US])
+    assert [cost.parallel_seconds for cost in found.calls] == pytest.approx([40 * US, 24 * US])
+    assert [cost.fused_seconds for cost in found.calls] == pytest.approx([24 * US, 16 * US])
     assert found.crowded_speed == pytest.approx(1 / 1.1)
     assert found.spin_seconds == pytest.approx(40 * US)
     assert overheads._from(cpu, wall, 1).crowded_speed == 1
@@ -31,7 +37,8 @@ def test_from_differences() -> None:
 def test_on_this_machine_they_are_small_and_not_below_zero() -> None:
     found = overheads.measure_overheads(2, seconds=0.5, rounds=1)
     assert 1 * US < found.next_seconds < 5000 * US
-    for seconds in (found.wake_seconds, found.call_seconds, found.spin_seconds):
+    calls = [value for cost in found.calls for value in (cost.parallel_seconds, cost.fused_seconds)]
+    for seconds in (found.wake_seconds, found.buffer_seconds, found.spin_seconds, *calls):
         assert 0 <= seconds < 5000 * US
     assert 0.3 <= found.crowded_speed <= 1
     assert overheads.measure_overheads(2, seconds=0.5, rounds=1) is found

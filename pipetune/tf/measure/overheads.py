@@ -1,7 +1,7 @@
 """Measures what this machine and the runtime take beside the operators' own work.
 
 Pairs of tiny pipelines that differ in one thing, in turn, several times: with a buffer and without, in one thread
-and with parallel calls on all cores (fused with a batch and not), for a short function and for a longer one. The
+and with parallel calls on all cores (fused with a batch and not), for functions of different length. The
 median of the rounds counts, as it does for the windows whose rate is predicted.
 """
 
@@ -16,20 +16,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.overheads import Overheads
+from pipetune.core.overheads import CallCost, Overheads
 from pipetune.tf.measure import known_costs, windows
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
-_ROWS = 8  # in a batch: taking it in Python counts little per row
-_LANES, _KERNELS = 512, 10  # some tens of microseconds in one thread
-_SORTS = 2  # most of a millisecond: beside it, what a slower core takes is more than what a call does
+_KINDS = {  # name -> rows in a batch, so that taking it in Python counts little per row; the function
+    "brief": (64, lambda value: _spin(value, lanes=128, kernels=8)),  # little beside what calling it takes
+    "short": (32, lambda value: _spin(value, lanes=512, kernels=10)),  # some tens of microseconds in one thread
+    "long": (8, known_costs.working(2).function),  # most of a millisecond: here a slower core takes more than the call
+}
+_TAKEN_ROWS = 256
 _WARM_UP_SHARE = 0.3
 _SLOWEST_CROWD = 0.5
 
 
 @functools.cache
-def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 8) -> Overheads:
+def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 6) -> Overheads:
     """The overheads of this process, in about `seconds`; measured once.
 
     Args:
@@ -53,48 +56,61 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 8) -> O
 
 
 def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Overheads:
-    """From CPU and wall seconds per element of each pipeline, `_ROWS` calls in an element where it computes."""
-    short, long = wall["short"] / _ROWS, wall["long"] / _ROWS
+    """From CPU and wall seconds per batch of each pipeline."""
+    alone = {name: wall[name] / rows for name, (rows, _) in _KINDS.items()}
 
-    def excess(name: str, alone: float) -> float:
+    def excess(name: str, form: str) -> float:
         """What a call takes of all cores together beyond what it takes in one thread."""
-        parallel = statistics.fmean(wall[f"{name}, {form}"] for form in ("parallel", "fused"))
-        return cores * parallel / _ROWS - alone
+        return cores * wall[f"{name}, {form}"] / _KINDS[name][0] - alone[name]
 
-    # The same for every call, and more the longer it runs where a core is slower among busy ones.
-    least, most = excess("short", short), excess("long", long)
-    slower = max(0.0, (most - least) / (long - short)) if cores > 1 and long > short else 0.0
-    slower = min(slower, 1 / _SLOWEST_CROWD - 1)
+    # The same for every call of some tens of microseconds, and more the longer it runs where a core is slower among
+    # busy ones.
+    least, most = (statistics.fmean(excess(name, form) for form in _FORMS) for name in ("short", "long"))
+    apart = alone["long"] - alone["short"]
+    slower = min(max(0.0, (most - least) / apart), 1 / _SLOWEST_CROWD - 1) if cores > 1 and apart > 0 else 0.0
+    calls = {
+        name: [max(0.0, excess(name, form) - slower * alone[name]) for form in _FORMS] for name in ("brief", "short")
+    }
+    row_ahead, row = wall["rows, ahead"] / _TAKEN_ROWS, wall["rows"] / _TAKEN_ROWS
     return Overheads(
         next_seconds=wall["taken"],
         wake_seconds=max(0.0, wall["taken, ahead"] - wall["taken"]),
-        call_seconds=max(0.0, statistics.fmean((least - slower * short, most - slower * long))),
-        spin_seconds=max(0.0, (cpu["long"] - wall["long"]) / _ROWS),
+        buffer_seconds=max(0.0, row_ahead - row / 2),  # two threads then share the row's own work
+        calls=tuple(CallCost(alone[name], *calls[name]) for name in sorted(calls, key=lambda name: alone[name])),
+        spin_seconds=max(0.0, cpu["long"] / _KINDS["long"][0] - alone["long"]),
         crowded_speed=1 / (1 + slower),
     )
 
 
+_FORMS = ("parallel", "fused")
+
+
 def _datasets(cores: int) -> dict[str, Any]:
     source = tf.data.Dataset.range(1 << 60)
-    element = source.batch(_ROWS)
+    element = source.batch(8)
     plain, fusing = tf.data.Options(), tf.data.Options()
     for options in (plain, fusing):
         options.experimental_optimization.apply_default_optimizations = False
         options.experimental_optimization.inject_prefetch = False
     fusing.experimental_optimization.map_and_batch_fusion = True
-    made = {"taken": element.with_options(plain), "taken, ahead": element.prefetch(2).with_options(plain)}
-    for name, function in (("short", _spin), ("long", known_costs.working(_SORTS).function)):
-        parallel = source.map(function, num_parallel_calls=cores).batch(_ROWS)
-        made[name] = source.map(function, synchronous=True).batch(_ROWS).with_options(plain)
-        made[f"{name}, parallel"] = parallel.with_options(plain)
+    made = {
+        "taken": element.with_options(plain),
+        "taken, ahead": element.prefetch(2).with_options(plain),
+        "rows": source.batch(_TAKEN_ROWS).with_options(plain),
+        "rows, ahead": source.prefetch(tf.data.AUTOTUNE).batch(_TAKEN_ROWS).with_options(plain),
+    }
+    for name, (rows, function) in _KINDS.items():
+        parallel = source.map(function, num_parallel_calls=cores).batch(rows)
+        made[name] = source.map(function, synchronous=True).batch(rows).with_options(plain)
+        made[f"{name}, parallel"] = parallel.prefetch(2).with_options(plain)  # as TensorFlow would put one there
         made[f"{name}, fused"] = parallel.with_options(fusing)
     return made
 
 
-def _spin(value: Any) -> Any:
+def _spin(value: Any, *, lanes: int, kernels: int) -> Any:
     """Small kernels one after another, none of which is divided over threads."""
-    vector = tf.fill([_LANES], tf.cast(value % 2, tf.float32))
-    for _ in range(_KERNELS):
+    vector = tf.fill([lanes], tf.cast(value % 2, tf.float32))
+    for _ in range(kernels):
         vector = tf.sin(vector) + 1.0
     return tf.reduce_sum(vector)
 
