@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 
@@ -36,7 +37,7 @@ class Overheads:
         known = [(cost.function_seconds, cost.fused_seconds if fused else cost.parallel_seconds) for cost in self.calls]
         if not known:
             return 0.0
-        for (short, less), (long, more) in zip(known, known[1:], strict=False):
+        for (short, less), (long, more) in itertools.pairwise(known):
             if function_seconds <= short:
                 return less
             if function_seconds < long:
