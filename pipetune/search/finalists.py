@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
@@ -30,8 +30,9 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     """Screen each candidate alone, grow a plan from those that promise something, and join them all.
 
     Many rewrites pay together only, so the plan of all that do no harm is looked at too; it is a second
-    finalist where short windows show it clearly faster than the grown one, and the only one where nothing
-    grew. What is offered where it is as fast joins only where it promises more alone. The most promising by the
+    finalist where short windows show it clearly faster than the grown one. Where nothing grew, it stands beside the
+    one rewrite of it that promises most alone, or makes way for that: without time to grow a plan there is none to
+    ablate one either, and what adds nothing would stay in it. What is offered where it is as fast joins only where it promises more alone. The most promising by the
     forecast come first; those that it expects to lose, alone and beside all others, are not run. The time for one
     paired decision is kept throughout, so that with little time less is screened.
     """
@@ -76,11 +77,22 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     if not grown.rewrites:
         joined = gate.largest_equal(joined, composer, enough=enough)
         found.plans = [joined] if joined.rewrites else []
+        alone = _most_promising(joined, found.promise, kit)
+        if alone is not None and gate.equal(alone):
+            found.plans = [alone, joined] if kit.affords_decision(2) else [alone]
     elif len(joined.rewrites) > len(grown.rewrites) and screener.better(joined, grown, unit=unit):
         joined = gate.largest_equal(joined, composer, enough=enough)
         if len(joined.rewrites) > len(grown.rewrites):
             found.plans = [grown, joined] if kit.affords_decision(2) else [joined]
     return found
+
+
+def _most_promising(joined: Plan, promise: Mapping[str, float], kit: Kit) -> Plan | None:
+    """The rewrite of a plan of several that promises most alone; None where none promises enough."""
+    best = max(joined.rewrites, key=lambda rewrite: promise.get(rewrite.key, 1.0), default=None)
+    if best is None or len(joined.rewrites) < 2 or promise.get(best.key, 1.0) < PROMISE:
+        return None
+    return kit.composer.plan([best])
 
 
 def _losing(
