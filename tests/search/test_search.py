@@ -52,6 +52,12 @@ def test_rewrites_that_stand_for_each_other_are_not_both_dropped() -> None:
     assert len(found.chosen.rewrites) == 1
 
 
+@pytest.mark.parametrize("budget_seconds", [30, 34, 38])
+def test_without_time_to_grow_a_plan_the_most_promising_one_is_enough(budget_seconds: float) -> None:
+    found = Scene(rewrites("abcdef"), runner({"a@n1": 3.0}), budget_seconds=budget_seconds).run()
+    assert names(found.chosen) == ["a"]
+
+
 def test_a_group_gives_one_rewrite_the_faster() -> None:
     candidates = [rewrite("above", group="cache"), rewrite("below", group="cache"), rewrite("other")]
     found = Scene(candidates, runner({"above@n1": 1.2, "below@n1": 1.8})).run()
