@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pipetune.core.edits import Edit, Insert, Move, Remove, SetArgument, SetOption
+from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, SetOption
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Node, Pipeline
 
@@ -43,6 +43,11 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
         case Move(node=node_id, after=after):
             rest, node = _take_out(pipeline, node_id)
             return _insert(rest, replace(node, inputs=(after,)), after=after)
+        case ReplaceFunction(node=node_id, form=form, digest=digest):
+            node = _find(pipeline, node_id)
+            if node.function is None:
+                raise PipetuneError(f"Operator {node_id} ({node.op}) has no function to replace.")
+            return _substitute(pipeline, replace(node, function=replace(node.function, form=form, digest=digest)))
         case SetOption(name=name, value=value):
             return replace(pipeline, options={**pipeline.options, name: value})
 
@@ -72,9 +77,7 @@ def _insert(pipeline: Pipeline, new: Node, *, after: str) -> Pipeline:
 def _take_out(pipeline: Pipeline, node_id: str) -> tuple[Pipeline, Node]:
     node = _find(pipeline, node_id)
     if len(node.inputs) != 1:
-        raise PipetuneError(
-            f"Operator {node_id} ({node.op}) has {len(node.inputs)} inputs and cannot be taken out."
-        )
+        raise PipetuneError(f"Operator {node_id} ({node.op}) has {len(node.inputs)} inputs and cannot be taken out.")
     (above,) = node.inputs
     nodes = tuple(
         replace(other, inputs=tuple(above if name == node_id else name for name in other.inputs))

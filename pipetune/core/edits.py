@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Value
 
 
@@ -55,7 +56,16 @@ class SetOption:
     value: Value
 
 
-Edit = SetArgument | Insert | Remove | Move | SetOption
+@dataclass(frozen=True)
+class ReplaceFunction:
+    """Call the function of operator `node` in another form; what it is traced as then has this digest."""
+
+    node: str
+    form: FunctionForm
+    digest: str
+
+
+Edit = SetArgument | Insert | Remove | Move | SetOption | ReplaceFunction
 
 
 _THREADS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})

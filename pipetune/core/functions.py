@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+
+
+class FunctionForm(enum.StrEnum):
+    """How a function is called, where an edit changes that."""
+
+    AS_TRACED = "as traced"
+    ON_BATCHES = "on batches"  # traced again, on whole batches
+    VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
+
+
+@dataclass(frozen=True)
+class OnBatches:
+    """What a function does when it is called once with a whole batch (`tf/pipelines/on_batches.py`)."""
+
+    why_not: str = ""  # why its rows are not what it gives for each element alone, as the end of a sentence
+    form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
+    digest: str = ""  # of the function traced in that form
+    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,8 @@ class FunctionFacts:
     side_effects: tuple[str, ...] = ()  # op types with effects outside: Print, WriteFile, ...
     reads_files: bool = False
     can_raise: bool = False  # an assertion or a check on values
+    on_batches: OnBatches | None = None  # None: nobody asked
+    form: FunctionForm = FunctionForm.AS_TRACED
 
     @property
     def stateless(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Profile
 from pipetune.model.stages import behind_cache
@@ -32,6 +33,8 @@ def _reason(node: Node, profile: Profile) -> str:
     if node.op == "from_generator" or (node.function is not None and node.function.python):
         return f"{node.title} runs Python code, which takes turns with the training loop"
     measured = profile.operator(node.id)
+    if node.function is not None and node.function.form is not FunctionForm.AS_TRACED:
+        return f"what {node.title} costs {node.function.form} is not known before it is run"
     if node.function is not None and (measured is None or measured.cpu_seconds is None):
         return f"the cost of {node.title} was not measured"
     return ""

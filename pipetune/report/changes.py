@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from pipetune.core.edits import Edit, Insert, Move, Remove, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
@@ -159,6 +159,8 @@ def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
             return f"remove {operator_name(node, *pipelines)}"
         case Move(node=node, after=after):
             return f"move {operator_name(node, *pipelines)} behind {operator_name(after, *pipelines)}"
+        case ReplaceFunction(node=node, form=form):
+            return f"{operator_name(node, *pipelines)}: call its function {words.clean(form)}"
         case SetOption(name=name, value=value):
             return f"options: {argument_words(name, value)}"
 

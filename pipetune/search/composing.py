@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, SetArgument, SetOption
+from pipetune.core.edits import Insert, Move, Plan, Remove, ReplaceFunction, Rewrite, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Value
 
 TUNED = "tuned"
@@ -53,6 +53,8 @@ def shape_of(rewrite: Rewrite) -> tuple[object, ...]:
                 parts.append(("insert", after, op, tuple(arguments)))
             case Remove(node=node):
                 parts.append(("remove", node))
+            case ReplaceFunction(node=node, form=form):
+                parts.append(("function", node, form))
             case Move(node=node, after=after):
                 parts.append(("move", node, after))
             case SetOption(name=name) if name not in _BOUNDS or only_options:

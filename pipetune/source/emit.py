@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Edit, Insert, Move, Plan, Remove, Rewrite, SetArgument, SetOption
+from pipetune.core.edits import Edit, Insert, Move, Plan, Remove, ReplaceFunction, Rewrite, SetArgument, SetOption
 from pipetune.core.errors import CannotExpress, PipetuneError
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
 from pipetune.source.chain import insert_link, refuse_unbound
 from pipetune.source.draft import Draft, open_draft
+from pipetune.source.forms import vectorize
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
 from pipetune.source.options import set_option
@@ -130,6 +132,10 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             tree, call = draft.find(after)
             refuse_behind(tree, call, current, after)
             return move(draft, node, after)
+        case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
+            return vectorize(draft, node, several=current[current[node].inputs[0]].spec.startswith("("))
+        case ReplaceFunction():
+            return draft  # where the call stands decides what its function gets
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_behind(tree, call, current, current.output.id)

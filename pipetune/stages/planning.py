@@ -25,6 +25,7 @@ from pipetune.stages.own_work import note_autotuned, watch_autotune
 from pipetune.stages.study import Study
 from pipetune.tf.measure.overheads import measure_overheads
 from pipetune.tf.pipelines.counting import count_elements
+from pipetune.tf.pipelines.on_batches import with_answers
 
 _COUNT_SECONDS = 5.0
 _SHARE = 0.025  # of the budget for trials, taken on top of it, to measure the runtime's overheads
@@ -46,7 +47,7 @@ def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContex
     pipeline = study.subject.source.pipeline
     autotuned = study.runner.readings.get("defaults")
     return RuleContext(
-        pipeline=pipeline,
+        pipeline=with_answers(study.subject.source),
         profile=profile,
         diagnosis=diagnosis,
         cores=study.cores,

@@ -16,6 +16,8 @@ The little language::
   `raises`, `unknown` (nothing is known about it). Without such a word it is stateless.
 - `inner=TFRecordDataset+map` names what an interleave or flat_map function makes (default: TFRecordDataset),
   `calls=ReadFile+Cast` the kernels in a function and in those it calls.
+- `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
+  makes them differ in the last bits, `rows=no` that it does not.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -27,7 +29,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts
+from pipetune.core.functions import FunctionFacts, OnBatches
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -198,6 +200,8 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.function = None
     elif name in _FLAGS:
         stage.function = _with_flag(stage.function, _FLAGS[name], text)
+    elif name == "rows" and stage.function is not None:
+        stage.function = replace(stage.function, on_batches=_on_batches(text))
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
@@ -218,6 +222,13 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.arguments[_MAIN_ARGUMENT[stage.op]] = _value(word)
     else:
         raise ValueError(f"{stage.op} does not know the word {word!r}")
+
+
+def _on_batches(words: str) -> OnBatches:
+    """`rows=exact`, `rows=Exp+Log` (not bit-equal on batches), `rows=no`."""
+    if words == "no":
+        return OnBatches(why_not="its op MatMul mixes rows")
+    return OnBatches(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
 
 
 def _with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) -> FunctionFacts:

@@ -93,6 +93,11 @@ def _closed_over(function: Any) -> Iterator[Any]:
             yield cell.cell_contents
 
 
+def python_function(traced: Any) -> Any:
+    """The Python function that a dataset's function was traced from."""
+    return traced._func
+
+
 @contextmanager
 def seeds_given(seed: Any, seed2: Any) -> Iterator[None]:
     """While open, datasets that ask for seeds get these two and draw nothing from the global state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.core.edits import Edit, Insert, Move, Remove, Rewrite, SetArgument, SetOption
+from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, Rewrite, SetArgument, SetOption
 
 
 def outline(rewrite: Rewrite) -> str:
@@ -20,6 +20,8 @@ def _edit(edit: Edit) -> str:
             return f"{node}>{after}"
         case Remove(node=node):
             return f"-{node}"
+        case ReplaceFunction(node=node, form=form):
+            return f"{node} {form}"
         case SetOption(name=name, value=value):
             return f"options.{name}={value}"
 

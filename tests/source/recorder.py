@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pipetune.core.functions import FunctionFacts
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 
@@ -152,6 +153,7 @@ class Recorder:
                 op=dataset.op,
                 inputs=tuple(ids[id(source)] for source in dataset.inputs),
                 arguments=dataset.arguments,
+                function=FunctionFacts("function", "traced") if dataset.op == "map" else None,
                 location=dataset.location,
                 shared=sites[dataset.location, dataset.op],
             )

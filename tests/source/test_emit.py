@@ -8,7 +8,19 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Edit, Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Plan,
+    Remove,
+    ReplaceFunction,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SetOption,
+)
+from pipetune.core.functions import FunctionForm
 from pipetune.source.emit import Emission, emit
 from tests.source.recorder import Recorder, record, resolved, shape
 
@@ -504,6 +516,50 @@ ds = (
         [Move("shuffle", "map")],
         "ds = tf.data.Dataset.range(3).map(abs).shuffle(9)",
     ),
+    # ReplaceFunction
+    (
+        "a function called on batches",
+        "ds = tf.data.Dataset.range(3).map(abs, num_parallel_calls=2).shuffle(9).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")],
+        "ds = tf.data.Dataset.range(3).shuffle(9).batch(2)\nds = ds.map(abs, num_parallel_calls=2)",
+    ),
+    (
+        "two functions called on batches, statement by statement",
+        """
+ds = tf.data.Dataset.range(3)
+ds = ds.map(abs)  # first
+ds = ds.map(float)
+ds = ds.batch(2)
+ds = ds.prefetch(1)
+""".strip(),
+        [
+            Move("map#1", "batch"),
+            ReplaceFunction("map#1", FunctionForm.ON_BATCHES, "d"),
+            Move("map#0", "batch"),
+            ReplaceFunction("map#0", FunctionForm.ON_BATCHES, "d"),
+        ],
+        """
+ds = tf.data.Dataset.range(3)
+ds = ds.batch(2)
+ds = ds.map(abs)  # first
+ds = ds.map(float)
+ds = ds.prefetch(1)
+""".strip(),
+    ),
+    (
+        "a vectorized function",
+        "ds = (\n    tf.data.Dataset.range(3)\n    .map(abs)  # each\n    .batch(2)\n)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
+        "ds = (\n    tf.data.Dataset.range(3)\n    .batch(2)\n"
+        "    .map(lambda batch: tf.vectorized_map(abs, batch))  # each\n)",
+    ),
+    (
+        "a vectorized function by keyword, of another module",
+        "import math\nds = tf.data.Dataset.range(3).map(num_parallel_calls=2, map_func=math.fabs).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
+        "import math\nds = tf.data.Dataset.range(3).batch(2)\n"
+        "ds = ds.map(num_parallel_calls=2, map_func=lambda batch: tf.vectorized_map(math.fabs, batch))",
+    ),
     # SetOption
     (
         "options",
@@ -782,6 +838,18 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "goes on behind",
     ),
     (
+        "a vectorized function without a name",
+        "ds = tf.data.Dataset.range(3).map(lambda i: i).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
+        "has no name",
+    ),
+    (
+        "a vectorized function where nothing is called TensorFlow",
+        "tf = tf\nds = tf.data.Dataset.range(3).map(abs).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
+        "no name for TensorFlow",
+    ),
+    (
         "an option that is no number",
         "ds = tf.data.Dataset.range(3)",
         [SetOption("autotune.autotune_algorithm", "HILL_CLIMB")],
@@ -812,6 +880,17 @@ def test_a_change_that_breaks_the_syntax_leaves_no_trace(sample, monkeypatch):
     monkeypatch.setattr("pipetune.source.emit.write_call", lambda *given, **named: "prefetch((")
     emission = made.emit(rewrite(prefetch("batch")))
     assert emission.files == {} and "break the syntax" in emission.not_covered[0].why
+
+
+def test_a_vectorized_function_of_several_components(sample):
+    made = sample("import tensorflow as tf\nds = tf.data.Dataset.range(3).map(abs).batch(2)\ntrain(ds)\n")
+    pipeline = made.recorder.pipeline()
+    pairs = "(TensorSpec(shape=(), dtype=tf.int64, name=None), TensorSpec(shape=(), dtype=tf.int64, name=None))"
+    spelled = replace(pipeline, nodes=tuple(replace(node, spec=pairs) for node in pipeline))
+    vectorized = rewrite(Move("n1", "n2"), ReplaceFunction("n1", FunctionForm.VECTORIZED, "d"))
+    emission = emit(spelled, Plan("p", (vectorized,)))
+    (_, new) = emission.files[str(made.path)]
+    assert "range(3).batch(2).map(lambda *batch: tf.vectorized_map(lambda row: abs(*row), batch))" in new
 
 
 def test_a_node_without_a_location(sample):

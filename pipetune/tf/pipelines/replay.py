@@ -1,7 +1,7 @@
 """Builds the dataset of an edited Pipeline from the live one: traced functions, seeds and arrays are reused.
 
 An operator that no edit touches, with nothing changed above it, is the user's own object; the user's Python
-functions are never called again.
+functions are never called again, unless an edit changes what one is called with.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import live, operators
+from pipetune.tf.pipelines import forms, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -51,9 +52,7 @@ def replay_nodes(
                 built[node.id] = _build(node, source, [built[name] for name in node.inputs])
         result = built[pipeline.output.id]
         changed = {
-            name: value
-            for name, value in pipeline.options.items()
-            if source.pipeline.options.get(name) != value
+            name: value for name, value in pipeline.options.items() if source.pipeline.options.get(name) != value
         }
         built[OUTPUT] = result.with_options(options_of(changed)) if changed else result
         return built
@@ -106,13 +105,14 @@ def _argument(node: Node, name: str, default: Any) -> Any:
 
 
 def _map(node: Node, original: Any, above: list[Any]) -> Any:
+    function = original._map_func
+    if node.function is not None and node.function.form is not FunctionForm.AS_TRACED:
+        function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
     calls = node.argument("num_parallel_calls")
     if calls is None:
         forced = bool(getattr(original, "_force_synchronous", False))
-        return above[0].map(original._map_func, synchronous=True if forced else None)
-    return above[0].map(
-        original._map_func, num_parallel_calls=calls, deterministic=node.argument("deterministic")
-    )
+        return above[0].map(function, synchronous=True if forced else None)
+    return above[0].map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
 
 
 def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
@@ -212,9 +212,7 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "repeat": lambda node, original, above: above[0].repeat(_argument(node, "count", -1)),
     "take": lambda node, original, above: above[0].take(node.argument("count")),
     "skip": lambda node, original, above: above[0].skip(node.argument("count")),
-    "shard": lambda node, original, above: above[0].shard(
-        node.argument("num_shards"), node.argument("index")
-    ),
+    "shard": lambda node, original, above: above[0].shard(node.argument("num_shards"), node.argument("index")),
     "prefetch": lambda node, original, above: above[0].prefetch(node.argument("buffer_size")),
     "cache": lambda node, original, above: above[0].cache(_argument(node, "filename", "")),
     "window": _window,

@@ -1,0 +1,123 @@
+"""What the functions of maps above a batch do when they are called on batches; asked only of those a rule may move.
+
+This traces the user's Python function once more, as TensorFlow would if the script said `batch` first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.functions import FunctionFacts, FunctionForm, OnBatches
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.tf import private
+from pipetune.tf.pipelines import forms, functions, live
+from pipetune.tf.pipelines.row_wise import MixesRows, inexact_ops, not_known_exact
+
+REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+_SHAPING = frozenset({"Const", "ExpandDims", "Identity", "NoOp", "Placeholder", "Squeeze"})
+"""Ops that may be there on single elements and not on batches, or the other way round."""
+
+_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+
+
+def with_answers(source: live.LivePipeline) -> Pipeline:
+    """The pipeline, told of the functions that could be called on batches what they do there."""
+    pipeline = source.pipeline
+    answers: dict[str, OnBatches] = {}
+    for batch in pipeline:
+        if batch.op != "batch":
+            continue
+        for node in pipeline.upstream(batch.id):
+            if node.op == "map" and node.function is not None and node.function.stateless and node.inputs:
+                answers[node.id] = ask(source, node, batch)
+    nodes = tuple(
+        replace(node, function=replace(node.function, on_batches=answers[node.id]))
+        if node.id in answers and node.function is not None
+        else node
+        for node in pipeline
+    )
+    return replace(pipeline, nodes=nodes)
+
+
+def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
+    """What the function of `node` does on batches of the size that `batch` makes; as it is, or else vectorized."""
+    components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
+    if not all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components):
+        return OnBatches(why_not="its input has a component without a fixed shape")
+    as_it_is = tried(source, node, batch, FunctionForm.ON_BATCHES)
+    if not as_it_is.why_not:
+        return as_it_is
+    vectorized = tried(source, node, batch, FunctionForm.VECTORIZED)
+    if not vectorized.why_not:
+        return vectorized
+    return OnBatches(why_not=f"{as_it_is.why_not}, and tf.vectorized_map cannot be used: {vectorized.why_not}")
+
+
+def tried(source: live.LivePipeline, node: Node, batch: Node, form: FunctionForm) -> OnBatches:
+    """What the function of `node` does on batches when it is called in this form."""
+    above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
+    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
+    batches = above.batch(size, drop_remainder=drops)
+    function = forms.in_form(private.python_function(original._map_func), form, batches.element_spec, loops=False)
+    try:
+        mapped = batches.map(function)
+    except Exception as error:  # the user's function, on something it was not written for
+        return OnBatches(why_not=f"its function cannot be called on batches ({type(error).__name__})")
+    if mapped.element_spec != original.batch(size, drop_remainder=drops).element_spec:
+        return OnBatches(why_not="its function gives other shapes or types on batches")
+    facts = functions.read_facts(mapped._map_func)
+    if not facts.stateless or facts.can_raise:
+        return OnBatches(why_not="its function has state or checks values when it is traced on batches")
+    single, many = original._map_func.function.graph, mapped._map_func.function.graph
+    try:
+        if form is FunctionForm.VECTORIZED:
+            again = functions.read_facts(above.map(private.python_function(original._map_func))._map_func)
+            if node.function is None or again.digest != node.function.digest:
+                raise MixesRows("its function is traced as something else each time")
+            inexact = _inexact_when_vectorized(single, facts)
+        else:
+            inexact = _inexact_as_it_is(single, many, len(tf.nest.flatten(above.element_spec)))
+    except MixesRows as reason:
+        return OnBatches(why_not=str(reason))
+    return OnBatches(form=form, digest=facts.digest, inexact=inexact)
+
+
+def _inexact_as_it_is(single: Any, many: Any, arguments: int) -> tuple[str, ...]:
+    """Ops that are not bit-equal on batches.
+
+    Raises:
+        MixesRows: what is traced on batches need not do to a row what it does to an element.
+    """
+    if _content(single) != _content(many):
+        raise MixesRows("its function does something else when it is traced on batches")
+    return inexact_ops(many, arguments)
+
+
+def _inexact_when_vectorized(single: Any, facts: FunctionFacts) -> tuple[str, ...]:
+    """Ops that are not bit-equal on batches; the form that TensorFlow knows for each keeps the rows apart.
+
+    Raises:
+        MixesRows: TensorFlow would go through the rows one by one, or trace functions inside.
+    """
+    loop = next((kind for kind in facts.operations if kind in _LOOPS), None)
+    if loop is not None:
+        raise MixesRows(f"it would run a loop ({loop})")
+    return not_known_exact(op for op in single.get_operations() if op.type not in _SHAPING)
+
+
+def _content(graph: Any) -> tuple[Counter[str], Counter[str]]:
+    """Ops and constant numbers: what must be the same on single elements and on batches.
+
+    Whole numbers are left out: axes and shapes are among them, and do differ.
+    """
+    ops = Counter(op.type for op in graph.get_operations() if op.type not in _SHAPING)
+    numbers: Counter[str] = Counter()
+    for op in graph.get_operations():
+        if op.type == "Const" and not op.outputs[0].dtype.is_integer:
+            numbers[repr(tf.get_static_value(op.outputs[0]))] += 1
+    return ops, numbers
