@@ -13,10 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 _UNARY = frozenset(
-    {"Abs", "Cast", "Ceil", "Floor", "Identity", "Invert", "IsFinite", "IsInf", "IsNan", "LogicalNot", "Neg",
-     "OnesLike", "Relu", "Relu6", "Rint", "Round", "Sign", "Square", "StopGradient", "ZerosLike", "AsString", "StringLength",
-     "StringLower", "StringStrip", "StringToHashBucketFast", "StringToNumber", "StringUpper", "StaticRegexReplace",
-     "DecodeRaw"}
+    {"Abs", "AsString", "Cast", "Ceil", "DecodeRaw", "Floor", "Identity", "Invert", "IsFinite", "IsInf", "IsNan",
+     "LogicalNot", "Neg", "OnesLike", "Relu", "Relu6", "Rint", "Round", "Sign", "Square", "StaticRegexReplace",
+     "StopGradient", "StringLength", "StringLower", "StringStrip", "StringToHashBucketFast", "StringToNumber",
+     "StringUpper", "ZerosLike"}
 )  # fmt: skip
 _UNARY_INEXACT = frozenset(
     {"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf", "Erfc", "Exp", "Expm1",
