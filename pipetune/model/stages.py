@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pipetune.core.functions import FunctionForm
 from pipetune.core.operators import facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
@@ -71,12 +72,17 @@ def visits(pipeline: Pipeline, profile: Profile) -> dict[str, float]:
     found: dict[str, float] = {}
     for node in reversed(pipeline.nodes):
         measured = profile.operator(node.id)
-        if measured is not None and measured.visits is not None:
+        if measured is not None and measured.visits is not None and not _on_batches(node):
             found[node.id] = measured.visits
             continue
         below = pipeline.consumers(node.id)
         found[node.id] = sum(found[other.id] * elements_taken(other, profile) for other in below) if below else 1.0
     return found
+
+
+def _on_batches(node: Node) -> bool:
+    """Whether an edit has its function called on batches: it stands elsewhere, and costs something else."""
+    return node.function is not None and node.function.form is not FunctionForm.AS_TRACED
 
 
 def elements_taken(node: Node, profile: Profile) -> float:
@@ -191,6 +197,8 @@ def _work(node: Node, profile: Profile, count: float, spin_seconds: float, worki
     other threads: kernels that use several, or, up to `spin_seconds` a call, threads that looked for work.
     """
     measured = profile.operator(node.id)
+    if measured is not None and measured.on_batch_seconds is not None and _on_batches(node):
+        return Work(node.id, count * measured.on_batch_seconds, count * measured.on_batch_seconds)
     if measured is None or measured.cpu_seconds is None:
         waiting = measured.wall_seconds if measured is not None and measured.wall_seconds is not None else 0.0
         return Work(node.id, count * max(waiting, OVERHEAD_SECONDS), count * OVERHEAD_SECONDS)

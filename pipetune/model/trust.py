@@ -34,7 +34,8 @@ def _reason(node: Node, profile: Profile) -> str:
         return f"{node.title} runs Python code, which takes turns with the training loop"
     measured = profile.operator(node.id)
     if node.function is not None and node.function.form is not FunctionForm.AS_TRACED:
-        return f"what {node.title} costs {node.function.form} is not known before it is run"
+        known = measured is not None and measured.on_batch_seconds is not None
+        return "" if known else f"the cost of {node.title} on batches was not measured"
     if node.function is not None and (measured is None or measured.cpu_seconds is None):
         return f"the cost of {node.title} was not measured"
     return ""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Move, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Pipeline
@@ -36,9 +36,9 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     if twice is not None:
         return f"{twice} would be inserted twice"
     safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
-    frozen = _frozen_twice(chosen)
-    if frozen:
-        return frozen
+    clash = _frozen_twice(chosen) or _moved_away(chosen)
+    if clash:
+        return clash
     return _cache_conflict(context, edited, safety) or _interleave_conflict(context, edited)
 
 
@@ -52,6 +52,18 @@ def _frozen_twice(chosen: tuple[Rewrite, ...]) -> str:
         both = next((place for place in sorted(said[position]) if any(place in one for one in others)), None)
         if rewrite.equal_is_enough and both is not None:
             return f"{both[1]} of {both[0]} is set twice"
+    return ""
+
+
+def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
+    """Whether one rewrite caches what an operator puts out that another moves: the cache would stay without it."""
+    for rewrite in chosen:
+        cached = {edit.after: edit.op for edit in rewrite.edits if isinstance(edit, Insert) and edit.op != "prefetch"}
+        for other in chosen:
+            moved = {edit.node for edit in other.edits if isinstance(edit, Move)} if other is not rewrite else set()
+            both = next((name for name in cached if name in moved), None)
+            if both is not None:
+                return f"the {cached[both]} would stay where {both} is moved away from"
     return ""
 
 

@@ -32,9 +32,10 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     Many rewrites pay together only, so the plan of all that do no harm is looked at too; it is a second
     finalist where short windows show it clearly faster than the grown one. Where nothing grew, it stands beside the
     one rewrite of it that promises most alone, or makes way for that: without time to grow a plan there is none to
-    ablate one either, and what adds nothing would stay in it. What is offered where it is as fast joins only where it promises more alone. The most promising by the
-    forecast come first; those that it expects to lose, alone and beside all others, are not run. The time for one
-    paired decision is kept throughout, so that with little time less is screened.
+    ablate one either, and what adds nothing would stay in it. What is offered where it is as fast joins only where it
+    promises more alone. The most promising by the forecast come first; those that it expects to lose, alone and beside
+    all others, are not run. The time for one paired decision is kept throughout, so that with little time less is
+    screened.
     """
 
     base, meter, composer, gate, unit = kit.base, kit.meter, kit.composer, kit.gate, kit.unit

@@ -23,9 +23,9 @@ from pipetune.search.runner import SystemClock
 from pipetune.search.search import search
 from pipetune.stages.own_work import note_autotuned, watch_autotune
 from pipetune.stages.study import Study
+from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.measure.overheads import measure_overheads
 from pipetune.tf.pipelines.counting import count_elements
-from pipetune.tf.pipelines.on_batches import with_answers
 
 _COUNT_SECONDS = 5.0
 _SHARE = 0.025  # of the budget for trials, taken on top of it, to measure the runtime's overheads
@@ -47,7 +47,7 @@ def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContex
     pipeline = study.subject.source.pipeline
     autotuned = study.runner.readings.get("defaults")
     return RuleContext(
-        pipeline=with_answers(study.subject.source),
+        pipeline=study.told,
         profile=profile,
         diagnosis=diagnosis,
         cores=study.cores,
@@ -93,13 +93,15 @@ def baselines_of(study: Study) -> dict[str, Plan]:
 
 
 def completed(study: Study, profile: Profile) -> Profile:
-    """The profile with what plans are priced by: elements of an epoch, and the machine's overheads."""
+    """The profile with what plans are priced by: elements per epoch, functions on batches, the machine's overheads."""
     study.journal.say("counting the elements of an epoch")
     cardinality = count_elements(study.subject.source, limit_seconds=_COUNT_SECONDS)
     study.journal.say("measuring what the runtime itself takes")
     seconds = min(_MOST_OVERHEAD_SECONDS, max(_LEAST_OVERHEAD_SECONDS, _SHARE * study.settings.budget_seconds))
     overheads = measure_overheads(study.cores, seconds=seconds)
-    profile = replace(profile, cardinality=cardinality, overheads=overheads)
+    on_batch = measure_batch_costs(study.subject.source, study.told)
+    operators = tuple(replace(one, on_batch_seconds=on_batch.get(one.node)) for one in profile.operators)
+    profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)
     study.runner.profile = profile
     study.journal.dataset(profile=profile)
     return profile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.measure.runner import TensorFlowRunner
 from pipetune.tf.pipelines import live
+from pipetune.tf.pipelines.on_batches import with_answers
 from pipetune.tf.script import consumption
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
@@ -92,6 +94,11 @@ class Study:
             compare_seconds=min(max(self.settings.budget_seconds / 30, 4.0), 20.0),  # each of some six plans
             cold_files=self.settings.cold,
         )
+
+    @functools.cached_property
+    def told(self) -> Pipeline:
+        """The pipeline as captured, told what its functions do on batches: that traces them once more."""
+        return with_answers(self.subject.source)
 
     def of_other(self, index: int) -> Study:
         """The study of the script's other dataset number `index`, alone: nothing trains on it."""

@@ -9,13 +9,14 @@ from pipetune.core.edits import (
     Move,
     Plan,
     Remove,
+    ReplaceFunction,
     Rewrite,
     Safety,
     SetArgument,
     SetOption,
     Silence,
 )
-from pipetune.core.functions import FunctionFacts
+from pipetune.core.functions import FunctionFacts, FunctionForm
 from pipetune.core.location import SourceLocation
 from pipetune.core.machine import Machine
 from pipetune.core.measurement import Interval, Outcome, Rate, Trial
@@ -84,6 +85,7 @@ FILE_CACHE = Rewrite(
         Move("n2", "n0"),
         Remove("n3"),
         SetOption("deterministic", True),
+        ReplaceFunction("n2", FunctionForm.ON_BATCHES, "digest"),
     ),
     summary="Keep what was read in /data/private/cache.",
     needs=frozenset({Consent.FILE_CACHE, Consent.REORDER}),

@@ -20,11 +20,13 @@ from pipetune.core.edits import (
     Move,
     Plan,
     Remove,
+    ReplaceFunction,
     Rewrite,
     Safety,
     SetArgument,
     SetOption,
 )
+from pipetune.core.functions import FunctionForm
 from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.messages import Job, Mode
 from pipetune.core.pipeline import Node, Pipeline, Value
@@ -44,6 +46,7 @@ edits: st.SearchStrategy[Edit] = st.one_of(
     st.builds(Remove, names),
     st.builds(Move, names, names),
     st.builds(SetOption, names, values),
+    st.builds(ReplaceFunction, names, st.sampled_from(FunctionForm), names),
 )
 rewrites = st.builds(
     Rewrite,

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, SetArgument
+from pipetune.core.edits import Insert, Move, ReplaceFunction, SetArgument
+from pipetune.core.functions import FunctionForm
 from pipetune.core.overheads import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import Profile
@@ -20,6 +21,7 @@ from pipetune.core.storage import FileUse, Level, Reader, Sweep
 from pipetune.model.throughput import (
     Bound,
     Prediction,
+    foresee,
     predict,
     predict_rate,
     sequential_segments,
@@ -286,3 +288,16 @@ def test_before_waiting_is_told_apart_no_more_work_is_done_than_time_passes() ->
     assert 1e6 * predict(words.pipeline, whole, 2).seconds == pytest.approx(65)  # nothing is known of the machine
     known = replace(whole, overheads=Overheads(next_seconds=10e-6))
     assert 1e6 * predict(words.pipeline, known, 2).seconds == pytest.approx(55)  # 100 us, and 10 of the consumer's
+
+
+def test_a_function_called_on_batches_costs_what_it_was_measured_to_cost_there() -> None:
+    words = read("range cpu=0us | map rows=exact cpu=20us | shuffle 9 cpu=1us | batch 100 cpu=50us")
+    edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionForm.ON_BATCHES, "d"))
+    edited = apply_edits(words.pipeline, edits)
+    assert "on batches was not measured" in foresee(edited, words.profile, 1).why
+    priced = tuple(
+        replace(one, on_batch_seconds=300e-6) if one.node == "n1" else one for one in words.profile.operators
+    )
+    profile = replace(words.profile, operators=priced)
+    assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(2150)
+    assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(450)

@@ -41,6 +41,14 @@ def test_a_cache_and_a_repeat_that_moves_above_it() -> None:
     assert "below repeat" in conflict(described, [cache, first])
 
 
+def test_a_cache_behind_a_map_that_moves_behind_the_batch() -> None:
+    words = "range 90 elements=90 bytes=8 | map rows=exact bytes=8 cpu=1ms | shuffle 9 | batch 3"
+    cache, vectorized = ("cache", "n1"), ("vectorize-map", "n1")
+    assert _pick(words, cache) == _pick(words, vectorized) == ""
+    assert "cache would stay where n1 is moved away from" in _pick(words, cache, vectorized)
+    assert _pick(words, ("prefetch", "n3"), vectorized) == ""
+
+
 def test_rewrites_that_touch_different_things_go_together() -> None:
     assert _pick(_PHOTOS, ("prefetch", "n5"), ("parallel-map", "n2"), ("parallel-interleave", "n1")) == ""
     assert conflict(context(_PHOTOS), []) == ""
