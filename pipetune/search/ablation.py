@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
@@ -41,7 +41,8 @@ def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) 
     """Measure the plan beside itself without each of its rewrites, in rounds of one window each.
 
     The gain of a rewrite is the plan's rate over the rate without it. The fewest rounds (4) are of all; those
-    the plan clearly needs (`NEEDED`) then leave, and the rest is measured on, in a number of rounds fixed from the
+    the plan clearly needs (`NEEDED`), or that spare memory and clearly cost no time (`NOT_SLOWER`), then leave, and the
+    rest is measured on, in a number of rounds fixed from the
     time left, up to 16 in all. With less time than the fewest rounds take nothing is dropped, and the plan stands as
     it was proven.
 
@@ -70,13 +71,13 @@ def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) 
             plan, {}, pruned, (), "no time to leave out each rewrite in turn; the plan stands as proven whole"
         )
     arms = [Arm(plan), *(Arm(variant) for variant in variants)]
+    spares = {rewrite.key for rewrite in plan.rewrites if spares_memory(rewrite, kit.base, kit.meter)}
     try:
-        gains = _gains(plan, arms, kit)
+        gains = _gains(plan, arms, kit, spares)
     except RunFailed as problem:
         return Ablated(plan, {}, pruned, (), f"ablation ended: {problem}")
     if not gains:
         return Ablated(plan, {}, pruned, (), "ablation ended before it could tell anything")
-    spares = {rewrite.key for rewrite in plan.rewrites if spares_memory(rewrite, kit.base, kit.meter)}
     idle = sorted(
         (
             rewrite
@@ -102,7 +103,7 @@ def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) 
     return Ablated(kit.composer.without(plan, dropped), gains, (*pruned, *dropped), tuple(trials))
 
 
-def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit) -> dict[str, Interval]:
+def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit, spares: Collection[str]) -> dict[str, Interval]:
     """What each rewrite adds, by key; none for one without which the plan fails. `arms`: the plan, then each variant.
 
     Raises:
@@ -124,7 +125,7 @@ def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit) -> dict[str, Interval]:
             break
         rows = list(zip(whole.rates, *(variants[key].rates for key in doubtful), strict=True))
         gains.update(zip(doubtful, block_intervals(rows), strict=True))
-        doubtful = [key for key in doubtful if gains[key].low <= NEEDED]
+        doubtful = [key for key in doubtful if gains[key].low <= (NOT_SLOWER if key in spares else NEEDED)]
         once = kit.seconds(len(doubtful) + 1, rounds=1)
         together = kit.seconds(2, rounds=FEWEST_ROUNDS) if len(doubtful) > 1 else 0.0  # should several leave
         affordable = int((kit.meter.budget.left(Part.ABLATION) - together) / once) if once > 0 else 0
