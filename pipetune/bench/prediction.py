@@ -145,11 +145,16 @@ def claims(found: PredictionAccuracy, *, quick: bool) -> Sequence[Claim]:
         ),
         Claim(
             f"the best plan among the model's first {FIRST}",
-            "not measured" if share is None else f"{share:.0%} of {found.pipelines}",
+            "not measured" if share is None else f"{share:.0%} of {_ranked(found)}",
             f"at least {WANTED_SHARE:.0%}",
             None if share is None or quick else share >= WANTED_SHARE,
         ),
     )
+
+
+def _ranked(found: PredictionAccuracy) -> int:
+    """Pipelines with a plan of which something was predicted."""
+    return len({row.pipeline for row in found.rows if row.predicted is not None})
 
 
 def judge(cases: Sequence[Case], *, notes: tuple[str, ...] = ()) -> PredictionAccuracy:

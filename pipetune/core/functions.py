@@ -12,6 +12,7 @@ class FunctionForm(enum.StrEnum):
     AS_TRACED = "as traced"
     ON_BATCHES = "on batches"  # traced again, on whole batches
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
+    PARSING = "on batches with parse_example"  # on whole batches, `tf.io.parse_example` in place of the single form
 
 
 @dataclass(frozen=True)

@@ -147,10 +147,10 @@ def _rewrites(title: str, rows: tuple[RewriteRow, ...]) -> Iterator[str]:
         yield f"{head} {escape(row.summary)}"
         for edit in row.edits:
             yield f"  - {code(edit)}"
+        if row.why and not (row.consent and row.gain.known):
+            yield f"  - {escape(row.why)}"
         if row.consent:
             yield f"  - consent with {code(row.consent)}"
-        elif row.why:
-            yield f"  - {escape(row.why)}"
 
 
 def _trials(view: View) -> Iterator[str]:

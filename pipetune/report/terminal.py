@@ -153,10 +153,10 @@ def _rewrites(title: str, rows: tuple[RewriteRow, ...]) -> Iterator[RenderableTy
         line.append(f"  {row.safety}", style="dim")
         yield _indented(line)
         yield _indented(unit_text(row.summary), 4)
+        if row.why and not (row.consent and row.gain.known):
+            yield _indented(unit_text(row.why), 4)
         if row.consent:
             yield _indented(Text(f"consent with {row.consent}"), 4)
-        elif row.why:
-            yield _indented(unit_text(row.why), 4)
 
 
 def _warnings(view: View) -> Iterator[RenderableType]:

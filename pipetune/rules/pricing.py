@@ -137,3 +137,11 @@ def seconds_per_output(context: RuleContext, node_id: str) -> float | None:
 
 def _whole(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def held_by_shuffle(context: RuleContext, shuffle: Node) -> int:
+    """Elements the buffer of `shuffle` holds: its size, or the whole data where that is less."""
+    size = shuffle.argument("buffer_size")
+    elements = element_count(context, shuffle.inputs[0])
+    buffer = size if isinstance(size, int) and size > 0 else elements or 0
+    return min(buffer, elements) if elements is not None and elements > 0 else max(buffer, 0)

@@ -9,7 +9,7 @@ from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.legality import described, draws, keeps_state, runs_python, stateless
 from pipetune.rules.moving import Obstacle, Step, seed_draws_may_swap, steps_up
-from pipetune.rules.pricing import as_size, bytes_per_element, element_count
+from pipetune.rules.pricing import as_size, bytes_per_element, element_count, held_by_shuffle
 
 NAME = "shuffle-repeat-order"
 
@@ -56,7 +56,7 @@ def _move_shuffle_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | 
 def _shuffle_first(
     shuffle: Node, context: RuleContext, step: Step, *, before: float, after: float
 ) -> Rewrite:
-    held = _held(shuffle, context)
+    held = held_by_shuffle(context, shuffle)
     safety, notes = shuffle_move_class(shuffle, context, step)
     names = ", ".join(node.title for node in reversed(step.maps))
     return Rewrite(
@@ -88,14 +88,6 @@ def shuffle_move_class(shuffle: Node, context: RuleContext, step: Step) -> tuple
 def place_group(node: Node) -> str:
     """The group of every rewrite that moves `node`, whichever rule proposes it."""
     return f"place@{node.id}"
-
-
-def _held(shuffle: Node, context: RuleContext) -> int:
-    """Elements the shuffle buffer holds: its size, or the whole data where that is less."""
-    size = shuffle.argument("buffer_size")
-    elements = element_count(context, shuffle.inputs[0])
-    buffer = size if isinstance(size, int) and size > 0 else elements or 0
-    return min(buffer, elements) if elements is not None and elements > 0 else max(buffer, 0)
 
 
 def _orders(repeat: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pipetune.core.edits import Consent, Plan, Rewrite, Safety
@@ -9,10 +10,14 @@ from pipetune.core.measurement import Outcome, Trial
 from pipetune.core.session import Offer
 from pipetune.core.settings import Settings
 from pipetune.search.adding import affordable_pairs, measure_added
+from pipetune.search.forecast import Forecast
 from pipetune.search.kit import Kit
 from pipetune.search.statistics import ratio_interval
 
 FEWEST_PAIRS, MOST_PAIRS = 4, 8
+
+_SAME = 0.1
+"""The model is off by less than this on most pipelines: what it expects within it is nothing."""
 
 _CONSENT = {
     Safety.STATISTICAL: Consent.STATISTICAL,
@@ -30,21 +35,23 @@ def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
 
 
 def measure_offers(
-    rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit, *, settings: Settings
+    rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit, *, settings: Settings, forecast: Forecast
 ) -> tuple[list[Offer], list[Trial]]:
     """Each rewrite added to the plan (or alone), over the plan (or the base), in 4 to 8 pairs fixed
-    beforehand.
+    beforehand; those that the cost model expects most of come first.
 
-    What no time is left for is offered unmeasured. What changes the data beyond its safety class is not
-    offered: the gate blames it.
+    What no time is left for is offered unmeasured, with what the model expects. What changes the data beyond its
+    safety class is not offered: the gate blames it.
     """
     offers: list[Offer] = []
     trials: list[Trial] = []
-    for position, rewrite in enumerate(rewrites):
+    expected = {rewrite.key: _expected(rewrite, plan or kit.base, kit, forecast) for rewrite in rewrites}
+    ranked = sorted(rewrites, key=lambda rewrite: -(expected[rewrite.key] or 1.0))
+    for position, rewrite in enumerate(ranked):
         consent = missing_consent(rewrite, settings)
         pairs = affordable_pairs(kit, waiting=len(rewrites) - position, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
         if not pairs:
-            offers.append(Offer(rewrite, None, consent, "no time was left to measure it"))
+            offers.append(Offer(rewrite, None, consent, _unmeasured(expected[rewrite.key])))
             continue
         added = measure_added(rewrite, plan or kit.base, kit, pairs=pairs, fewest=FEWEST_PAIRS)
         if added is None:
@@ -64,3 +71,18 @@ def measure_offers(
         trials.append(trial)
         kit.tell([trial])
     return offers, trials
+
+
+def _expected(rewrite: Rewrite, reference: Plan, kit: Kit, forecast: Forecast) -> float | None:
+    """What the input's rate would become, over that of `reference`, by the cost model; None where it cannot tell."""
+    ours, theirs = forecast.rate(kit.composer.added(reference, rewrite)), forecast.rate(reference)
+    return ours / theirs if ours and theirs and ours < math.inf else None
+
+
+def _unmeasured(expected: float | None) -> str:
+    text = "no time was left to measure it"
+    if expected is None:
+        return text
+    if abs(expected - 1) < _SAME:
+        return f"{text}; the cost model expects no other rate of the input"
+    return f"{text}; the cost model expects the input alone to run {expected:.2f}x as fast"

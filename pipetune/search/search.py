@@ -151,7 +151,9 @@ class _Search:
         except RunFailed as problem:
             self.notes.append(f"The search ended early: {problem}.")
         self.kit.notify("stage", name="offers")
-        offers, tried = measure_offers(structural(self.asking), self.chosen, self.kit, settings=self.settings)
+        offers, tried = measure_offers(
+            structural(self.asking), self.chosen, self.kit, settings=self.settings, forecast=self.forecast
+        )
         self.trials += tried
         offers += self.offer_equals()
         return self.result(self.ending(), gains=gains, offers=offers)

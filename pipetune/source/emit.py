@@ -16,7 +16,7 @@ from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
 from pipetune.source.chain import insert_link, refuse_unbound
 from pipetune.source.draft import Draft, open_draft
-from pipetune.source.forms import vectorize
+from pipetune.source.forms import parse_batches, vectorize
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
 from pipetune.source.options import set_option
@@ -134,6 +134,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return move(draft, node, after)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
             return vectorize(draft, node, several=current[current[node].inputs[0]].spec.startswith("("))
+        case ReplaceFunction(node=node, form=FunctionForm.PARSING):
+            return parse_batches(draft, node)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case SetOption(name=name, value=value):

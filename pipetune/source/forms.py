@@ -20,18 +20,58 @@ def vectorize(draft: Draft, node: str, *, several: bool) -> Draft:
             TensorFlow.
     """
     tree, call = draft.find(node)
-    argument = next(
-        (one for one in call.args if one.keyword is not None and one.keyword.value == "map_func"),
-        call.args[0] if call.args and call.args[0].keyword is None and not call.args[0].star else None,
-    )
+    argument = _function_given(call)
     if argument is None or not isinstance(argument.value, cst.Name | cst.Attribute):
         raise CannotExpress("The function of the map has no name, which tf.vectorized_map could call it by.")
     vectorized = tensorflow_text(*draft.place_of_names(node), "vectorized_map")
     if vectorized is None:
         raise CannotExpress("The file has no name for TensorFlow, which tf.vectorized_map is reached through.")
-    name = tree.text(argument.value)
-    text = f"lambda batch: {vectorized}({name}, batch)"
-    if several:
-        text = f"lambda *batch: {vectorized}(lambda row: {name}(*row), batch)"
+    text = vectorized_text(tree.text(argument.value), vectorized, several=several)
     start, end = tree.start(argument.value), tree.end(argument.value)
     return draft.splice(draft.sites[node].file, [Splice(start, end, text.encode())])
+
+
+def vectorized_text(function: str, vectorized: str = "tf.vectorized_map", *, several: bool) -> str:
+    """The expression that calls `function` (a name, or an expression that can be called) on a batch."""
+    if several:
+        return f"lambda *batch: {vectorized}(lambda row: {function}(*row), batch)"
+    return f"lambda batch: {vectorized}({function}, batch)"
+
+
+def parse_batches(draft: Draft, node: str) -> Draft:
+    """The draft in which the function of the map `node` parses batches: `parse_example`, not `parse_single_example`.
+
+    Raises:
+        CannotExpress: the function is not written in the call itself. One that has a name may be called elsewhere,
+            and would parse batches there too.
+    """
+    tree, call = draft.find(node)
+    argument = _function_given(call)
+    if argument is None or not isinstance(argument.value, cst.Lambda):
+        raise CannotExpress("The function that parses is not written in the call of map: it may be used elsewhere too.")
+    finder = _Named("parse_single_example")
+    argument.visit(finder)
+    if not finder.found:
+        raise CannotExpress("The function of the map does not itself call parse_single_example.")
+    splices = [Splice(tree.start(name), tree.end(name), b"parse_example") for name in finder.found]
+    return draft.splice(draft.sites[node].file, splices)
+
+
+class _Named(cst.CSTVisitor):
+    """Attributes of one name: `tf.io.parse_single_example`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self.found: list[cst.Name] = []
+
+    def visit_Attribute(self, node: cst.Attribute) -> None:
+        if node.attr.value == self._name:
+            self.found.append(node.attr)
+
+
+def _function_given(call: cst.Call) -> cst.Arg | None:
+    """The argument that gives a map its function."""
+    named = (one for one in call.args if one.keyword is not None and one.keyword.value == "map_func")
+    first = call.args[0] if call.args and call.args[0].keyword is None and not call.args[0].star else None
+    return next(named, first)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.standalone import StandaloneParts, quoted
+from pipetune.source.forms import vectorized_text
 from pipetune.source.standalone_sharding import READERS, Sharding
 
 SHARED_SEED = "SHARED_SEED"
@@ -47,7 +49,17 @@ class Steps:
     def function(self, node: Node) -> str:
         if node.id not in self.parts.functions:
             raise CannotExpress(f"The function of {node.title} is not known.")
-        return self.parts.functions[node.id].reference
+        reference = self.parts.functions[node.id].reference
+        form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
+        if form is FunctionForm.VECTORIZED:
+            several = self.parts.pipeline[node.inputs[0]].spec.startswith("(")
+            called = reference if reference.replace(".", "").isidentifier() else f"({reference})"
+            return vectorized_text(called, several=several)
+        if form is FunctionForm.PARSING:
+            if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
+                raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")
+            return reference.replace("parse_single_example", "parse_example")
+        return reference
 
     def parallel(self, node: Node) -> list[str]:
         """`num_parallel_calls` and `deterministic`, as written; above the division the order is kept."""

@@ -94,6 +94,15 @@ def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     assert len({rewrite.group for rewrite in rewrites}) == 1 and not rewrites[0].needs
 
 
+def test_shuffles_between_hold_what_the_map_gets() -> None:
+    first = "range 90 elements=90 bytes=10 | map rows=exact bytes=1k | shuffle 50"
+    one, both = check_fires("vectorize-map", f"{first} | map rows=exact bytes=3k | shuffle 200 | batch 3")
+    assert one.predicted_bytes == 90 * (1_000 - 3_000)  # no more than there are
+    assert both.predicted_bytes == 90 * (10 - 3_000) + 50 * (10 - 1_000)
+    (unknown,) = check_fires("vectorize-map", "range 90 | map rows=exact | shuffle 50 | batch 3", profiled=False)
+    assert unknown.predicted_bytes == 0
+
+
 def test_carries_the_digest_of_the_function_on_batches() -> None:
     (rewrite,) = check_fires("vectorize-map", f"range 9 | {_ROWS} | batch 2")
     assert [edit.digest for edit in rewrite.edits if isinstance(edit, ReplaceFunction)] == ["on batches"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Plan, Safety
 from pipetune.core.measurement import Outcome, Rate
 from pipetune.core.prediction import Foreseen
 from pipetune.search.forecast import LEAST_MARGIN, Forecast
@@ -124,3 +124,22 @@ def test_the_time_to_most_of_the_rate_is_told() -> None:
     position = next(index for index, (key, _) in enumerate(scene.tried_at) if "d@n1" in key)
     assert scene.tried_at[position][1] < found.seconds_to_most <= scene.tried_at[position + 1][1]
     assert Scene(rewrites("a"), runner()).run().seconds_to_most is None
+
+
+def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> None:
+    candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "none", "large"))]
+    gains = {"a@n1": 1.4, "small@n1": 1.02, "large@n1": 2.5}
+    hurried = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=40.0).run()
+    said = {offer.rewrite.rule: offer.why for offer in hurried.offers if offer.gain is None}
+    wanted = {"large": "2.50x as fast", "small": "no other rate", "none": "no other rate"}
+    assert said and all(wanted[rule] in why for rule, why in said.items())
+    unknown = Scene(candidates, runner(gains), budget_seconds=40.0).run()
+    assert all("cost model" not in offer.why for offer in unknown.offers)
+
+
+def test_the_offer_that_promises_most_is_measured_first() -> None:
+    candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "large"))]
+    gains = {"a@n1": 1.4, "large@n1": 2.5}
+    found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=300.0).run()
+    assert [offer.rewrite.rule for offer in found.offers] == ["large", "small"]
+    assert all(offer.gain is not None for offer in found.offers)

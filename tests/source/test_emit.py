@@ -560,6 +560,12 @@ ds = ds.prefetch(1)
         "import math\nds = tf.data.Dataset.range(3).batch(2)\n"
         "ds = ds.map(num_parallel_calls=2, map_func=lambda batch: tf.vectorized_map(math.fabs, batch))",
     ),
+    (
+        "a function that parses batches",
+        "ds = tf.data.Dataset.range(3).map(lambda line: tf.io.parse_single_example(line, {})).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
+        "ds = tf.data.Dataset.range(3).batch(2)\nds = ds.map(lambda line: tf.io.parse_example(line, {}))",
+    ),
     # SetOption
     (
         "options",
@@ -848,6 +854,20 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "tf = tf\nds = tf.data.Dataset.range(3).map(abs).batch(2)",
         [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
         "no name for TensorFlow",
+    ),
+    (
+        "a function that parses and has a name",
+        "def parse(line):\n    return tf.io.parse_single_example(line, {})\n"
+        "ds = tf.data.Dataset.range(3).map(parse).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
+        "may be used elsewhere",
+    ),
+    (
+        "a function that calls what parses",
+        "def parse(line):\n    return tf.io.parse_single_example(line, {})\n"
+        "ds = tf.data.Dataset.range(3).map(lambda line: parse(line)).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
+        "does not itself call",
     ),
     (
         "an option that is no number",

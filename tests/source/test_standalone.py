@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionFacts
+from pipetune.core.functions import FunctionFacts, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline, Value
 from pipetune.core.standalone import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.source.standalone import Standalone, emit_standalone
@@ -213,6 +213,26 @@ def test_refuses_what_it_cannot_divide_rightly(steps: list[Step], reason: str) -
     source = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
     with pytest.raises(CannotExpress, match=reason):
         emit(parts(source, *steps))
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "written"),
+    [
+        ("parse", FunctionForm.ON_BATCHES, ".map(parse)"),
+        ("parse", FunctionForm.VECTORIZED, ".map(lambda batch: tf.vectorized_map(parse, batch))"),
+        ("keep", FunctionForm.VECTORIZED, ".map(lambda batch: tf.vectorized_map(lambda x: x > 0, batch))"),
+    ],
+)
+def test_functions_called_on_batches(name: str, form: FunctionForm, written: str) -> None:
+    function = FunctionFacts(name=name, digest="d", form=form)
+    made = emit(parts(files(8), ("batch", {"batch_size": 4}), ("map", {}, function)))
+    assert written in statements(made.text)
+
+
+def test_a_function_that_would_parse_batches_elsewhere_too_is_refused() -> None:
+    function = FunctionFacts(name="parse", digest="d", form=FunctionForm.PARSING)
+    with pytest.raises(CannotExpress, match="wherever it is used"):
+        emit(parts(files(8), ("batch", {"batch_size": 4}), ("map", {}, function)))
 
 
 def test_a_file_cache_of_each_worker_has_a_name_of_its_own() -> None:

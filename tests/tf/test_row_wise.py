@@ -104,6 +104,8 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "length of the first axis, in Python": (_VECTORS, _first_axis_matters, "something else|constant"),
     "length of the first axis, in the graph": (
         _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "something else"),
+    "length of the first axis, a whole number": (
+        _VECTORS, lambda x: x * tf.cast(tf.constant(x.shape[0] or 7), tf.float32), "something else"),
     "joined in front": (_VECTORS, lambda x: tf.concat([x, x], axis=0), "shapes or types"),
     "split and joined in front": (_SQUARES, lambda x: tf.concat(tf.split(x, 2, axis=0)[::-1], axis=0), ""),
     "reshaped": (_SQUARES, lambda x: tf.reshape(x, [16]), "cannot be called|shapes or types"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -17,8 +18,32 @@ def in_form(function: Callable[..., Any], form: FunctionForm, spec: Any, *, loop
         spec: of the elements the map gets: a tuple is given to the function as several arguments.
         loops: whether `tf.vectorized_map` may go through the rows one by one where it has to; else it raises.
     """
+    if form is FunctionForm.PARSING:
+        return _parsing_batches(function)
     if form is not FunctionForm.VECTORIZED:
         return function
     if type(spec) is not tuple:
         return lambda batch: tf.vectorized_map(function, batch, fallback_to_while_loop=loops)
     return lambda *batch: tf.vectorized_map(lambda row: function(*row), batch, fallback_to_while_loop=loops)
+
+
+def _parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
+    def parsing(*batch: Any) -> Any:
+        with _parse_example_in_place():
+            return function(*batch)
+
+    return parsing
+
+
+@contextmanager
+def _parse_example_in_place() -> Iterator[None]:
+    """While open, `tf.io.parse_single_example` is `tf.io.parse_example`, which takes a vector of examples."""
+    places = [(tf.io, tf.io.parse_example), (tf.compat.v1.io, tf.compat.v1.io.parse_example)]
+    originals = [module.parse_single_example for module, _ in places]
+    for module, parse in places:
+        module.parse_single_example = parse
+    try:
+        yield
+    finally:
+        for (module, _), original in zip(places, originals, strict=True):
+            module.parse_single_example = original

@@ -15,7 +15,7 @@ from pipetune.core.functions import FunctionFacts, FunctionForm, OnBatches
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import forms, functions, live
-from pipetune.tf.pipelines.row_wise import MixesRows, inexact_ops, not_known_exact
+from pipetune.tf.pipelines.row_wise import TAKES_AXES, MixesRows, inexact_ops, not_known_exact
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -45,17 +45,23 @@ def with_answers(source: live.LivePipeline) -> Pipeline:
 
 
 def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
-    """What the function of `node` does on batches of the size that `batch` makes; as it is, or else vectorized."""
+    """What the function of `node` does on batches as `batch` makes them: as it is, else vectorized, else parsing."""
     components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
     if not all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components):
         return OnBatches(why_not="its input has a component without a fixed shape")
-    as_it_is = tried(source, node, batch, FunctionForm.ON_BATCHES)
-    if not as_it_is.why_not:
-        return as_it_is
-    vectorized = tried(source, node, batch, FunctionForm.VECTORIZED)
-    if not vectorized.why_not:
-        return vectorized
-    return OnBatches(why_not=f"{as_it_is.why_not}, and tf.vectorized_map cannot be used: {vectorized.why_not}")
+    reasons = []
+    for form in _FORMS:
+        if form is FunctionForm.PARSING and node.function is not None and _PARSER not in node.function.operations:
+            continue
+        found = tried(source, node, batch, form)
+        if not found.why_not:
+            return found
+        reasons.append(found.why_not)
+    return OnBatches(why_not=f"{reasons[0]}, and tf.vectorized_map cannot be used: {reasons[1]}")
+
+
+_FORMS = (FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING)
+_PARSER = "ParseExampleV2"
 
 
 def tried(source: live.LivePipeline, node: Node, batch: Node, form: FunctionForm) -> OnBatches:
@@ -104,20 +110,30 @@ def _inexact_when_vectorized(single: Any, facts: FunctionFacts) -> tuple[str, ..
     Raises:
         MixesRows: TensorFlow would go through the rows one by one, or trace functions inside.
     """
+    operations = single.get_operations()
     loop = next((kind for kind in facts.operations if kind in _LOOPS), None)
     if loop is not None:
         raise MixesRows(f"it would run a loop ({loop})")
-    return not_known_exact(op for op in single.get_operations() if op.type not in _SHAPING)
+    parsers = [op for op in operations if op.type == _PARSER]
+    if any(op.get_attr("num_sparse") or op.get_attr("ragged_value_types") for op in parsers):
+        raise MixesRows("it does not keep the rows of sparse and ragged features apart")
+    return not_known_exact(op for op in operations if op.type not in _SHAPING)
 
 
-def _content(graph: Any) -> tuple[Counter[str], Counter[str]]:
-    """Ops and constant numbers: what must be the same on single elements and on batches.
-
-    Whole numbers are left out: axes and shapes are among them, and do differ.
-    """
+def _content(graph: Any) -> tuple[Counter[str], Counter[bytes]]:
+    """Ops and constants: what must be the same on single elements and on batches. Axes are not, and do differ."""
     ops = Counter(op.type for op in graph.get_operations() if op.type not in _SHAPING)
-    numbers: Counter[str] = Counter()
-    for op in graph.get_operations():
-        if op.type == "Const" and not op.outputs[0].dtype.is_integer:
-            numbers[repr(tf.get_static_value(op.outputs[0]))] += 1
-    return ops, numbers
+    constants = Counter(
+        op.get_attr("value").SerializeToString()
+        for op in graph.get_operations()
+        if op.type == "Const" and not _is_axis(op.outputs[0])
+    )
+    return ops, constants
+
+
+def _is_axis(tensor: Any) -> bool:
+    """Whether a tensor says nothing but axes, or where slices along axes begin and end."""
+    readers = tensor.consumers()
+    return bool(readers) and all(
+        reader.type in TAKES_AXES and tensor is not reader.inputs[0] for reader in readers
+    )

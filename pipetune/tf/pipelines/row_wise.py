@@ -13,10 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 _UNARY = frozenset(
-    {"Abs", "AsString", "Cast", "Ceil", "DecodeRaw", "Floor", "Identity", "Invert", "IsFinite", "IsInf", "IsNan",
-     "LogicalNot", "Neg", "OnesLike", "Relu", "Relu6", "Rint", "Round", "Sign", "Square", "StaticRegexReplace",
-     "StopGradient", "StringLength", "StringLower", "StringStrip", "StringToHashBucketFast", "StringToNumber",
-     "StringUpper", "ZerosLike"}
+    {"Abs", "AsString", "Cast", "Ceil", "DecodeBase64", "DecodeRaw", "EncodeBase64", "Floor", "Identity", "Invert",
+     "IsFinite", "IsInf", "IsNan", "LogicalNot", "Neg", "OnesLike", "Relu", "Relu6", "Rint", "Round", "Sign", "Square",
+     "StaticRegexReplace", "StopGradient", "StringLength", "StringLower", "StringStrip", "StringToHashBucketFast",
+     "StringToNumber", "StringUpper", "ZerosLike"}
 )  # fmt: skip
 _UNARY_INEXACT = frozenset(
     {"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf", "Erfc", "Exp", "Expm1",
@@ -49,24 +49,42 @@ def inexact_ops(graph: Any, arguments: int) -> tuple[str, ...]:
         MixesRows: it is not known that every output has the rows along its first axis, each by itself.
     """
     batched = {id(tensor) for tensor in graph.inputs[:arguments]}
+    whole: set[int] = set()  # parts of sparse and ragged tensors of the batch: nothing may be done with them
     inexact: set[str] = set()
     for op in graph.get_operations():
-        if op.type in ("Placeholder", "NoOp") or not any(id(tensor) in batched for tensor in op.inputs):
-            continue
         rows = [id(tensor) in batched for tensor in op.inputs]
+        parts = [id(tensor) in whole for tensor in op.inputs]
+        if op.type in ("Placeholder", "NoOp") or not any(rows + parts):
+            continue
+        if op.type in _HAND_ON_PARTS and all(parts):
+            whole |= {id(tensor) for tensor in op.outputs}
+            continue
         check = _check_of(op.type)
-        if check is None:
+        if check is None or any(parts):
             raise MixesRows(f"its op {op.type} is not known to treat the rows of a batch one by one")
         if any(tensor.shape.rank is None for tensor in (*op.inputs, *op.outputs)):
             raise MixesRows(f"the shape of what its op {op.type} handles is not known")
         if not check(op, rows):
             raise MixesRows(f"its op {op.type} would mix the rows of a batch")
-        batched |= {id(tensor) for tensor in op.outputs}
+        dense = _dense_outputs(op)
+        batched |= {id(tensor) for tensor in dense}
+        whole |= {id(tensor) for tensor in op.outputs if all(tensor is not other for other in dense)}
         if op.type in _INEXACT and any(tensor.dtype.is_floating or tensor.dtype.is_complex for tensor in op.outputs):
             inexact.add(op.type)
-    if not all(id(tensor) in batched for tensor in graph.outputs):
+    if not all(id(tensor) in batched | whole for tensor in graph.outputs):
         raise MixesRows("what it gives does not depend on its element, and would come once per batch")
     return tuple(sorted(inexact))
+
+
+_HAND_ON_PARTS = frozenset({"Identity", "SerializeSparse", "RaggedTensorToVariant"})
+
+
+def _dense_outputs(op: Any) -> list[Any]:
+    """The outputs that have the rows along their first axis."""
+    if op.type != "ParseExampleV2":
+        return list(op.outputs)
+    start = 3 * op.get_attr("num_sparse")
+    return list(op.outputs)[start : start + len(op.get_attr("Tdense"))]
 
 
 def not_known_exact(ops: Iterable[Any]) -> tuple[str, ...]:
@@ -183,19 +201,39 @@ def _finds_greatest(op: Any, rows: list[bool]) -> bool:
     return rows[0] and axis is not None and _all_inside(axis, op.inputs[0].shape.rank)
 
 
+def _first_alone(_op: Any, rows: list[bool]) -> bool:
+    """Rows of the first input; everything else is the same for all."""
+    return rows[0] and not any(rows[1:])
+
+
+def _parses(op: Any, rows: list[bool]) -> bool:
+    return _first_alone(op, rows) and op.inputs[0].shape.rank == 1
+
+
+def _looks_up(_op: Any, rows: list[bool]) -> bool:
+    return rows == [False, True, False]
+
+
 _BY_AXIS: Mapping[str, Callable[[Any, list[bool]], bool]] = {
     "ArgMax": _finds_greatest,
     "ArgMin": _finds_greatest,
     "ConcatV2": _joins,
+    "DecodeCSV": _first_alone,
+    "DecodePaddedRaw": _first_alone,
     "ExpandDims": _expands,
     "GatherV2": _gathers,
+    "LookupTableFindV2": _looks_up,
     "OneHot": _one_hot,
     "Pack": _stacks,
     "Pad": _pads,
     "PadV2": _pads,
+    "ParseExampleV2": _parses,
+    "RegexReplace": _first_alone,
     "ReverseV2": _reverses,
     "Squeeze": _squeezes,
     "StridedSlice": _slices,
+    "StringJoin": _lines_up,
+    "Substr": _lines_up,
     "Transpose": _transposes,
     "Unpack": _unstacks,
 }
@@ -204,6 +242,12 @@ _BY_AXIS: Mapping[str, Callable[[Any, list[bool]], bool]] = {
 _EXACT = (
     _UNARY | _BROADCASTING | _REDUCTIONS | _RESIZES | _BY_AXIS.keys() | frozenset({"BroadcastTo", "Reshape", "Tile"})
 )
+
+
+TAKES_AXES = (_REDUCTIONS | _REDUCTIONS_INEXACT) | {
+    "ArgMax", "ArgMin", "ConcatV2", "ExpandDims", "GatherV2", "Pad", "PadV2", "ReverseV2", "StridedSlice", "Transpose"
+}  # fmt: skip
+"""Ops whose inputs behind the first (the last, for ConcatV2) may be axes; what they do with them is checked above."""
 
 
 def _constant(op: Any, position: int) -> Any:

@@ -1,0 +1,143 @@
+"""Putting a batch above the maps that feed it: what `vectorize-map` and `parse-batches` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, Silence
+from pipetune.core.functions import FunctionForm, OnBatches
+from pipetune.core.pipeline import Node
+from pipetune.rules.base import RuleContext
+from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
+from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
+
+_HANDS_THROUGH = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
+"""Operators that hand every element through whole: whether it went through a function before makes no difference."""
+
+
+@dataclass(frozen=True)
+class MapAbove:
+    """A map whose elements reach a batch through nothing but operators that hand them through, or other such maps."""
+
+    node: Node
+    why_not: str = ""  # why it has to stay above the batch
+
+
+def maps_above(batch: Node, context: RuleContext) -> Iterator[MapAbove]:
+    """The maps that could stand behind `batch`, nearest first; the last one says why it and those above cannot."""
+    pipeline = context.pipeline
+    current = batch
+    while len(current.inputs) == 1:
+        above = pipeline[current.inputs[0]]
+        if len(pipeline.consumers(above.id)) != 1 or len(above.inputs) != 1:
+            return
+        if above.op == "map":
+            why = _obstacle(above, context)
+            yield MapAbove(above, why)
+            if why:
+                return
+        elif above.op not in _HANDS_THROUGH:
+            return
+        current = above
+
+
+def _obstacle(node: Node, context: RuleContext) -> str:
+    """Why the function of a map must be called on single elements; empty where nothing says so."""
+    if node.function is None:
+        return "nothing is known about its function"
+    if runs_python(node):
+        return "its function runs Python"
+    state = keeps_state(node)
+    if state:
+        return f"its function {state}"
+    if draws(node):
+        return "its function draws random numbers: once per element, and would draw them once per batch"
+    if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
+        return "ignore_errors below drops the element that the function refuses, and would drop a whole batch"
+    if node.function.can_raise:
+        return "its function checks values, and would refuse a whole batch for one element"
+    if node.function.on_batches is None:
+        return "it is not known what its function does on batches"
+    return node.function.on_batches.why_not
+
+
+_PARSERS = frozenset({"DecodeBase64", "DecodeCSV", "DecodePaddedRaw", "DecodeRaw", "StringToNumber"})
+_PARSER_KINDS = ("Parse", "String", "Regex", "StaticRegex", "Substr", "Unicode")
+
+
+def parses(node: Node) -> bool:
+    """Whether the function of a map takes text or serialised values apart."""
+    known = node.function.operations if node.function is not None else ()
+    return any(kind in _PARSERS or kind.startswith(_PARSER_KINDS) for kind in known)
+
+
+def batch_first(
+    context: RuleContext, *, rule: str, summary: str, concerns: Callable[[Node], bool]
+) -> Iterator[Rewrite | Silence]:
+    """For every batch and every run of maps above it that may stand behind it: both places exchanged.
+
+    Args:
+        rule: the rule that proposes.
+        summary: with `{maps}` and `{size}` to be filled in.
+        concerns: whether the uppermost map of such a run, or the one that has to stay, is this rule's affair.
+    """
+    for batch in context.pipeline:
+        size = batch.argument("batch_size")
+        if batch.op != "batch" or len(batch.inputs) != 1 or not isinstance(size, int) or size < 2:
+            continue
+        moved: list[Node] = []
+        for found in maps_above(batch, context):
+            if found.why_not:
+                if concerns(found.node):
+                    why = f"{described(found.node)} stays above the batch: {found.why_not}."
+                    yield Silence(rule, found.node.id, why)
+                break
+            moved.append(found.node)
+            if concerns(found.node):
+                yield _rewrite(batch, tuple(moved), context, rule=rule, summary=summary)
+
+
+def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule: str, summary: str) -> Rewrite:
+    """`moved`, nearest first, behind `batch`, in the order they had."""
+    edits: list[Edit] = []
+    inexact: set[str] = set()
+    for node in moved:
+        known = _known(node)
+        inexact |= set(known.inexact)
+        edits += [Move(node.id, batch.id), ReplaceFunction(node.id, known.form, known.digest)]
+    reorders = any(runs_parallel(node) and not deterministic(node, context) for node in moved)
+    safety = Safety.APPROXIMATE if inexact else Safety.REORDERS if reorders else Safety.EXACT
+    notes = []
+    if inexact:
+        notes.append(f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are.")
+    if any(_known(node).form is FunctionForm.VECTORIZED for node in moved):
+        notes.append("tf.vectorized_map turns the function into one that works on a batch; it traces more slowly.")
+    maps = ", ".join(described(node) for node in reversed(moved))
+    return Rewrite(
+        rule=rule,
+        node=moved[-1].id,
+        safety=safety,
+        edits=tuple(edits),
+        summary=summary.format(maps=maps, size=batch.argument("batch_size")),
+        group=f"batch-first@{batch.id}",
+        notes=tuple(notes),
+        predicted_bytes=_more_bytes(batch, moved[-1], context),
+    )
+
+
+def _more_bytes(batch: Node, top: Node, context: RuleContext) -> float:
+    """What shuffle buffers between the uppermost moved map and the batch hold more: its input, not its output."""
+    now = bytes_per_element(context, top.inputs[0])
+    more, current = 0.0, context.pipeline[batch.inputs[0]]
+    while current.id != top.id:
+        before = bytes_per_element(context, current.inputs[0])
+        if current.op == "shuffle" and now is not None and before is not None:
+            more += held_by_shuffle(context, current) * (now - before)
+        current = context.pipeline[current.inputs[0]]
+    return more
+
+
+def _known(node: Node) -> OnBatches:
+    assert node.function is not None and node.function.on_batches is not None
+    return node.function.on_batches

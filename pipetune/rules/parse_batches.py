@@ -1,0 +1,36 @@
+"""`parse-batches`: parse serialised examples, CSV lines and other text a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.edits import Rewrite, Silence
+from pipetune.rules.base import Rule, RuleContext
+from pipetune.rules.batching import batch_first, parses
+
+NAME = "parse-batches"
+
+def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
+    yield from batch_first(
+        context,
+        rule=NAME,
+        summary="Batch first, then call {maps} once per batch of {size}: it parses {size} at a time.",
+        concerns=parses,
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Parses a batch at a time: serialised examples, CSV, raw bytes, text.",
+    legality=(
+        "As vectorize-map, for functions that parse: tf.io.parse_single_example, tf.io.decode_csv, tf.io.decode_raw, "
+        "string ops, and what else they do. A function with sparse or ragged features is called on batches with "
+        "tf.io.parse_example in place of tf.io.parse_single_example; nothing may be done with those features in the "
+        "same function. Sequence examples stay as they are."
+    ),
+    safety=(
+        "EXACT: parsing gives the same values, shapes and sparse shapes for a batch. Other ops of the function may "
+        "make it APPROXIMATE, and a map that ran unordered REORDERS, as in vectorize-map."
+    ),
+    propose=propose,
+)
