@@ -101,6 +101,8 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "standardised image": (_IMAGES, tf.image.per_image_standardization, ""),
     "a constant of the batch's rank": (_VECTORS, lambda x: x + np.ones((1, 6), np.float32), "shapes or types"),
     "two components of different rank": ((_VECTORS, _VECTORS[:, 0]), lambda x, y: x * y, ""),
+    "a traced function that gives whole numbers": (
+        _VECTORS, tf.function(lambda x: tf.cast(tf.reduce_sum(x) * 1e6, tf.int64)), "shapes or types"),
     "length of the first axis, in Python": (_VECTORS, _first_axis_matters, "something else|constant"),
     "length of the first axis, in the graph": (
         _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "something else"),
@@ -133,6 +135,7 @@ VECTORIZED = {  # whether the last bits may differ
     "greatest of the first axis, kept": False,
     "first of the row": False,
     "matrix product": True,
+    "a traced function that gives whole numbers": True,
     "transposed": False,
     "reshaped": False,
     "norm": True,

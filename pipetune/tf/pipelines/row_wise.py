@@ -69,7 +69,7 @@ def inexact_ops(graph: Any, arguments: int) -> tuple[str, ...]:
         dense = _dense_outputs(op)
         batched |= {id(tensor) for tensor in dense}
         whole |= {id(tensor) for tensor in op.outputs if all(tensor is not other for other in dense)}
-        if op.type in _INEXACT and any(tensor.dtype.is_floating or tensor.dtype.is_complex for tensor in op.outputs):
+        if op.type in _INEXACT and _gives_floats(op):
             inexact.add(op.type)
     if not all(id(tensor) in batched | whole for tensor in graph.outputs):
         raise MixesRows("what it gives does not depend on its element, and would come once per batch")
@@ -88,15 +88,18 @@ def _dense_outputs(op: Any) -> list[Any]:
 
 
 def not_known_exact(ops: Iterable[Any]) -> tuple[str, ...]:
-    """The kinds among these ops that give floats and are not known to give the same bits for any number of rows."""
-    return tuple(
-        sorted({
-            op.type
-            for op in ops
-            if op.type not in _EXACT
-            and any(tensor.dtype.is_floating or tensor.dtype.is_complex for tensor in op.outputs)
-        })
-    )  # fmt: skip
+    """The kinds among these ops that are not known to give the same bits for any number of rows.
+
+    Those that give floats, and calls of traced functions, whose ops nobody looked at.
+    """
+    return tuple(sorted({op.type for op in ops if op.type not in _EXACT and (op.type in _CALLS or _gives_floats(op))}))
+
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+def _gives_floats(op: Any) -> bool:
+    return any(tensor.dtype.is_floating or tensor.dtype.is_complex for tensor in op.outputs)
 
 
 _INEXACT = _UNARY_INEXACT | _BROADCASTING_INEXACT | _REDUCTIONS_INEXACT
