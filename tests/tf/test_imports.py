@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +82,14 @@ def test_two_watchers_both_see_it(modules: Path) -> None:
     ):
         importlib.import_module("watched_package")
     assert first == second == ["watched_package.inner"]
+
+
+def test_importing_the_worker_leaves_tensorflow_as_the_script_finds_it() -> None:
+    """What a script may set only before TensorFlow runs anything must still be settable."""
+    text = (
+        "import pipetune.worker.work, pipetune.api, tensorflow as tf\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(3)\n"
+        "print(tf.config.threading.get_inter_op_parallelism_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "3", done.stderr

@@ -11,7 +11,7 @@ import functools
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -21,11 +21,9 @@ from pipetune.tf.measure import known_costs, windows
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
-_KINDS = {  # name -> rows in a batch, so that taking it in Python counts little per row; the function
-    "brief": (64, lambda value: _spin(value, lanes=128, kernels=8)),  # little beside what calling it takes
-    "short": (32, lambda value: _spin(value, lanes=512, kernels=10)),  # some tens of microseconds in one thread
-    "long": (8, known_costs.working(2).function),  # most of a millisecond: here a slower core takes more than the call
-}
+_ROWS = {"brief": 64, "short": 32, "long": 8}
+"""Kinds of functions, and rows in a batch of each, so that taking it in Python counts little per row."""
+
 _TAKEN_ROWS = 256
 _WARM_UP_SHARE = 0.3
 _SLOWEST_CROWD = 0.5
@@ -57,11 +55,11 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 6) -> O
 
 def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Overheads:
     """From CPU and wall seconds per batch of each pipeline."""
-    alone = {name: wall[name] / rows for name, (rows, _) in _KINDS.items()}
+    alone = {name: wall[name] / rows for name, rows in _ROWS.items()}
 
     def excess(name: str, form: str) -> float:
         """What a call takes of all cores together beyond what it takes in one thread."""
-        return cores * wall[f"{name}, {form}"] / _KINDS[name][0] - alone[name]
+        return cores * wall[f"{name}, {form}"] / _ROWS[name] - alone[name]
 
     # The same for every call of some tens of microseconds, and more the longer it runs where a core is slower among
     # busy ones.
@@ -77,7 +75,7 @@ def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Ov
         wake_seconds=max(0.0, wall["taken, ahead"] - wall["taken"]),
         buffer_seconds=max(0.0, row_ahead - row / 2),  # two threads then share the row's own work
         calls=tuple(CallCost(alone[name], *calls[name]) for name in sorted(calls, key=lambda name: alone[name])),
-        spin_seconds=max(0.0, cpu["long"] / _KINDS["long"][0] - alone["long"]),
+        spin_seconds=max(0.0, cpu["long"] / _ROWS["long"] - alone["long"]),
         crowded_speed=1 / (1 + slower),
     )
 
@@ -99,7 +97,13 @@ def _datasets(cores: int) -> dict[str, Any]:
         "rows": source.batch(_TAKEN_ROWS).with_options(plain),
         "rows, ahead": source.prefetch(tf.data.AUTOTUNE).batch(_TAKEN_ROWS).with_options(plain),
     }
-    for name, (rows, function) in _KINDS.items():
+    functions: Mapping[str, Callable[..., Any]] = {
+        "brief": functools.partial(_spin, lanes=128, kernels=8),  # little beside what calling it takes
+        "short": functools.partial(_spin, lanes=512, kernels=10),  # some tens of microseconds in one thread
+        "long": known_costs.working(2).function,  # most of a millisecond: a slower core takes more here than the call
+    }
+    for name, function in functions.items():
+        rows = _ROWS[name]
         parallel = source.map(function, num_parallel_calls=cores).batch(rows)
         made[name] = source.map(function, synchronous=True).batch(rows).with_options(plain)
         made[f"{name}, parallel"] = parallel.prefetch(2).with_options(plain)  # as TensorFlow would put one there
