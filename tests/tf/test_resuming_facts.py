@@ -113,8 +113,16 @@ def test_a_checkpoint_fits_no_other_steps(saved: str, restored: str, tmp_path: P
 
 
 def test_another_shuffle_buffer_is_read_and_then_fails(tmp_path: Path) -> None:
-    with pytest.raises(tf.errors.InternalError):
-        resumed("shuffle first", "shuffle 16 first", tmp_path)
+    """It depends on the order drawn whether an element is missed: nearly always, not always."""
+
+    def failed(attempt: int) -> bool:
+        try:
+            resumed("shuffle first", "shuffle 16 first", tmp_path / str(attempt))
+        except tf.errors.InternalError:
+            return True
+        return False
+
+    assert any(failed(attempt) for attempt in range(10))
 
 
 def test_a_copy_to_a_device_cannot_be_saved(tmp_path: Path) -> None:
