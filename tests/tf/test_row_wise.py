@@ -232,6 +232,16 @@ def test_the_pipeline_is_told_of_stateless_functions_above_a_batch_only() -> Non
     assert told.fingerprint == source.pipeline.fingerprint
 
 
+def test_a_function_is_asked_about_the_nearest_batch_below() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(_IMAGES).map(BY_ROW["resize"][1])
+    source = live.read(dataset.batch(4, drop_remainder=True).unbatch().batch(3, drop_remainder=True))
+    node = next(one for one in source.pipeline if one.op == "map")
+    first, second = (one for one in source.pipeline if one.op == "batch")
+    told = on_batches.with_answers(source)[node.id].function
+    assert told is not None and told.on_batches == on_batches.ask(source, node, first)
+    assert told.on_batches != on_batches.ask(source, node, second)
+
+
 def test_a_script_that_batches_first_gives_the_same_when_it_is_replayed() -> None:
     source, found = _asked(*BY_ROW["two components"])
     node, batch = (next(one.id for one in source.pipeline if one.op == op) for op in ("map", "batch"))

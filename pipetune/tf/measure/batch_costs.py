@@ -14,6 +14,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.measure import failures, windows
 from pipetune.tf.pipelines import forms, live
+from pipetune.tf.pipelines.on_batches import batch_below
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -30,7 +31,7 @@ def measure_batch_costs(source: live.LivePipeline, told: Pipeline) -> Mapping[st
     found: dict[str, float] = {}
     for node in told:
         answer = node.function.on_batches if node.function is not None else None
-        batch = next((below for below in told.downstream(node.id) if below.op == "batch"), None)
+        batch = batch_below(told, node)
         if answer is None or answer.why_not or batch is None:
             continue
         try:

@@ -29,12 +29,10 @@ def with_answers(source: live.LivePipeline) -> Pipeline:
     """The pipeline, told of the functions that could be called on batches what they do there."""
     pipeline = source.pipeline
     answers: dict[str, OnBatches] = {}
-    for batch in pipeline:
-        if batch.op != "batch":
-            continue
-        for node in pipeline.upstream(batch.id):
-            if node.op == "map" and node.function is not None and node.function.stateless and node.inputs:
-                answers[node.id] = ask(source, node, batch)
+    for node in pipeline:
+        batch = batch_below(pipeline, node)
+        if batch is not None and node.op == "map" and node.inputs and node.function and node.function.stateless:
+            answers[node.id] = ask(source, node, batch)
     nodes = tuple(
         replace(node, function=replace(node.function, on_batches=answers[node.id]))
         if node.id in answers and node.function is not None
@@ -42,6 +40,11 @@ def with_answers(source: live.LivePipeline) -> Pipeline:
         for node in pipeline
     )
     return replace(pipeline, nodes=nodes)
+
+
+def batch_below(pipeline: Pipeline, node: Node) -> Node | None:
+    """The nearest batch below an operator: the one its function could be called behind."""
+    return next((below for below in pipeline.downstream(node.id) if below.op == "batch"), None)
 
 
 def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
