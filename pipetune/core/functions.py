@@ -50,6 +50,11 @@ class FunctionFacts:
     form: FunctionForm = FunctionForm.AS_TRACED
 
     @property
+    def called_on_batches(self) -> bool:
+        """Whether an edit has it called on batches, in whichever form."""
+        return self.form is not FunctionForm.AS_TRACED
+
+    @property
     def stateless(self) -> bool:
         """Whether a call's result depends on its arguments alone and leaves nothing behind."""
         return not (

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipetune.core.functions import FunctionForm
 from pipetune.core.operators import facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
@@ -82,7 +81,7 @@ def visits(pipeline: Pipeline, profile: Profile) -> dict[str, float]:
 
 def _on_batches(node: Node) -> bool:
     """Whether an edit has its function called on batches: it stands elsewhere, and costs something else."""
-    return node.function is not None and node.function.form is not FunctionForm.AS_TRACED
+    return node.function is not None and node.function.called_on_batches
 
 
 def elements_taken(node: Node, profile: Profile) -> float:

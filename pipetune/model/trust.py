@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Profile
 from pipetune.model.stages import behind_cache
@@ -33,7 +32,7 @@ def _reason(node: Node, profile: Profile) -> str:
     if node.op == "from_generator" or (node.function is not None and node.function.python):
         return f"{node.title} runs Python code, which takes turns with the training loop"
     measured = profile.operator(node.id)
-    if node.function is not None and node.function.form is not FunctionForm.AS_TRACED:
+    if node.function is not None and node.function.called_on_batches:
         known = measured is not None and measured.on_batch_seconds is not None
         return "" if known else f"the cost of {node.title} on batches was not measured"
     if node.function is not None and (measured is None or measured.cpu_seconds is None):

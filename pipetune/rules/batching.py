@@ -10,6 +10,7 @@ from pipetune.core.functions import FunctionForm, OnBatches
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
+from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
 _HANDS_THROUGH = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
@@ -26,12 +27,7 @@ class MapAbove:
 
 def maps_above(batch: Node, context: RuleContext) -> Iterator[MapAbove]:
     """The maps that could stand behind `batch`, nearest first; the last one says why it and those above cannot."""
-    pipeline = context.pipeline
-    current = batch
-    while len(current.inputs) == 1:
-        above = pipeline[current.inputs[0]]
-        if len(pipeline.consumers(above.id)) != 1 or len(above.inputs) != 1:
-            return
+    for above in way_up(context.pipeline, batch):
         if above.op == "map":
             why = _obstacle(above, context)
             yield MapAbove(above, why)
@@ -39,7 +35,6 @@ def maps_above(batch: Node, context: RuleContext) -> Iterator[MapAbove]:
                 return
         elif above.op not in _HANDS_THROUGH:
             return
-        current = above
 
 
 def _obstacle(node: Node, context: RuleContext) -> str:
@@ -129,12 +124,13 @@ def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule
 def _more_bytes(batch: Node, top: Node, context: RuleContext) -> float:
     """What shuffle buffers between the uppermost moved map and the batch hold more: its input, not its output."""
     now = bytes_per_element(context, top.inputs[0])
-    more, current = 0.0, context.pipeline[batch.inputs[0]]
-    while current.id != top.id:
-        before = bytes_per_element(context, current.inputs[0])
-        if current.op == "shuffle" and now is not None and before is not None:
-            more += held_by_shuffle(context, current) * (now - before)
-        current = context.pipeline[current.inputs[0]]
+    more = 0.0
+    for node in way_up(context.pipeline, batch):
+        if node.id == top.id:
+            break
+        before = bytes_per_element(context, node.inputs[0])
+        if node.op == "shuffle" and now is not None and before is not None:
+            more += held_by_shuffle(context, node) * (now - before)
     return more
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipetune.core.edits import Safety
-from pipetune.core.pipeline import Node
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import deterministic, draws, keeps_state, runs_parallel, runs_python
 
@@ -39,13 +39,8 @@ def steps_up(context: RuleContext, node: Node) -> Iterator[Step | Obstacle]:
     it commutes with a map that depends on its element alone. A random map may be passed at the price of its
     draws meeting other elements.
     """
-    pipeline = context.pipeline
     safety, maps = Safety.EXACT, list[Node]()
-    current = node
-    while len(current.inputs) == 1:
-        above = pipeline[current.inputs[0]]
-        if len(pipeline.consumers(above.id)) != 1 or len(above.inputs) != 1:
-            return
+    for above in way_up(context.pipeline, node):
         if above.op == "map":
             why = _map_obstacle(above, context, moved=node)
             if why:
@@ -56,7 +51,15 @@ def steps_up(context: RuleContext, node: Node) -> Iterator[Step | Obstacle]:
         elif above.op not in _PASSIVE:
             return
         yield Step(above, above.inputs[0], safety, tuple(maps))
-        current = above
+
+
+def way_up(pipeline: Pipeline, node: Node) -> Iterator[Node]:
+    """The operators above `node`, nearest first, for as long as each has one input and nobody else reads it."""
+    while len(node.inputs) == 1:
+        node = pipeline[node.inputs[0]]
+        if len(pipeline.consumers(node.id)) != 1 or len(node.inputs) != 1:
+            return
+        yield node
 
 
 def _map_obstacle(above: Node, context: RuleContext, *, moved: Node) -> str:

@@ -16,7 +16,7 @@ from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
 from pipetune.source.chain import insert_link, refuse_unbound
 from pipetune.source.draft import Draft, open_draft
-from pipetune.source.forms import parse_batches, vectorize
+from pipetune.source.forms import gets_several, parse_batches, vectorize
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
 from pipetune.source.options import set_option
@@ -133,7 +133,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_behind(tree, call, current, after)
             return move(draft, node, after)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
-            return vectorize(draft, node, several=current[current[node].inputs[0]].spec.startswith("("))
+            return vectorize(draft, node, several=gets_several(current, node))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
             return parse_batches(draft, node)
         case ReplaceFunction():

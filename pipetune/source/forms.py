@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.literals import tensorflow_text
 
@@ -29,6 +30,11 @@ def vectorize(draft: Draft, node: str, *, several: bool) -> Draft:
     text = vectorized_text(tree.text(argument.value), vectorized, several=several)
     start, end = tree.start(argument.value), tree.end(argument.value)
     return draft.splice(draft.sites[node].file, [Splice(start, end, text.encode())])
+
+
+def gets_several(pipeline: Pipeline, node: str) -> bool:
+    """Whether the elements a map gets are tuples, which it gives to its function as several arguments."""
+    return pipeline[pipeline[node].inputs[0]].spec.startswith("(")
 
 
 def vectorized_text(function: str, vectorized: str = "tf.vectorized_map", *, several: bool) -> str:

@@ -8,7 +8,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.standalone import StandaloneParts, quoted
-from pipetune.source.forms import vectorized_text
+from pipetune.source.forms import gets_several, vectorized_text
 from pipetune.source.standalone_sharding import READERS, Sharding
 
 SHARED_SEED = "SHARED_SEED"
@@ -52,9 +52,8 @@ class Steps:
         reference = self.parts.functions[node.id].reference
         form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
         if form is FunctionForm.VECTORIZED:
-            several = self.parts.pipeline[node.inputs[0]].spec.startswith("(")
             called = reference if reference.replace(".", "").isidentifier() else f"({reference})"
-            return vectorized_text(called, several=several)
+            return vectorized_text(called, several=gets_several(self.parts.pipeline, node.id))
         if form is FunctionForm.PARSING:
             if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
                 raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")

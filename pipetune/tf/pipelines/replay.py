@@ -12,7 +12,6 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
-from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import forms, live, operators
@@ -106,7 +105,7 @@ def _argument(node: Node, name: str, default: Any) -> Any:
 
 def _map(node: Node, original: Any, above: list[Any]) -> Any:
     function = original._map_func
-    if node.function is not None and node.function.form is not FunctionForm.AS_TRACED:
+    if node.function is not None and node.function.called_on_batches:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
     calls = node.argument("num_parallel_calls")
     if calls is None:

@@ -112,7 +112,7 @@ def _check_of(kind: str) -> Callable[[Any, list[bool]], bool] | None:
         return _lines_up
     if kind in _REDUCTIONS or kind in _REDUCTIONS_INEXACT:
         return _reduces_inside
-    return _resizes if kind in _RESIZES else _BY_AXIS.get(kind)
+    return _first_alone if kind in _RESIZES else _BY_AXIS.get(kind)
 
 
 def _any(_op: Any, _rows: list[bool]) -> bool:
@@ -128,13 +128,13 @@ def _lines_up(op: Any, rows: list[bool]) -> bool:
     )
 
 
-def _reduces_inside(op: Any, rows: list[bool]) -> bool:
+def _axes_inside(op: Any, rows: list[bool]) -> bool:
     axes = _constant(op, 1)
-    return rows[0] and axes is not None and _all_inside(axes, op.inputs[0].shape.rank) and axes.size > 0
+    return rows[0] and axes is not None and _all_inside(axes, op.inputs[0].shape.rank)
 
 
-def _resizes(_op: Any, rows: list[bool]) -> bool:
-    return rows == [True, False]
+def _reduces_inside(op: Any, rows: list[bool]) -> bool:
+    return _axes_inside(op, rows) and _constant(op, 1).size > 0
 
 
 def _expands(op: Any, rows: list[bool]) -> bool:
@@ -178,11 +178,6 @@ def _transposes(op: Any, rows: list[bool]) -> bool:
     return rows[0] and order is not None and order.size > 0 and int(order[0]) == 0
 
 
-def _reverses(op: Any, rows: list[bool]) -> bool:
-    axes = _constant(op, 1)
-    return rows[0] and axes is not None and _all_inside(axes, op.inputs[0].shape.rank)
-
-
 def _pads(op: Any, rows: list[bool]) -> bool:
     paddings = _constant(op, 1)
     return rows[0] and not any(rows[1:]) and paddings is not None and not paddings[0].any()
@@ -199,11 +194,6 @@ def _gathers(op: Any, rows: list[bool]) -> bool:
     return rows == [False, True, False] and axis is not None and int(axis) == 0 and op.get_attr("batch_dims") == 0
 
 
-def _finds_greatest(op: Any, rows: list[bool]) -> bool:
-    axis = _constant(op, 1)
-    return rows[0] and axis is not None and _all_inside(axis, op.inputs[0].shape.rank)
-
-
 def _first_alone(_op: Any, rows: list[bool]) -> bool:
     """Rows of the first input; everything else is the same for all."""
     return rows[0] and not any(rows[1:])
@@ -218,8 +208,8 @@ def _looks_up(_op: Any, rows: list[bool]) -> bool:
 
 
 _BY_AXIS: Mapping[str, Callable[[Any, list[bool]], bool]] = {
-    "ArgMax": _finds_greatest,
-    "ArgMin": _finds_greatest,
+    "ArgMax": _axes_inside,
+    "ArgMin": _axes_inside,
     "ConcatV2": _joins,
     "DecodeCSV": _first_alone,
     "DecodePaddedRaw": _first_alone,
@@ -232,7 +222,7 @@ _BY_AXIS: Mapping[str, Callable[[Any, list[bool]], bool]] = {
     "PadV2": _pads,
     "ParseExampleV2": _parses,
     "RegexReplace": _first_alone,
-    "ReverseV2": _reverses,
+    "ReverseV2": _axes_inside,
     "Squeeze": _squeezes,
     "StridedSlice": _slices,
     "StringJoin": _lines_up,
