@@ -49,7 +49,7 @@ def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) 
     A rewrite is dropped when its gain is below `WORTH`, or the interval reaches down to `NOT_BELOW`: a patch is no
     larger than it pays. It need not be proven anew (the plan was proven with it): a rule that asks every run for an
     interval above 1 keeps a rewrite worth 4 % in one run and drops it in the next (measured, 2 of 8 runs). One that
-    spares memory stays unless it is slower.
+    spares memory stays unless it is shown to be slower: its median below `NOT_SLOWER` and its interval below 1.
 
     The least gain goes first. Leaving out one was measured; leaving out several was not (two rewrites that can stand
     for each other both seem to add nothing), so then the rest is measured against the whole, and as long as it keeps
@@ -136,7 +136,9 @@ def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit, spares: Collection[str]) -
 def _stays(rewrite: Rewrite, gain: Interval, *, spares: bool) -> bool:
     if rewrite.equal_is_enough:
         return gain.median >= ACCEPT_ABOVE and gain.low > 1.0
-    return gain.median >= NOT_SLOWER if spares else gain.median >= WORTH and gain.low > NOT_BELOW
+    if spares:
+        return gain.median >= NOT_SLOWER or gain.high >= 1.0
+    return gain.median >= WORTH and gain.low > NOT_BELOW
 
 
 def _affords(arms: int, kit: Kit) -> bool:
@@ -203,7 +205,8 @@ def _trial(
         outcome, why = Outcome.ACCEPTED, f"without {rewrite.key} the plan is slower"
     elif spares:
         less = -rewrite.predicted_bytes / 2**20
-        outcome, why = Outcome.ACCEPTED, f"{rewrite.key} is not slower, and holds {less:,.0f} MiB less"
+        slower = "is not slower" if gain.median >= NOT_SLOWER else "is not shown to be slower"
+        outcome, why = Outcome.ACCEPTED, f"{rewrite.key} {slower}, and holds {less:,.0f} MiB less"
     elif _stays(rewrite, gain, spares=False):
         outcome, why = Outcome.UNDECIDED, f"{rewrite.key} is kept: the plan was proven with it and seems slower without"
     else:
