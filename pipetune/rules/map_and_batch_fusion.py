@@ -9,9 +9,8 @@ from pipetune.core.edits import Move, Rewrite, Safety, SetArgument, SetOption, S
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.legality import described, deterministic, order_asked_for, stateless
-from pipetune.rules.moving import Step, steps_up
+from pipetune.rules.moving import Step, place_group, shuffle_move_class, steps_up
 from pipetune.rules.pricing import ASSUMED_AUTOTUNE_ELEMENTS, as_size, buffer_bytes, bytes_per_element
-from pipetune.rules.shuffle_repeat_order import place_group, shuffle_move_class
 
 NAME = "map-and-batch-fusion"
 

@@ -102,3 +102,19 @@ def seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, .
             return True
         below = above
     return False
+
+
+def shuffle_move_class(shuffle: Node, context: RuleContext, step: Step) -> tuple[Safety, tuple[str, ...]]:
+    """The safety class of moving `shuffle` up by `step`, and what a reader must know."""
+    safety, notes = step.safety, list[str]()
+    if any(draws(node) for node in step.maps):
+        notes.append("The order stays; the random draws of the maps meet other elements.")
+    if seed_draws_may_swap(context, shuffle, step.maps):
+        safety = max(safety, Safety.STATISTICAL)
+        notes.append("The shuffle has no seed of its own: moving its call may give it another one.")
+    return safety, tuple(notes)
+
+
+def place_group(node: Node) -> str:
+    """The group of every rewrite that moves `node`, whichever rule proposes it."""
+    return f"place@{node.id}"

@@ -1,4 +1,4 @@
-"""`shuffle-repeat-order`: where shuffle and repeat stand, and what that does to epochs and memory."""
+"""`shuffle-repeat-order`: which of shuffle and repeat stands first, and what that does to epochs and memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pipetune.core.edits import Move, Rewrite, Safety, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, draws, keeps_state, runs_python, stateless
-from pipetune.rules.moving import Obstacle, Step, seed_draws_may_swap, steps_up
-from pipetune.rules.pricing import as_size, bytes_per_element, element_count, held_by_shuffle
+from pipetune.rules.legality import described, keeps_state, runs_python, stateless
+from pipetune.rules.moving import place_group
+from pipetune.rules.pricing import element_count
 
 NAME = "shuffle-repeat-order"
 
@@ -19,75 +19,8 @@ _REPEAT_PASSES = frozenset({"map", "filter", "prefetch", "with_options", "batch"
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
     for node in context.pipeline:
-        if node.op == "shuffle" and len(node.inputs) == 1:
-            yield from _move_shuffle_up(node, context)
         if node.op == "repeat" and len(node.inputs) == 1:
             yield from _orders(node, context)
-
-
-def _move_shuffle_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """Shuffle before the maps that make elements larger: the buffer then holds the small ones."""
-    here = bytes_per_element(context, shuffle.inputs[0])
-    best: Step | None = None
-    smallest = here
-    unknown = False
-    for step in steps_up(context, shuffle):
-        if isinstance(step, Obstacle):
-            if best is None:
-                yield Silence(
-                    NAME, shuffle.id, f"The shuffle stays behind {described(step.node)}: {step.why}."
-                )
-            break
-        if step.passed.op != "map":
-            continue
-        size = bytes_per_element(context, step.anchor)
-        if size is None or smallest is None:
-            unknown = True
-        elif size < smallest:
-            best, smallest = step, size
-    if best is not None and here is not None and smallest is not None:
-        yield _shuffle_first(shuffle, context, best, before=here, after=smallest)
-    elif unknown:
-        yield Silence(
-            NAME, shuffle.id, "It is not known whether the maps above the shuffle make elements larger."
-        )
-
-
-def _shuffle_first(
-    shuffle: Node, context: RuleContext, step: Step, *, before: float, after: float
-) -> Rewrite:
-    held = held_by_shuffle(context, shuffle)
-    safety, notes = shuffle_move_class(shuffle, context, step)
-    names = ", ".join(node.title for node in reversed(step.maps))
-    return Rewrite(
-        rule=NAME,
-        node=shuffle.id,
-        safety=safety,
-        edits=(Move(shuffle.id, step.anchor),),
-        summary=(
-            f"Shuffle before {names}: the buffer holds {as_size(after)} per element instead of "
-            f"{as_size(before)} ({as_size(held * after)} instead of {as_size(held * before)})."
-        ),
-        group=place_group(shuffle),
-        notes=notes,
-        predicted_bytes=held * (after - before),
-    )
-
-
-def shuffle_move_class(shuffle: Node, context: RuleContext, step: Step) -> tuple[Safety, tuple[str, ...]]:
-    """The safety class of moving `shuffle` up by `step`, and what a reader must know."""
-    safety, notes = step.safety, list[str]()
-    if any(draws(node) for node in step.maps):
-        notes.append("The order stays; the random draws of the maps meet other elements.")
-    if seed_draws_may_swap(context, shuffle, step.maps):
-        safety = max(safety, Safety.STATISTICAL)
-        notes.append("The shuffle has no seed of its own: moving its call may give it another one.")
-    return safety, tuple(notes)
-
-
-def place_group(node: Node) -> str:
-    """The group of every rewrite that moves `node`, whichever rule proposes it."""
-    return f"place@{node.id}"
 
 
 def _orders(repeat: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -221,19 +154,14 @@ def _shuffle_before_repeat(repeat: Node, shuffle: Node, passed: list[Node]) -> R
 
 RULE = Rule(
     name=NAME,
-    summary="Tries shuffle and repeat in the other order; shuffles before maps that make elements larger.",
+    summary="Tries shuffle and repeat in the other order.",
     legality=(
-        "Shuffle moves up past maps that depend on their element alone, so that its buffer holds the smaller "
-        "elements; past a random map too, whose draws then meet other elements; never past a function that "
-        "runs Python, uses a variable, a table that can change or a side effect, nor where ignore_errors "
-        "stands below. Repeat changes places with shuffle only past map, filter, prefetch and batches that "
-        "drop nothing, never past cache, take, skip, enumerate or another operator that counts elements."
+        "Repeat changes places with shuffle only past map, filter, prefetch and batches that drop nothing, never past "
+        "cache, take, skip, enumerate or another operator that counts elements."
     ),
     safety=(
-        "Moving shuffle up is EXACT past stateless maps: with the same seed the same order comes out. It is "
-        "STATISTICAL past random maps, or where the script fixes randomness and the moved call may draw "
-        "another seed. Repeat right behind the shuffle is EXACT where only stateless maps and filters stood "
-        "between. Every other change of their order is REORDERS; with repeat first, epochs blur."
+        "Repeat right behind the shuffle is EXACT where only stateless maps and filters stood between. Every other "
+        "change of their order is REORDERS; with repeat first, epochs blur."
     ),
     propose=propose,
 )
