@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, SetOption
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    SetArgument,
+    SetOption,
+)
 from pipetune.core.errors import PipetuneError
+from pipetune.core.functions import FunctionFacts, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
+
+ROW_NUMBER_BYTES = 8.0
+_ROW_NUMBER = "TensorSpec(shape=(), dtype=tf.int64, name=None)"
 
 
 def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
@@ -48,8 +61,40 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
             if node.function is None:
                 raise PipetuneError(f"Operator {node_id} ({node.op}) has no function to replace.")
             return _substitute(pipeline, replace(node, function=replace(node.function, form=form, digest=digest)))
+        case ReplaceSource():
+            return _gather(pipeline, edit)
         case SetOption(name=name, value=value):
             return replace(pipeline, options={**pipeline.options, name: value})
+
+
+def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
+    """A range of row numbers for the source, and a map behind the batch that gathers the rows."""
+    rows, anchor = _find(pipeline, edit.node), _find(pipeline, edit.after)
+    if rows.inputs or rows.cardinality < 0:
+        raise PipetuneError(f"Operator {rows.id} ({rows.op}) has no rows that could be numbered.")
+    numbers = Node(
+        id=rows.id,
+        op="range",
+        arguments={"start": 0, "stop": rows.cardinality, "step": 1},
+        location=rows.location,
+        shared=rows.shared,
+        spec=_ROW_NUMBER,
+        cardinality=rows.cardinality,
+        element_bytes=ROW_NUMBER_BYTES,
+    )
+    gather = Node(
+        id=edit.gather,
+        op="map",
+        inputs=(anchor.id,),
+        arguments={"num_parallel_calls": None, "deterministic": None},
+        function=FunctionFacts(
+            name="gather", digest=edit.digest, operations=("GatherV2",), form=FunctionForm.GATHERING
+        ),
+        spec=anchor.spec,
+        cardinality=anchor.cardinality,
+        element_bytes=anchor.element_bytes,
+    )
+    return _insert(_substitute(pipeline, numbers), gather, after=anchor.id)
 
 
 def _find(pipeline: Pipeline, node_id: str) -> Node:

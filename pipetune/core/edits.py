@@ -65,7 +65,24 @@ class ReplaceFunction:
     digest: str
 
 
-Edit = SetArgument | Insert | Remove | Move | SetOption | ReplaceFunction
+@dataclass(frozen=True)
+class ReplaceSource:
+    """Let `node`, which puts out the rows of arrays, put out their numbers, and gather the rows behind `after`.
+
+    The map that gathers them is the operator `gather`; what its function is traced as has this digest.
+    """
+
+    node: str
+    after: str
+    digest: str
+
+    @property
+    def gather(self) -> str:
+        """The id of the map that gathers the rows."""
+        return f"gather@{self.node}"
+
+
+Edit = SetArgument | Insert | Remove | Move | SetOption | ReplaceFunction | ReplaceSource
 
 
 _THREADS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})

@@ -13,6 +13,7 @@ class FunctionForm(enum.StrEnum):
     ON_BATCHES = "on batches"  # traced again, on whole batches
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
     PARSING = "on batches with parse_example"  # on whole batches, `tf.io.parse_example` in place of the single form
+    GATHERING = "gathering rows"  # pipetune's own: takes rows of the arrays of the source above by their numbers
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,14 @@ class OnBatches:
     form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
     digest: str = ""  # of the function traced in that form
     inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How a batch of the rows of arrays in memory is taken by their numbers (`tf/pipelines/gathering.py`)."""
+
+    why_not: str = ""  # why it cannot be, as the end of a sentence
+    digest: str = ""  # of the function that takes a batch of numbers and gives the rows
 
 
 @dataclass(frozen=True)

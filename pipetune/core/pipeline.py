@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipetune.core.functions import FunctionFacts
+from pipetune.core.functions import FunctionFacts, FunctionForm, Gathering
 from pipetune.core.location import SourceLocation
 
 Value = None | bool | int | float | str | tuple["Value", ...]
@@ -40,6 +40,7 @@ class Node:
     cardinality: int = UNKNOWN  # elements; -1 infinite, -2 unknown
     element_bytes: float | None = None  # static size of one element, where the spec fixes it
     label: str = ""  # for an opaque node, the class it came from
+    gathering: Gathering | None = None  # of arrays in memory; None: nobody asked
 
     def argument(self, name: str) -> Value:
         return self.arguments.get(name)
@@ -50,6 +51,11 @@ class Node:
         if self.op == "opaque" and self.label:
             return self.label
         return self.op
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it is the map that takes rows by their numbers (`ReplaceSource`)."""
+        return self.function is not None and self.function.form is FunctionForm.GATHERING
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,15 @@ class Pipeline:
                 reached.add(node.id)
                 found.append(node)
         return tuple(found)
+
+    def source_of(self, node_id: str) -> Node:
+        """The first source above `node_id`, or the node itself where nothing is above it."""
+        return next(iter(self.upstream(node_id)), self[node_id])
+
+    @property
+    def numbered(self) -> frozenset[str]:
+        """Operators that hand on row numbers, because a map below gathers the rows."""
+        return frozenset(above.id for node in self.nodes if node.gathers for above in self.upstream(node.id))
 
     def rename(self, name: str) -> Pipeline:
         return replace(self, name=name)

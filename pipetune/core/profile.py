@@ -55,7 +55,7 @@ class OperatorProfile:
     cpu_interval: Interval | None = None  # of `cpu_seconds`; only differencing has one
     waiting_interval: Interval | None = None  # of `waiting_seconds`
     cost_source: CostSource = CostSource.RUNTIME_MODEL
-    on_batch_seconds: float | None = None  # per batch, where its function could be called on one
+    on_batch_seconds: float | None = None  # per batch, where its function could be called on one, or its rows gathered
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function makes; "" its own
 
 

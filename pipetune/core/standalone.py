@@ -31,6 +31,7 @@ class FunctionSource:
 
     reference: str  # "parse", "tf.data.TFRecordDataset", "lambda x: x + 1"
     definitions: tuple[Definition, ...] = ()
+    several: bool = False  # it is called with several arguments, because elements are tuples
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class SourceText:
     """The source operator of a pipeline as text.
 
     File names come as `pattern` or as `names`; anything else as `expression`. With `parameter` the expression
-    reads the argument `source`, which the caller gives.
+    reads the argument `source`, which the caller gives. `numbered` says that the expression gives arrays whose rows
+    are numbered.
     """
 
     count: int  # elements; -1 infinite
@@ -47,6 +49,7 @@ class SourceText:
     expression: str = ""
     parameter: bool = False
     definitions: tuple[Definition, ...] = ()
+    numbered: bool = False
 
     @property
     def files(self) -> bool:

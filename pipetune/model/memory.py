@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pipetune.core.editing import ROW_NUMBER_BYTES
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import Profile
@@ -26,6 +27,8 @@ def element_bytes(pipeline: Pipeline, node_id: str, profile: Profile) -> float:
     0 where nothing is known.
     """
     node = pipeline[node_id]
+    if node_id in pipeline.numbered:
+        return ROW_NUMBER_BYTES * (_whole(node, "batch_size", 1) if facts(node.op).batches else 1)
     measured = profile.operator(node_id)
     if measured is not None and measured.bytes_out is not None:
         return measured.bytes_out

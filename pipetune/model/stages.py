@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pipetune.core.operators import facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
-from pipetune.core.profile import Profile
+from pipetune.core.profile import OperatorProfile, Profile
 
 OVERHEAD_SECONDS = 1e-6
 """What handing an element through an operator costs at least; taken for operators the profile never saw."""
@@ -112,7 +112,8 @@ def cut(
     """
     on = defaults_apply(pipeline) if defaults_on is None else defaults_on
     counts = visits(pipeline, profile)
-    cached = behind_cache(pipeline)
+    # What the map that gathers rows was measured to cost includes all that hands their numbers on.
+    elsewhere = behind_cache(pipeline) | pipeline.numbered
     working = _working_share(profile)
     segments: list[Segment] = []
     threads: dict[str, _Thread] = {}  # by node: the thread that it still stands in
@@ -128,10 +129,10 @@ def cut(
     for node in pipeline:
         above = _joined(threads.pop(name) for name in node.inputs if name in threads)
         count = counts[node.id]
-        if node.id in cached:
+        if node.id in elsewhere:
             threads[node.id] = _Thread()
             continue
-        work = _work(node, profile, count, overheads.spin_seconds, working)
+        work = _work(node, priced_at(node, pipeline, profile), count, overheads.spin_seconds, working)
         fuses = on and _map_fuses(node, pipeline)
         calls = _runtime(count * overheads.call_seconds(work.seconds / count if count else 0.0, fused=fuses))
         parallelism = _parallelism(node, cores, on)
@@ -189,13 +190,17 @@ def _working_share(profile: Profile) -> float:
     return min(1.0, max(0.1, (min(cpu, wall) - profile.overheads.next_seconds) / cpu))
 
 
-def _work(node: Node, profile: Profile, count: float, spin_seconds: float, working: float) -> Work:
+def priced_at(node: Node, pipeline: Pipeline, profile: Profile) -> OperatorProfile | None:
+    """Where the profile has the price of an operator: of a map that gathers rows, at the source that has them."""
+    return profile.operator(pipeline.source_of(node.id).id if node.gathers else node.id)
+
+
+def _work(node: Node, measured: OperatorProfile | None, count: float, spin_seconds: float, working: float) -> Work:
     """What an operator takes per element of the output, of its thread and of the processors.
 
     Where waiting was measured apart, the time of its thread less the waiting is work; CPU time beyond that is of
     other threads: kernels that use several, or, up to `spin_seconds` a call, threads that looked for work.
     """
-    measured = profile.operator(node.id)
     if measured is not None and measured.on_batch_seconds is not None and _on_batches(node):
         return Work(node.id, count * measured.on_batch_seconds, count * measured.on_batch_seconds)
     if measured is None or measured.cpu_seconds is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import Profile
-from pipetune.model.stages import behind_cache
+from pipetune.core.profile import OperatorProfile, Profile
+from pipetune.model.stages import behind_cache, priced_at
 
 
 def why_not(pipeline: Pipeline, profile: Profile) -> str:
@@ -12,9 +12,11 @@ def why_not(pipeline: Pipeline, profile: Profile) -> str:
 
     What stands above a cache does not run in the later epochs, and does not count.
     """
-    still = behind_cache(pipeline)
+    still = behind_cache(pipeline) | pipeline.numbered
     for node in pipeline:
-        if node.id not in still and (reason := _reason(node, profile) or _far_away(node, profile)):
+        if node.id not in still and (
+            reason := _reason(node, priced_at(node, pipeline, profile)) or _far_away(node, profile)
+        ):
             return reason
     return ""
 
@@ -26,12 +28,11 @@ def _far_away(node: Node, profile: Profile) -> str:
     return f"files come from remote storage ({schemes[0]}://), whose speed changes from one moment to the next"
 
 
-def _reason(node: Node, profile: Profile) -> str:
+def _reason(node: Node, measured: OperatorProfile | None) -> str:
     if node.op == "opaque":
         return f"{node.title} is not an operator pipetune knows"
     if node.op == "from_generator" or (node.function is not None and node.function.python):
         return f"{node.title} runs Python code, which takes turns with the training loop"
-    measured = profile.operator(node.id)
     if node.function is not None and node.function.called_on_batches:
         known = measured is not None and measured.on_batch_seconds is not None
         return "" if known else f"the cost of {node.title} on batches was not measured"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SetOption,
+)
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
@@ -161,6 +172,9 @@ def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
             return f"move {operator_name(node, *pipelines)} behind {operator_name(after, *pipelines)}"
         case ReplaceFunction(node=node, form=form):
             return f"{operator_name(node, *pipelines)}: call its function {words.clean(form)}"
+        case ReplaceSource(node=node, after=after):
+            source, place = operator_name(node, *pipelines), operator_name(after, *pipelines)
+            return f"{source}: put out row numbers, and gather the rows behind {place}"
         case SetOption(name=name, value=value):
             return f"options: {argument_words(name, value)}"
 

@@ -1,4 +1,4 @@
-"""Putting a batch above the maps that feed it: what `vectorize-map` and `parse-batches` share."""
+"""Putting a batch above the maps that feed it: what `vectorize-map`, `parse-batches`, `gather-batches` share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipetune.rules.legality import described, deterministic, draws, keeps_state
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
-_HANDS_THROUGH = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
+HANDS_THROUGH = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
 """Operators that hand every element through whole: whether it went through a function before makes no difference."""
 
 
@@ -33,7 +33,7 @@ def maps_above(batch: Node, context: RuleContext) -> Iterator[MapAbove]:
             yield MapAbove(above, why)
             if why:
                 return
-        elif above.op not in _HANDS_THROUGH:
+        elif above.op not in HANDS_THROUGH:
             return
 
 
@@ -93,8 +93,17 @@ def batch_first(
                 yield _rewrite(batch, tuple(moved), context, rule=rule, summary=summary)
 
 
-def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule: str, summary: str) -> Rewrite:
-    """`moved`, nearest first, behind `batch`, in the order they had."""
+@dataclass(frozen=True)
+class Behind:
+    """Maps put behind a batch: the edits, the safety class, and what a reader must know."""
+
+    edits: tuple[Edit, ...]
+    safety: Safety
+    notes: tuple[str, ...]
+
+
+def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind:
+    """`moved`, nearest first, behind `batch`, in the order they had, each called once per batch."""
     edits: list[Edit] = []
     inexact: set[str] = set()
     for node in moved:
@@ -108,15 +117,25 @@ def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule
         notes.append(f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are.")
     if any(_known(node).form is FunctionForm.VECTORIZED for node in moved):
         notes.append("tf.vectorized_map turns the function into one that works on a batch; it traces more slowly.")
+    return Behind(tuple(edits), safety, tuple(notes))
+
+
+def batch_first_group(batch: Node) -> str:
+    """The group of every rewrite that puts maps behind `batch`, whichever rule proposes it."""
+    return f"batch-first@{batch.id}"
+
+
+def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule: str, summary: str) -> Rewrite:
+    made = behind(batch, moved, context)
     maps = ", ".join(described(node) for node in reversed(moved))
     return Rewrite(
         rule=rule,
         node=moved[-1].id,
-        safety=safety,
-        edits=tuple(edits),
+        safety=made.safety,
+        edits=made.edits,
         summary=summary.format(maps=maps, size=batch.argument("batch_size")),
-        group=f"batch-first@{batch.id}",
-        notes=tuple(notes),
+        group=batch_first_group(batch),
+        notes=made.notes,
         predicted_bytes=_more_bytes(batch, moved[-1], context),
     )
 

@@ -14,9 +14,10 @@ from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert, Move, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import facts
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
 from pipetune.rules.epoch_constancy import Constancy, constancy_after
+from pipetune.rules.gather_batches import HANDS_NUMBERS_ON
 from pipetune.rules.parallel_interleave import cycle_length_in_force
 
 
@@ -39,7 +40,11 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     clash = _frozen_twice(chosen) or _moved_away(chosen)
     if clash:
         return clash
-    return _cache_conflict(context, edited, safety) or _interleave_conflict(context, edited)
+    return (
+        _numbers_conflict(edited)
+        or _cache_conflict(context, edited, safety)
+        or _interleave_conflict(context, edited)
+    )
 
 
 def _frozen_twice(chosen: tuple[Rewrite, ...]) -> str:
@@ -65,6 +70,16 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
             if both is not None:
                 return f"the {cached[both]} would stay where {both} is moved away from"
     return ""
+
+
+def _numbers_conflict(edited: Pipeline) -> str:
+    """Whether an operator that needs rows would get their numbers."""
+    needs = next((node for node in edited if node.id in edited.numbered and not _takes_numbers(node)), None)
+    return f"{needs.title} would get the numbers of rows in place of the rows" if needs is not None else ""
+
+
+def _takes_numbers(node: Node) -> bool:
+    return not node.inputs or node.op in HANDS_NUMBERS_ON or node.op == "batch"
 
 
 def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> str:

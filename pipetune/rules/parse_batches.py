@@ -23,10 +23,10 @@ RULE = Rule(
     name=NAME,
     summary="Parses a batch at a time: serialised examples, CSV, raw bytes, text.",
     legality=(
-        "As vectorize-map, for functions that parse: tf.io.parse_single_example, tf.io.decode_csv, tf.io.decode_raw, "
-        "string ops, and what else they do. A function with sparse or ragged features is called on batches with "
-        "tf.io.parse_example in place of tf.io.parse_single_example; nothing may be done with those features in the "
-        "same function. Sequence examples stay as they are."
+        "Only as vectorize-map, for functions that parse: tf.io.parse_single_example, tf.io.decode_csv, "
+        "tf.io.decode_raw, string ops, and what else they do. A function with sparse or ragged features is called on "
+        "batches with tf.io.parse_example in place of tf.io.parse_single_example; nothing may be done with those "
+        "features in the same function. Sequence examples stay as they are."
     ),
     safety=(
         "EXACT: parsing gives the same values, shapes and sparse shapes for a batch. Other ops of the function may "

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pipetune.core.edits import Insert, Move, Plan, Remove, ReplaceFunction, Rewrite, SetArgument, SetOption
+from pipetune.core.edits import (
+    Insert,
+    Move,
+    Plan,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    SetArgument,
+    SetOption,
+)
 from pipetune.core.pipeline import AUTOTUNE, Value
 
 TUNED = "tuned"
@@ -55,6 +65,8 @@ def shape_of(rewrite: Rewrite) -> tuple[object, ...]:
                 parts.append(("remove", node))
             case ReplaceFunction(node=node, form=form):
                 parts.append(("function", node, form))
+            case ReplaceSource(node=node, after=after):
+                parts.append(("source", node, after))
             case Move(node=node, after=after):
                 parts.append(("move", node, after))
             case SetOption(name=name) if name not in _BOUNDS or only_options:

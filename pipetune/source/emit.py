@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Edit, Insert, Move, Plan, Remove, ReplaceFunction, Rewrite, SetArgument, SetOption
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Plan,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    SetArgument,
+    SetOption,
+)
 from pipetune.core.errors import CannotExpress, PipetuneError
 from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
@@ -17,6 +28,7 @@ from pipetune.source.arguments import set_argument
 from pipetune.source.chain import insert_link, refuse_unbound
 from pipetune.source.draft import Draft, open_draft
 from pipetune.source.forms import gets_several, parse_batches, vectorize
+from pipetune.source.gathering import gather_rows
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
 from pipetune.source.options import set_option
@@ -133,11 +145,17 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_behind(tree, call, current, after)
             return move(draft, node, after)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
-            return vectorize(draft, node, several=gets_several(current, node))
+            # Of the pipeline as captured: where an edit put the call, its input has another form in it.
+            return vectorize(draft, node, several=gets_several(sharing.pipeline, node))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
             return parse_batches(draft, node)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
+        case ReplaceSource(node=node, after=after):
+            refuse_inside_library(current, node)
+            tree, call = draft.find(after)
+            refuse_behind(tree, call, current, after)
+            return gather_rows(draft, edit, spec=current[node].spec)
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_behind(tree, call, current, current.output.id)
@@ -183,7 +201,7 @@ def _explain(draft: Draft, text: str | None) -> Draft:
 
 def _captured(current: Pipeline, edit: Edit, pipeline: Pipeline) -> Node | None:
     """The captured operator an edit builds upon: for one that was inserted, the one it was put behind."""
-    name = edit.after if isinstance(edit, Insert | Move) else None
+    name = edit.after if isinstance(edit, Insert | Move | ReplaceSource) else None
     while name is not None and name not in pipeline:
         name = current[name].inputs[0] if name in current and current[name].inputs else None
     return pipeline[name] if name is not None else None

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SetOption,
+)
 from pipetune.core.errors import CannotExpress
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
@@ -63,7 +74,13 @@ class Sharing:
 
     def _node(self, edit: Edit) -> Node | None:
         match edit:
-            case SetArgument(node=node) | Remove(node=node) | Move(node=node) | ReplaceFunction(node=node):
+            case (
+                SetArgument(node=node)
+                | Remove(node=node)
+                | Move(node=node)
+                | ReplaceFunction(node=node)
+                | ReplaceSource(node=node)
+            ):
                 return next((captured for captured in self.pipeline if captured.id == node), None)
             case SetOption():
                 return self.pipeline.output

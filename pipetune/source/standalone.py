@@ -11,11 +11,12 @@ from pipetune.core.standalone import Definition, StandaloneParts
 from pipetune.source import standalone_header as header
 from pipetune.source.standalone_body import Body
 from pipetune.source.standalone_sharding import sharding, with_file_nodes
+from pipetune.source.standalone_steps import SOURCE_ROWS
 
 KINDS = ("multiworker", "mirrored")
 _OWN_NAMES = frozenset({"dataset_fn"})
 _OWN_VARIABLES = frozenset(
-    {"input_context", "source", "workers", "worker", "batch_size", "replicas", "options"}
+    {"input_context", "source", SOURCE_ROWS, "workers", "worker", "batch_size", "replicas", "options"}
 )
 
 

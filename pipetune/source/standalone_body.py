@@ -8,7 +8,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
 from pipetune.core.standalone import Definition, SourceText, StandaloneParts, quoted
 from pipetune.source.standalone_sharding import Sharding
-from pipetune.source.standalone_steps import REPLICAS, SHARED_SEED, Steps, option_lines
+from pipetune.source.standalone_steps import REPLICAS, SHARED_SEED, SOURCE_ROWS, Steps, option_lines
 
 GLOBAL_BATCH_SIZE = "GLOBAL_BATCH_SIZE"
 _LEFT_OUT = frozenset({"with_options", "assert_cardinality"})
@@ -72,6 +72,10 @@ class Body:
         source = self.parts.sources.get(node.id)
         if source is None:
             raise CannotExpress(f"The source {node.title} cannot be written down.")
+        if source.numbered:
+            yield f"{SOURCE_ROWS} = {source.expression}.get_single_element()"
+            yield f"{name} = tf.data.Dataset.range(len(tf.nest.flatten({SOURCE_ROWS})[0]))"
+            return
         if not source.files:
             yield f"{name} = {source.expression}"
             return

@@ -8,10 +8,11 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.standalone import StandaloneParts, quoted
-from pipetune.source.forms import gets_several, vectorized_text
+from pipetune.source.forms import vectorized_text
 from pipetune.source.standalone_sharding import READERS, Sharding
 
 SHARED_SEED = "SHARED_SEED"
+SOURCE_ROWS = "source_rows"
 REPLICAS = "replicas"
 _LONG = 90
 _DEFAULT_GRAPH_SEED = "87654321"  # what tf.data puts where only the operator has a seed
@@ -47,13 +48,15 @@ class Steps:
         return _call(f"{above[0]}.{node.op}", [*writer(self, node), *_keywords(extra)])
 
     def function(self, node: Node) -> str:
+        if node.gathers:
+            return f"lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), {SOURCE_ROWS})"
         if node.id not in self.parts.functions:
             raise CannotExpress(f"The function of {node.title} is not known.")
         reference = self.parts.functions[node.id].reference
         form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
         if form is FunctionForm.VECTORIZED:
             called = reference if reference.replace(".", "").isidentifier() else f"({reference})"
-            return vectorized_text(called, several=gets_several(self.parts.pipeline, node.id))
+            return vectorized_text(called, several=self.parts.functions[node.id].several)
         if form is FunctionForm.PARSING:
             if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
                 raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")

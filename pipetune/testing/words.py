@@ -17,7 +17,8 @@ The little language::
 - `inner=TFRecordDataset+map` names what an interleave or flat_map function makes (default: TFRecordDataset),
   `calls=ReadFile+Cast` the kernels in a function and in those it calls.
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
-  makes them differ in the last bits, `rows=no` that it does not.
+  makes them differ in the last bits, `rows=no` that it does not. `gathers` says that rows of arrays in memory can
+  be gathered by their numbers, `gathers=no` that they cannot.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -29,7 +30,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, OnBatches
+from pipetune.core.functions import FunctionFacts, Gathering, OnBatches
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -112,6 +113,7 @@ class _Stage:
     elements: int = UNKNOWN
     seconds: float = _SPENT_BY_DEFAULT
     shared: int = 1
+    gathering: Gathering | None = None
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
@@ -175,6 +177,7 @@ def _node(stage: _Stage, index: int, inputs: tuple[str, ...], *, method: str) ->
         shared=stage.shared,
         cardinality=stage.elements,
         element_bytes=stage.static_bytes,
+        gathering=stage.gathering,
     )
 
 
@@ -202,6 +205,8 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.function = _with_flag(stage.function, _FLAGS[name], text)
     elif name == "rows" and stage.function is not None:
         stage.function = replace(stage.function, on_batches=_on_batches(text))
+    elif name == "gathers":
+        stage.gathering = Gathering(why_not="they are sparse or ragged") if text == "no" else Gathering(digest="gather")
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:

@@ -21,6 +21,7 @@ from pipetune.core.edits import (
     Plan,
     Remove,
     ReplaceFunction,
+    ReplaceSource,
     Rewrite,
     Safety,
     SetArgument,
@@ -47,6 +48,7 @@ edits: st.SearchStrategy[Edit] = st.one_of(
     st.builds(Move, names, names),
     st.builds(SetOption, names, values),
     st.builds(ReplaceFunction, names, st.sampled_from(FunctionForm), names),
+    st.builds(ReplaceSource, names, names, names),
 )
 rewrites = st.builds(
     Rewrite,

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, ReplaceFunction, SetArgument
+from pipetune.core.edits import Insert, Move, ReplaceFunction, ReplaceSource, SetArgument
 from pipetune.core.functions import FunctionForm
 from pipetune.core.overheads import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import Profile
 from pipetune.core.storage import FileUse, Level, Reader, Sweep
+from pipetune.model.memory import element_bytes
 from pipetune.model.throughput import (
     Bound,
     Prediction,
@@ -301,3 +302,17 @@ def test_a_function_called_on_batches_costs_what_it_was_measured_to_cost_there()
     profile = replace(words.profile, operators=priced)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(2150)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(450)
+
+
+def test_gathered_rows_cost_what_it_was_measured_to_number_them_hand_them_on_and_gather_them() -> None:
+    words = read("from_tensor_slices gathers elements=900 cpu=5us bytes=4k | shuffle 9 cpu=2us | batch 100 cpu=90us")
+    edited = apply_edits(words.pipeline, [ReplaceSource("n0", "n2", "d")])
+    assert "on batches was not measured" in foresee(edited, words.profile, 1).why
+    priced = tuple(
+        replace(one, on_batch_seconds=60e-6) if one.node == "n0" else one for one in words.profile.operators
+    )
+    profile = replace(words.profile, operators=priced)
+    assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(790)
+    assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(60)
+    assert element_bytes(edited, "n1", profile) == 8 and element_bytes(edited, "n2", profile) == 800
+    assert element_bytes(words.pipeline, "n1", profile) > 8

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, Rewrite, SetArgument, SetOption
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    SetArgument,
+    SetOption,
+)
 
 
 def outline(rewrite: Rewrite) -> str:
@@ -22,6 +32,8 @@ def _edit(edit: Edit) -> str:
             return f"-{node}"
         case ReplaceFunction(node=node, form=form):
             return f"{node} {form}"
+        case ReplaceSource(node=node, after=after):
+            return f"{node} numbers, gather>{after}"
         case SetOption(name=name, value=value):
             return f"options.{name}={value}"
 

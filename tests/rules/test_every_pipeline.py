@@ -14,6 +14,7 @@ from pipetune.testing.rules import check_rewrite, context, proposals
 _SOURCES = st.sampled_from(
     [
         "range 9 elements=9",
+        "from_tensor_slices gathers elements=9 bytes=1k",
         "list_files elements=4",
         "list_files shuffle=False elements=4",
         "TFRecordDataset elements=50 bytes=1k",
@@ -32,6 +33,7 @@ _FUNCTIONS = st.sampled_from(
         "print",
         "raises",
         "unknown",
+        "rows=exact",
         "bytes=5k",
         "bytes=9k",
     ]

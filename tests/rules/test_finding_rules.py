@@ -15,6 +15,10 @@ from pipetune.testing.rules import context
 
 _NAMES = [
     "cache",
+    "gather-batches",
+    "parse-batches",
+    "shuffle-small",
+    "vectorize-map",
     "freeze-autotune",
     "granted-cores",
     "map-and-batch-fusion",

@@ -229,6 +229,19 @@ def test_functions_called_on_batches(name: str, form: FunctionForm, written: str
     assert written in statements(made.text)
 
 
+def test_rows_gathered_by_their_numbers() -> None:
+    function = FunctionFacts("gather", "d", form=FunctionForm.GATHERING)
+    gather = Node("gather@n0", "map", inputs=("n2",), function=function)
+    source = SourceText(100, expression="tf.data.Dataset.from_tensors(source)", parameter=True, numbered=True)
+    made = parts(source, ("shuffle", {"buffer_size": 9, "seed": None}), ("batch", {"batch_size": 4}))
+    with_gather = replace(made, pipeline=Pipeline((*made.pipeline.nodes, gather)))
+    text = emit(with_gather).text
+    assert "    source_rows = tf.data.Dataset.from_tensors(source).get_single_element()\n" in text
+    written = statements(text)
+    assert written[:2] == [".range(len(tf.nest.flatten(source_rows)[0]))", ".shard(workers, worker)"]
+    assert ".map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), source_rows))" in written
+
+
 def test_a_function_that_would_parse_batches_elsewhere_too_is_refused() -> None:
     function = FunctionFacts(name="parse", digest="d", form=FunctionForm.PARSING)
     with pytest.raises(CannotExpress, match="wherever it is used"):

@@ -78,6 +78,19 @@ CASES: dict[str, tuple[Rule, str, str, str]] = {
         """,
         "ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: less(*row), batch))\n",
     ),
+    "several components of which one is made": (
+        vectorize_map.RULE,
+        ARRAYS,
+        """
+        def less(x, y):
+            return x - tf.reduce_max(x)
+
+        ds = tf.data.Dataset.from_tensor_slices((X, X[:, 0, 0]))
+        ds = ds.map(less)
+        ds = ds.batch(4)
+        """,
+        "ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: less(*row), batch))\n",
+    ),
     "sparse features": (
         parse_batches.RULE,
         EXAMPLES,

@@ -12,16 +12,20 @@ from typing import Any
 
 import pytest
 
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Rewrite
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DistributedResult
 from pipetune.distribution import distribute
+from pipetune.rules import gather_batches, vectorize_map
+from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.tf.pipelines import live
+from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import coverage, standalone_parts
 
 HELPERS = """
@@ -286,6 +290,39 @@ def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:
     assert "def dataset_fn(input_context, *, source):" in text
     assert rows[0]["batches_per_worker"] == [100, 100]
     assert rows[0]["equal_batches"] is True
+
+
+@pytest.mark.parametrize("rows", [20, 300])
+def test_rows_gathered_by_their_numbers_come_once_each(tmp_path: Path, rows: int) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((tf.range(rows), tf.range(rows) * 2)).shuffle(rows).batch(4)
+    source = live.read(dataset)
+    told = gathering.with_rows(source, source.pipeline)
+    (rewrite,) = (one for one in gather_batches.RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
+    tuned = apply_edits(source.pipeline, rewrite.edits)
+    result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
+    assert "tf.gather(array, index), source_rows" in result.module, result.notes
+    assert [(check["missing"], check["duplicated"]) for check in result.checks] == [(0, 0)] * 3
+
+
+def test_a_function_on_batches_is_given_what_the_script_gives_it(tmp_path: Path) -> None:
+    namespace = run_script(
+        tmp_path / "train.py",
+        """
+        import tensorflow as tf
+
+        def less(x, y):
+            return x - tf.reduce_max(x) + y
+
+        numbers = tf.range(90.0)
+        ds = tf.data.Dataset.from_tensor_slices((tf.reshape(numbers, [30, 3]), tf.range(30.0))).map(less).batch(4)
+        """,
+    )
+    source = live.read(namespace["ds"])
+    told = on_batches.with_answers(source)
+    (rewrite,) = (one for one in vectorize_map.RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
+    tuned = apply_edits(source.pipeline, rewrite.edits)
+    result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
+    assert "tf.vectorized_map(lambda row: less(*row), batch)" in result.module, result.notes
 
 
 def test_small_arrays_are_written_out(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
 from pipetune.core.edits import Safety
 from pipetune.core.errors import CannotReplay
 from pipetune.tf import private
@@ -14,6 +16,7 @@ from pipetune.tf.equality import elements, recorded, sharing
 from pipetune.tf.equality.elements import Drawn
 from pipetune.tf.equality.pinning import Pinned, Pins, pinned
 from pipetune.tf.equality.sharing import Side
+from pipetune.tf.pipelines import gathering
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -64,6 +67,7 @@ class PairedRuns:
         self._runs = 0
         self._turn = recorded.Turn()
         self._built: dict[tuple[bool, int, int], tuple[Graph, Graph]] = {}
+        self._numbered = sharing.numbered(*sides)
 
     @property
     def batched(self) -> bool:
@@ -179,11 +183,15 @@ class PairedRuns:
         return (time.monotonic() - self._start) / self._seconds
 
     def _build(self, *, copies: bool) -> tuple[Any, Any]:
-        given = self._given(copies=copies)
+        given = self._given(self.recordings, copies=copies)
         cut = self.copies if copies else self.count
         cuts = {} if self.whole_epochs else sharing.cuts(*self.sides, self.recordings, cut)
+        numbered = {name: self.recordings[name] for name in self._numbered if name in self.recordings}
+        numbers = self._given({name: one.numbers() for name, one in numbered.items()}, copies=copies)
+        given_numbers = {**given, **{name: numbers[name] for name in numbered}}
+        rows = {name: self._rows(name, one) for name, one in numbered.items()}
         try:
-            return self.sides[0].build(given, cuts), self.sides[1].build(given, cuts)
+            return self.sides[0].build(given, cuts), self.sides[1].build(given_numbers, cuts, rows)
         except CannotReplay as error:
             if copies:
                 raise CannotCompare(f"a step cannot be rebuilt on another source: {error.message}") from error
@@ -191,11 +199,16 @@ class PairedRuns:
             self.notes.append("A step cannot be rebuilt: the pipelines are compared from their start.")
             return self.datasets
 
-    def _given(self, *, copies: bool) -> Mapping[str, Any]:
+    def _rows(self, name: str, recording: recorded.Recording) -> Any:
+        """The recorded rows as arrays, taken from those in memory as the candidate takes them: by their numbers."""
+        gather = gathering.gather_from(self.sides[0].live.datasets[name])
+        return tf.data.Dataset.from_tensor_slices(gather(tf.constant(recording.positions, tf.int64)))
+
+    def _given(self, recordings: Mapping[str, recorded.Recording], *, copies: bool) -> Mapping[str, Any]:
         if copies:
-            return self._given_copies()
+            return self._given_copies(recordings)
         given = {}
-        for name, recording in self.recordings.items():
+        for name, recording in recordings.items():
             if self._few(name):
                 given[name] = recorded.serve(recording, self._turn, spread=self.files)
             else:
@@ -204,13 +217,13 @@ class PairedRuns:
                 given[name] = recorded.serve(recording, self._turn, count=count)
         return given
 
-    def _given_copies(self) -> Mapping[str, Any]:
+    def _given_copies(self, recordings: Mapping[str, recorded.Recording]) -> Mapping[str, Any]:
         """One element many times, as far down as no random number was drawn: all rows alike but for draws."""
         given = {
             name: recorded.serve(
                 recording, self._turn, copies_of_first=self.files if self._few(name) else self.copies
             )
-            for name, recording in self.recordings.items()
+            for name, recording in recordings.items()
         }
         for name in sharing.expanded_without_draws(*self.sides):
             first = recorded.record(

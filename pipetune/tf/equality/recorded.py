@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -25,9 +25,15 @@ class Recording:
     complete: bool  # every element of the dataset is in it
     places: str  # which part of the data it holds, for the report
     error: str = ""  # type of what the dataset raised, which ended the recording
+    positions: tuple[int, ...] = ()  # of the elements of a pass, in the dataset
 
     def __len__(self) -> int:
         return len(self.passes[0])
+
+    def numbers(self) -> Recording:
+        """In place of every element its number in this recording, from 0."""
+        numbers = tuple(tf.range(len(self), dtype=tf.int64))
+        return replace(self, spec=tf.TensorSpec((), tf.int64), passes=(numbers,))
 
 
 def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passes: int = 1) -> Recording:
@@ -61,7 +67,7 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
         found = found[:1]
     spread = bool(positions) and positions[-1] >= len(positions)
     places = "all" if complete else "start, middle and end" if spread else "start"
-    return Recording(dataset.element_spec, tuple(found), complete, places, error)
+    return Recording(dataset.element_spec, tuple(found), complete, places, error, tuple(positions))
 
 
 class Turn:

@@ -34,8 +34,13 @@ class Side:
     live: live.LivePipeline
     pipeline: Pipeline
 
-    def build(self, given: Mapping[str, Any], cuts: Mapping[str, int]) -> Any:
+    def build(
+        self, given: Mapping[str, Any], cuts: Mapping[str, int], rows: Mapping[str, Any] | None = None
+    ) -> Any:
         """The dataset, with recorded elements in place of some operators and `take` behind others.
+
+        Args:
+            rows: datasets of arrays to gather rows from, in place of these sources.
 
         Raises:
             CannotReplay: an operator below a change cannot be rebuilt.
@@ -45,7 +50,8 @@ class Side:
             for name, count in cuts.items()
             if name not in given
         ]
-        return replay(self.live, apply_edits(self.pipeline, edits), given=given)
+        source = replace(self.live, datasets={**self.live.datasets, **(rows or {})})
+        return replay(source, apply_edits(self.pipeline, edits), given=given)
 
 
 def sides_of(original: live.LivePipeline, candidate: Any) -> tuple[Side, Side]:
@@ -77,13 +83,22 @@ def shared(original: Side, candidate: Side) -> frozenset[str]:
     return frozenset(found)
 
 
+def numbered(original: Side, candidate: Side) -> frozenset[str]:
+    """Arrays in memory of the original whose rows the candidate takes by their numbers."""
+    return frozenset(
+        source.id
+        for node in candidate.pipeline
+        if node.gathers and (source := candidate.pipeline.source_of(node.id)).id in original.live.datasets
+    )
+
+
 def frontier(original: Side, candidate: Side) -> dict[str, int]:
     """The deepest shared operators whose elements can be recorded, and how many passes that takes.
 
     Above them nothing draws random numbers that can be pinned: those must be drawn anew in each epoch, as the
     pipeline does. One pass where every epoch provably gives the same, three where it does not.
     """
-    passes: dict[str, int] = {}
+    passes = dict.fromkeys(numbered(original, candidate), 1)
     common = shared(original, candidate)
     for node in original.pipeline.nodes:
         if node.id not in common:

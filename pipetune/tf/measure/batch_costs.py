@@ -1,20 +1,24 @@
-"""What a function that could be called on batches costs there: one batch, over and over, with it and without."""
+"""What work on whole batches would cost: functions that could be called on one, rows that could be gathered for one."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Remove, ReplaceSource
 from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.measure import failures, windows
 from pipetune.tf.pipelines import forms, live
 from pipetune.tf.pipelines.on_batches import batch_below
+from pipetune.tf.pipelines.replay import replay
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -23,26 +27,28 @@ _ROUNDS = 3
 
 
 def measure_batch_costs(source: live.LivePipeline, told: Pipeline) -> Mapping[str, float]:
-    """Seconds per batch of every map whose function could be called on one, by node; without those that failed.
+    """Seconds per batch, by node: of maps whose function could be called on one, and of arrays in memory those of
+    numbering the rows, handing the numbers on, and gathering. Without those that failed.
 
     Args:
-        told: the pipeline of `source` with the answers of `on_batches.with_answers`.
+        told: the pipeline of `source` with the answers of `on_batches.with_answers` and `gathering.with_rows`.
     """
     found: dict[str, float] = {}
     for node in told:
-        answer = node.function.on_batches if node.function is not None else None
         batch = batch_below(told, node)
+        answer = node.gathering or (node.function.on_batches if node.function is not None else None)
         if answer is None or answer.why_not or batch is None:
             continue
         try:
             with failures.told():
-                found[node.id] = _seconds(source, node, batch)
+                seconds = _gathering_seconds if node.gathering else _function_seconds
+                found[node.id] = seconds(source, told, node, batch)
         except RunFailed:
             continue  # a trial that runs it will say why
     return found
 
 
-def _seconds(source: live.LivePipeline, node: Node, batch: Node) -> float:
+def _function_seconds(source: live.LivePipeline, _told: Pipeline, node: Node, batch: Node) -> float:
     assert node.function is not None and node.function.on_batches is not None
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     one = above.batch(batch.argument("batch_size"), drop_remainder=bool(batch.argument("drop_remainder"))).take(1)
@@ -51,18 +57,28 @@ def _seconds(source: live.LivePipeline, node: Node, batch: Node) -> float:
     called = plain.map(
         forms.in_form(private.python_function(original._map_func), form, plain.element_spec), synchronous=True
     )
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.experimental_optimization.inject_prefetch = False
-    rounds = [
-        _window(called.with_options(options)) - _window(plain.with_options(options)) for _ in range(_ROUNDS)
-    ]
+    rounds = [_window(called) - _window(plain) for _ in range(_ROUNDS)]
     return max(0.0, statistics.median(rounds))
 
 
+def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, batch: Node) -> float:
+    """From the row numbers to the gathered rows, with what hands the numbers on; no maps: they would stand behind."""
+    assert node.gathering is not None
+    maps = [Remove(above.id) for above in told.upstream(batch.id) if above.op == "map"]
+    gather = ReplaceSource(node.id, batch.id, node.gathering.digest)
+    edited = apply_edits(told, [*maps, gather])
+    way = {gather.gather, *(above.id for above in edited.upstream(gather.gather))}
+    part = replace(edited, nodes=tuple(one for one in edited if one.id in way))
+    rows = replay(source, part).repeat()
+    return statistics.median(_window(rows) for _ in range(_ROUNDS))
+
+
 def _window(dataset: Any) -> float:
-    """Seconds per element, the first left out."""
-    iterator = iter(dataset)
+    """Seconds per element in one thread, the first left out."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    iterator = iter(dataset.with_options(options))
     try:
         next(iterator)
         count, start = 0, time.perf_counter()

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import forms, live, operators
+from pipetune.tf.pipelines import forms, gathering, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -48,7 +48,12 @@ def replay_nodes(
             if node.id in given:
                 built[node.id] = given[node.id]
             elif all(name in built for name in node.inputs):
-                built[node.id] = _build(node, source, [built[name] for name in node.inputs])
+                above = [built[name] for name in node.inputs]
+                if node.gathers:
+                    arrays = source.datasets[pipeline.source_of(node.id).id]
+                    built[node.id] = _mapped(node, gathering.gather_from(arrays), above[0])
+                else:
+                    built[node.id] = _build(node, source, above)
         result = built[pipeline.output.id]
         changed = {
             name: value for name, value in pipeline.options.items() if source.pipeline.options.get(name) != value
@@ -107,11 +112,16 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
     function = original._map_func
     if node.function is not None and node.function.called_on_batches:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
+    if node.argument("num_parallel_calls") is None and getattr(original, "_force_synchronous", False):
+        return above[0].map(function, synchronous=True)
+    return _mapped(node, function, above[0])
+
+
+def _mapped(node: Node, function: Any, above: Any) -> Any:
     calls = node.argument("num_parallel_calls")
     if calls is None:
-        forced = bool(getattr(original, "_force_synchronous", False))
-        return above[0].map(function, synchronous=True if forced else None)
-    return above[0].map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
+        return above.map(function)
+    return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
 
 
 def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
@@ -195,6 +205,9 @@ def _assert_cardinality(node: Node, _original: Any, above: list[Any]) -> Any:
 
 
 _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
+    "range": lambda node, original, above: tf.data.Dataset.range(
+        node.argument("start"), node.argument("stop"), node.argument("step")
+    ),
     "map": _map,
     "interleave": _interleave,
     "flat_map": lambda node, original, above: above[0].flat_map(original._map_func),

@@ -17,7 +17,7 @@ import tensorflow as tf
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.tf.pipelines import live, operators
-from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.pipelines.replay import OUTPUT, replay_nodes
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 _NAME = "_pipetune_standalone"
@@ -75,18 +75,19 @@ def check_same(made: live.LivePipeline, source: live.LivePipeline, tuned: Pipeli
     Raises:
         CannotExpress: a function has another graph or other captured values, or the elements another form.
     """
+    built = replay_nodes(source, tuned)
     pairs = zip(_functions(tuned), _functions(made.pipeline), strict=False)
     for (node_id, name, digest), (other_id, _, other) in pairs:
         if digest == "unreadable":
             raise CannotExpress(f"The function {name} has no graph to compare a copy with.")
-        if digest != other or not _same_values(source.datasets[node_id], made.datasets[other_id]):
+        if digest != other or not _same_values(built[node_id], made.datasets[other_id]):
             raise CannotExpress(
                 f"The function {name}, copied, is not the one the pipeline runs: it depends on something "
                 "that has changed since, or that a copy does not see."
             )
     if len(_functions(tuned)) != len(_functions(made.pipeline)):
         raise CannotExpress("The copied pipeline has other operators than the tuned one.")
-    wanted = replay(source, tuned).element_spec
+    wanted = built[OUTPUT].element_spec
     if made.dataset.element_spec != wanted:
         raise CannotExpress(f"The copied pipeline gives {made.dataset.element_spec}, the tuned one {wanted}.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.standalone import FunctionSource, SourceText, StandaloneParts, quoted
 from pipetune.tf import private
 from pipetune.tf.pipelines import live, operators
+from pipetune.tf.pipelines.gathering import arrays_of
 from pipetune.tf.standalone import python_literals, standalone_sources
 from pipetune.tf.standalone.function_sources import FunctionSources
 
@@ -53,15 +54,21 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> Parts:
         if not node.inputs:
             sources[node.id] = source_text = standalone_sources.describe(node, dataset, pipeline)
             if source_text.parameter:
-                parameter = standalone_sources.values(dataset)
+                parameter = arrays_of(dataset)
         attributes = operators.kind_of(dataset).functions
         if attributes and node.op != "from_generator":
             if len(attributes) > 1:
                 raise CannotExpress(f"The operator {node.title} has no known distributed form.")
-            functions[node.id] = describer.describe(node, getattr(dataset, attributes[0])._func)
+            described = describer.describe(node, getattr(dataset, attributes[0])._func)
+            functions[node.id] = replace(described, several=_gives_several(dataset))
         extra[node.id] = _extra(node, dataset)
     processors = len(os.sched_getaffinity(0))
     return Parts(StandaloneParts(pipeline, sources, functions, extra, processors), parameter)
+
+
+def _gives_several(dataset: Any) -> bool:
+    """Whether an operator calls its function with several arguments."""
+    return any(type(above.element_spec) is tuple for above in private.inputs(dataset))
 
 
 def _extra(node: Node, dataset: Any) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.standalone import Definition, SourceText
+from pipetune.tf.pipelines.gathering import arrays_of
 from pipetune.tf.standalone import python_literals
 
 _READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
@@ -29,6 +31,8 @@ def describe(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
     """
     if node.op in _READERS:
         return _files(_strings(dataset._filenames))
+    if node.id in pipeline.numbered:
+        return replace(_in_memory("from_tensors", dataset), count=int(dataset.cardinality()), numbered=True)
     if node.op == "range":
         start, stop, step = (node.argument(name) for name in ("start", "stop", "step"))
         kind = "" if dataset._output_type == tf.int64 else f", output_type=tf.{dataset._output_type.name}"
@@ -42,7 +46,7 @@ def describe(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
         names = _strings(dataset) if node.op == "from_tensor_slices" else None
         if names and (_reads_files(pipeline, node) or _exist(names)):
             return _files(names)
-        return _in_memory(node, dataset)
+        return _in_memory(node.op, dataset)
     if node.op == "from_generator":
         raise CannotExpress(
             "The data comes from a Python generator, and nothing shows that it yields the same elements in "
@@ -118,25 +122,20 @@ def _reads_files(pipeline: Pipeline, node: Node) -> bool:
     )
 
 
-def _in_memory(node: Node, dataset: Any) -> SourceText:
+def _in_memory(op: str, dataset: Any) -> SourceText:
     count = int(dataset.cardinality())
-    constructor = f"tf.data.Dataset.{node.op}"
+    constructor = f"tf.data.Dataset.{op}"
     tensors = getattr(dataset, "_tensors", None)
     if tensors is None or not all(
         isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec)
     ):
-        raise CannotExpress(f"The data of {node.title} in memory is ragged or sparse.")
+        raise CannotExpress(f"The data of {op} in memory is ragged or sparse.")
     if sum(int(np.prod(tensor.shape)) for tensor in tensors) <= _MOST_VALUES:
         try:
-            text = python_literals.literal(values(dataset))
+            text = python_literals.literal(arrays_of(dataset))
         except CannotExpress:
             pass
         else:
             needed = tuple(Definition(*pair) for pair in python_literals.names_of_modules(text))
             return SourceText(count, expression=f"{constructor}({text})", definitions=needed)
     return SourceText(count, expression=f"{constructor}(source)", parameter=True)
-
-
-def values(dataset: Any) -> Any:
-    """What the script gave to `from_tensor_slices` or `from_tensors`, as tensors."""
-    return tf.nest.pack_sequence_as(dataset.element_spec, dataset._tensors)

@@ -1,0 +1,344 @@
+"""Rows of arrays gathered by their numbers: the same rows in the same order, from the rule to the patched source."""
+
+from __future__ import annotations
+
+import collections
+import linecache
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Move, Plan, ReplaceSource, Rewrite, Safety
+from pipetune.rules import gather_batches
+from pipetune.rules.base import RuleContext
+from pipetune.source.emit import emit
+from pipetune.tf.equality.compare import compare
+from pipetune.tf.measure.batch_costs import measure_batch_costs
+from pipetune.tf.pipelines import gathering, live, on_batches
+from pipetune.tf.pipelines.replay import replay
+from pipetune.worker.verifying import first_difference
+from tests.tf.test_capture import Sample
+
+ROWS = 101
+IMAGES = np.arange(ROWS * 6, dtype=np.uint8).reshape(ROWS, 3, 2)
+LABELS = np.arange(ROWS)
+Pair = collections.namedtuple("Pair", "image label")
+
+STRUCTURES: dict[str, Any] = {
+    "one array": IMAGES,
+    "two arrays": (IMAGES, LABELS),
+    "a dict": {"image": IMAGES, "label": LABELS},
+    "nested": ({"image": IMAGES, "name": [f"n{number}" for number in range(ROWS)]}, LABELS > 9),
+    "a named tuple": Pair(IMAGES.astype(np.float16), LABELS.astype(np.complex64)),
+    "a list": list(range(ROWS)),
+    "a list within": ([float(number) for number in range(ROWS)], LABELS),
+}
+BELOW = {
+    "batch": lambda ds: ds.batch(8),
+    "dropping the rest": lambda ds: ds.shuffle(20, seed=3).batch(8, drop_remainder=True),
+    "not reshuffled": lambda ds: ds.shuffle(200, reshuffle_each_iteration=False).batch(8),
+    "repeated": lambda ds: ds.shuffle(20).repeat(3).batch(8).prefetch(2),
+    "cached": lambda ds: ds.cache().skip(3).shard(2, 1).shuffle(20).batch(8),
+}
+
+
+def _told(dataset: Any) -> tuple[live.LivePipeline, Any]:
+    source = live.read(dataset)
+    return source, gathering.with_rows(source, on_batches.with_answers(source))
+
+
+def _rewrite(told: Any) -> Rewrite:
+    (found,) = (one for one in gather_batches.RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
+    return found
+
+
+@pytest.mark.parametrize("below", BELOW)
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_equal(structure: str, below: str) -> None:
+    source, told = _told(BELOW[below](tf.data.Dataset.from_tensor_slices(STRUCTURES[structure])))
+    rewrite = _rewrite(told)
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    made = replay(source, edited)
+    assert made.element_spec == source.dataset.element_spec and made.cardinality() == source.dataset.cardinality()
+    assert rewrite.safety is Safety.EXACT
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+    assert any("start, middle and end" in note or "all" in note for note in proof.notes)
+
+
+@pytest.fixture
+def global_seed() -> Iterator[None]:
+    tf.random.set_seed(5)
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_the_order_of_every_epoch_is_the_same_for_the_same_seed(seed: int | None, global_seed: None) -> None:
+    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(30, seed=seed).batch(7))
+    made = replay(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    one, other = (
+        [batch.tolist() for _ in range(3) for batch in dataset.as_numpy_iterator()]
+        for dataset in (source.dataset, made)
+    )
+    assert one == other and len({tuple(batch) for batch in one}) > 2 * len(source.dataset)
+
+
+def test_maps_go_behind_the_batch_too() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(20)
+    dataset = dataset.map(lambda image, label: (tf.cast(image, tf.float32) / 255.0, label)).batch(8)
+    source, told = _told(dataset)
+    rewrite = _rewrite(told)
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.op for node in edited] == ["range", "shuffle", "batch", "map", "map"]
+    assert edited.nodes[3].gathers and rewrite.safety is Safety.EXACT
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and proof.equal
+
+
+def test_rows_in_another_order_are_rejected() -> None:
+    """Numbers that are shuffled in another place than the rows were."""
+    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(20).take(40).batch(8))
+    edited = apply_edits(source.pipeline, (*_rewrite(told).edits, Move("n1", "n2")))
+    assert not compare(source, edited, Safety.EXACT, elements=64).equal
+
+
+def test_other_rows_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).batch(8))
+    edited = apply_edits(source.pipeline, _rewrite(told).edits)
+    arrays_of = gathering.arrays_of
+    monkeypatch.setattr(gathering, "arrays_of", lambda dataset: tf.roll(arrays_of(dataset), 1, 0))
+    assert not compare(source, edited, Safety.EXACT, elements=64).equal
+
+
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        (tf.ragged.constant([[1], [2, 3]] * 9), "sparse or ragged"),
+        (tf.sparse.from_dense(np.eye(9)), "sparse or ragged"),
+        ((np.eye(9), tf.ragged.constant([[1], [2, 3], []] * 3)), "sparse or ragged"),
+    ],
+)
+def test_rows_that_cannot_be_gathered(arrays: Any, why: str) -> None:
+    _, told = _told(tf.data.Dataset.from_tensor_slices(arrays).batch(4))
+    gathered = told["n0"].gathering
+    assert gathered is not None and why in gathered.why_not and not gathered.digest
+
+
+def test_only_arrays_above_a_batch_are_asked_about() -> None:
+    _, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(9))
+    assert [node.gathering for node in told] == [None, None]
+    _, told = _told(tf.data.Dataset.range(9).batch(2))
+    assert [node.gathering for node in told] == [None, None]
+
+
+def test_arrays_are_no_constants_of_the_function() -> None:
+    source, told = _told(tf.data.Dataset.from_tensor_slices(np.zeros((4096, 64))).batch(8))
+    made = live.read(replay(source, apply_edits(source.pipeline, _rewrite(told).edits)))
+    function = made.dataset._map_func.function
+    assert function.captured_inputs[0].shape == (4096, 64)
+    assert len(function.graph.as_graph_def().SerializeToString()) < 20_000
+
+
+def test_what_gathering_costs_is_measured_from_the_numbers_on() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(50)
+    source, told = _told(dataset.map(lambda image, label: (image, label + 1)).batch(8).map(lambda *rows: rows))
+    found = measure_batch_costs(source, told)
+    assert 0 < found["n0"] < 0.1 and found.keys() == {"n0", "n2"}
+
+
+ARRAYS = """import numpy as np
+import tensorflow as tf
+X = np.arange(126, dtype=np.float32).reshape(21, 3, 2)
+Y = np.arange(21)
+"""
+
+SOURCES: dict[str, tuple[str, str]] = {
+    "one chain": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9, seed=1).batch(4)
+        """,
+        """
+        arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
+        ds = tf.data.Dataset.range(len(arrays[0])).shuffle(9, seed=1).batch(4)
+        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
+        """,
+    ),
+    "one array, statement by statement, in a function": (
+        """
+        def make(x):
+            ds = tf.data.Dataset.from_tensor_slices(x)
+            ds = ds.shuffle(9)  # all
+            return ds.batch(4).prefetch(2)
+        ds = make(X)
+        """,
+        """
+        def make(x):
+            arrays = tf.data.Dataset.from_tensors(x).get_single_element()
+            ds = tf.data.Dataset.range(len(arrays))
+            ds = ds.shuffle(9)  # all
+            return ds.batch(4).map(lambda index: tf.gather(arrays, index)).prefetch(2)
+        ds = make(X)
+        """,
+    ),
+    "a dict over several lines, the name taken": (
+        """
+        arrays = {"x": X}
+        ds = (
+            tf.data.Dataset.from_tensor_slices(
+                {
+                    "x": arrays["x"],  # images
+                    "y": Y,
+                }
+            )
+            .batch(4)
+            .repeat(2)
+        )
+        """,
+        """
+        arrays = {"x": X}
+        dataset_arrays = tf.data.Dataset.from_tensors({
+                    "x": arrays["x"],  # images
+                    "y": Y,
+                }).get_single_element()
+        ds = (
+            tf.data.Dataset.range(len(dataset_arrays['x']))
+            .batch(4)
+            .map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), dataset_arrays))
+            .repeat(2)
+        )
+        """,
+    ),
+    "with a map that goes behind the batch": (
+        """
+        def scale(x, y):
+            return x / 255.0, y
+
+        ds = tf.data.Dataset.from_tensor_slices((X, Y))
+        ds = ds.map(scale, num_parallel_calls=2)
+        ds = ds.batch(4)
+        """,
+        """
+        def scale(x, y):
+            return x / 255.0, y
+
+        arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
+        ds = tf.data.Dataset.range(len(arrays[0]))
+        ds = ds.batch(4)
+        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
+        ds = ds.map(scale, num_parallel_calls=2)
+        """,
+    ),
+    "nested arrays": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices(((X, Y), Y)).batch(4)
+        """,
+        """
+        arrays = tf.data.Dataset.from_tensors(((X, Y), Y)).get_single_element()
+        ds = tf.data.Dataset.range(len(tf.nest.flatten(arrays)[0])).batch(4)
+        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
+        """,
+    ),
+}
+
+
+def _patched(sample: Sample, text: str, source: live.LivePipeline, rewrite: Rewrite) -> str:
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    assert emission.not_covered == ()
+    _, new = emission.files[str(sample.file)]
+    assert new.startswith(text)
+    return new.removeprefix(text)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: Path) -> None:
+    before, after = SOURCES[name]
+    sample, expected = Sample(tmp_path, before), Sample(tmp_path, after, name="expected").file.read_text()
+    sample.file.write_text(ARRAYS + sample.file.read_text().lstrip("\n"))
+    source, told = _told(sample.run().ds)
+    rewrite = _rewrite(told)
+    new = _patched(sample, ARRAYS, source, rewrite)
+    assert new == expected.lstrip("\n")
+
+    sample.file.write_text(ARRAYS + new)
+    linecache.clearcache()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patched = live.read(sample.run().ds)
+    assert first_difference(patched.pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
+    assert compare(source, apply_edits(source.pipeline, rewrite.edits), Safety.EXACT, elements=21).proven
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "shared by two datasets": (
+        """
+        def make(x):
+            return tf.data.Dataset.from_tensor_slices(x).batch(4)
+        ds, other = make(X), make(Y)
+        """,
+        "shared by 2 datasets",
+    ),
+    "given to a function": (
+        "ds = (lambda d: d.batch(4))(tf.data.Dataset.from_tensor_slices(X))",
+        "does more than make",
+    ),
+    "evaluated second": (
+        "ds = tf.data.Dataset.range(3).take(0).concatenate(tf.data.Dataset.range(1)) if not len(X) else "
+        "tf.data.Dataset.from_tensor_slices(X).batch(4)",
+        "no statement can stand in front",
+    ),
+    "in the body of a class": (
+        """
+        class Data:
+            train = tf.data.Dataset.from_tensor_slices(X).batch(4)
+        ds = Data.train
+        """,
+        "body of a class",
+    ),
+    "sharing its line": ("x = X; ds = tf.data.Dataset.from_tensor_slices(x).batch(4)", "shares its line"),
+    "by another name": (
+        "slices = tf.data.Dataset.from_tensor_slices\nds = slices(X).batch(4)",
+        "made inside slices",
+    ),
+    "batched elsewhere": (
+        """
+        def batched(dataset):
+            return dataset.batch(4)
+        rows = tf.data.Dataset.from_tensor_slices(X)
+        ds = batched(rows)
+        """,
+        "different blocks",
+    ),
+    "one of two branches": (
+        """
+        if len(X):
+            ds = tf.data.Dataset.from_tensor_slices(X)
+        else:
+            ds = tf.data.Dataset.from_tensor_slices(Y)
+        ds = ds.batch(4)
+        """,
+        "different blocks",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_said_in_source_stays_in_the_plan(name: str, tmp_path: Path) -> None:
+    text, why = REFUSED[name]
+    sample = Sample(tmp_path, text)
+    sample.file.write_text(ARRAYS + sample.file.read_text())
+    source, told = _told(sample.run().ds)
+    emission = emit(source.pipeline, Plan("tuned", (_rewrite(told),)))
+    assert emission.files == {} and why in emission.not_covered[0].why
+
+
+def test_gathering_is_named_by_its_source() -> None:
+    assert ReplaceSource("n0", "n2", "d").gather == "gather@n0"
