@@ -16,7 +16,7 @@ from pipetune.core.edits import (
     SetOption,
 )
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import FunctionFacts, FunctionForm
+from pipetune.core.functions import FunctionFacts, FunctionForm, Gathering
 from pipetune.core.pipeline import Node, Pipeline
 
 ROW_NUMBER_BYTES = 8.0
@@ -72,14 +72,15 @@ def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
     rows, anchor = _find(pipeline, edit.node), _find(pipeline, edit.after)
     if rows.inputs or rows.cardinality < 0:
         raise PipetuneError(f"Operator {rows.id} ({rows.op}) has no rows that could be numbered.")
+    starts = edit.windows.starts(rows.cardinality) if edit.windows is not None else range(rows.cardinality)
     numbers = Node(
         id=rows.id,
         op="range",
-        arguments={"start": 0, "stop": rows.cardinality, "step": 1},
+        arguments={"start": 0, "stop": starts.stop, "step": starts.step},
         location=rows.location,
         shared=rows.shared,
         spec=_ROW_NUMBER,
-        cardinality=rows.cardinality,
+        cardinality=len(starts),
         element_bytes=ROW_NUMBER_BYTES,
     )
     gather = Node(
@@ -93,6 +94,7 @@ def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
         spec=anchor.spec,
         cardinality=anchor.cardinality,
         element_bytes=anchor.element_bytes,
+        gathering=Gathering(digest=edit.digest, windows=edit.windows),
     )
     return _insert(_substitute(pipeline, numbers), gather, after=anchor.id)
 

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import FunctionForm, Windows
 from pipetune.core.pipeline import Value
 
 
@@ -69,12 +69,14 @@ class ReplaceFunction:
 class ReplaceSource:
     """Let `node`, which puts out the rows of arrays, put out their numbers, and gather the rows behind `after`.
 
-    The map that gathers them is the operator `gather`; what its function is traced as has this digest.
+    The map that gathers them is the operator `gather`; what its function is traced as has this digest. With `windows`
+    it is those of the rows that start at the numbers.
     """
 
     node: str
     after: str
     digest: str
+    windows: Windows | None = None
 
     @property
     def gather(self) -> str:

@@ -27,11 +27,31 @@ class OnBatches:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """Windows of rows, each whole: the rows `start`, `start + stride`... of a `start` that grows by `shift`."""
+
+    size: int  # rows of a window
+    shift: int
+    stride: int
+    length_known: bool = True  # whether the number of rows is in the static shape
+
+    def starts(self, rows: int) -> range:
+        """The first row of every window of so many rows."""
+        return range(0, max(0, rows - self.reach), self.shift)
+
+    @property
+    def reach(self) -> int:
+        """Rows from the first of a window to the last."""
+        return (self.size - 1) * self.stride
+
+
+@dataclass(frozen=True)
 class Gathering:
     """How a batch of the rows of arrays in memory is taken by their numbers (`tf/pipelines/gathering.py`)."""
 
     why_not: str = ""  # why it cannot be, as the end of a sentence
     digest: str = ""  # of the function that takes a batch of numbers and gives the rows
+    windows: Windows | None = None  # what is made of the rows before they are batched; None: nothing
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Move, Remove, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
 from pipetune.rules.epoch_constancy import Constancy, constancy_after
-from pipetune.rules.gather_batches import HANDS_NUMBERS_ON
+from pipetune.rules.gathering import HANDS_NUMBERS_ON
 from pipetune.rules.parallel_interleave import cycle_length_in_force
 
 
@@ -65,7 +65,9 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
     for rewrite in chosen:
         cached = {edit.after: edit.op for edit in rewrite.edits if isinstance(edit, Insert) and edit.op != "prefetch"}
         for other in chosen:
-            moved = {edit.node for edit in other.edits if isinstance(edit, Move)} if other is not rewrite else set()
+            if other is rewrite:
+                continue
+            moved = {edit.node for edit in other.edits if isinstance(edit, Move | Remove)}
             both = next((name for name in cached if name in moved), None)
             if both is not None:
                 return f"the {cached[both]} would stay where {both} is moved away from"

@@ -9,6 +9,7 @@ import libcst as cst
 
 from pipetune.core.edits import ReplaceSource
 from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import Windows
 from pipetune.source.chain import insert_link, links_above
 from pipetune.source.draft import Draft, Site, Splice
 from pipetune.source.flow import refuse_unsafe
@@ -39,23 +40,34 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str) -> Draft:
     statement = _statement(tree, call)
     if call not in links_above(batch):
         refuse_unsafe(draft, tree, call, anchor=batch)
-    variable = next(candidate for candidate in _names() if candidate not in _taken(tree))
-    functions = [tensorflow_text(*draft.place_of_names(edit.after), path) for path in ("gather", "nest.map_structure")]
-    length = _length(variable, spec, tensorflow_text(*draft.place_of_names(edit.node), "nest.flatten"))
-    if length is None or None in functions:
-        raise CannotExpress("The file has no name for TensorFlow, which tf.gather is reached through.")
+    tf = _tensorflow(draft, edit.after)
+    variable = next(name for name in _names() if name not in _taken(tree))
+    array = _first_array(variable, spec, tf)
     receiver = tree.text(owner)
     start = line_start(tree.code, tree.start(statement.small))
     indentation = tree.code[start : tree.start(statement.small)].decode()
     newline = newline_of(tree.code, start).decode()
-    given = f"{indentation}{variable} = {receiver}.from_tensors({_with_parentheses(tree, arrays)}).get_single_element()"
-    first = Splice(start, start, (given + newline).encode())
-    numbers = Splice(tree.start(call), tree.end(call), f"{receiver}.range({length})".encode())
+    lines = [f"{variable} = {receiver}.from_tensors({_with_parentheses(tree, arrays)}).get_single_element()"]
+    function = _lambda(variable, tf, single=array == variable)
+    if edit.windows is not None:
+        function = next(name for name in _function_names() if name not in _taken(tree))
+        lines += _definition(function, variable, tf, edit.windows, single=array == variable)
+    above = "".join((indentation + line if line else "") + newline for line in lines)
+    first = Splice(start, start, above.encode())
+    numbers = Splice(tree.start(call), tree.end(call), f"{receiver}.range({_numbers(array, edit.windows)})".encode())
     draft = draft.splice(file, [first, numbers])
     end = tree.start(call) + len(first.new) + len(numbers.new)
     draft = draft.place(edit.node, Site(file, end)).at_place_of(edit.after, edit.gather)
-    text = f"map({_function(variable, *functions, single=length == f'len({variable})')})"
-    return insert_link(draft, anchor=edit.after, node=edit.gather, text=text.encode())
+    return insert_link(draft, anchor=edit.after, node=edit.gather, text=f"map({function})".encode())
+
+
+def _tensorflow(draft: Draft, node: str) -> str:
+    """The file's name for TensorFlow."""
+    for path in ("gather", "nest.map_structure"):
+        found = tensorflow_text(*draft.place_of_names(node), path)
+        if found is not None and found.endswith(f".{path}"):
+            return found.removesuffix(f".{path}")
+    raise CannotExpress("The file has no name for TensorFlow, which tf.gather is reached through.")
 
 
 def _constructor(call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression]:
@@ -93,20 +105,55 @@ def _names() -> Iterator[str]:
     yield from ("arrays", "dataset_arrays", *(f"dataset_arrays_{number}" for number in range(2, 1000)))
 
 
+def _function_names() -> Iterator[str]:
+    yield from ("windows_at", *(f"windows_at_{number}" for number in range(2, 1000)))
+
+
 def _taken(tree: SyntaxTree) -> set[str]:
     return {name.value for name in tree.nodes(cst.Name)}
 
 
-def _length(variable: str, spec: str, flatten: str | None) -> str | None:
-    """The number of rows, read off the first array."""
+def _first_array(variable: str, spec: str, tf: str) -> str:
     found = _FIRST_COMPONENT.match(spec)
     if found is None:
-        return f"len({flatten}({variable})[0])" if flatten is not None else None
-    index = "" if found["single"] else "[0]" if found["tuple"] else f"[{found['key']}]"
-    return f"len({variable}{index})"
+        return f"{tf}.nest.flatten({variable})[0]"
+    return variable + ("" if found["single"] else "[0]" if found["tuple"] else f"[{found['key']}]")
 
 
-def _function(variable: str, gather: str | None, map_structure: str | None, *, single: bool) -> str:
+def _numbers(array: str, windows: Windows | None) -> str:
+    """The arguments of the range of row numbers, or of those rows at which windows start."""
+    shorter = f" - {windows.reach}" if windows is not None and windows.reach else ""
+    stop = f"len({array}){shorter}"
+    return stop if windows is None or windows.shift == 1 else f"0, {stop}, {windows.shift}"
+
+
+def _lambda(variable: str, tf: str, *, single: bool) -> str:
     if single:
-        return f"lambda index: {gather}({variable}, index)"
-    return f"lambda index: {map_structure}(lambda array: {gather}(array, index), {variable})"
+        return f"lambda index: {tf}.gather({variable}, index)"
+    return f"lambda index: {_each(variable, f'{tf}.gather(array, index)', tf)}"
+
+
+def _definition(name: str, variable: str, tf: str, windows: Windows, *, single: bool) -> list[str]:
+    """The lines of a function that takes the windows which start at the rows of a batch of numbers."""
+    offsets = f"{windows.size}" if windows.stride == 1 else f"0, {windows.reach + 1}, {windows.stride}"
+    array = variable if single else "array"
+    taken = f"{tf}.gather({array}, rows)"
+    rows = f"    rows = starts[:, {tf}.newaxis] + {tf}.range({offsets}, dtype={tf}.int64)"
+    if windows.length_known:
+        body = [f"    return {taken if single else _each(variable, taken, tf)}"]
+    elif single:
+        body = [f"    taken = {taken}", _AS_BEFORE, f"    return {_of_any_length('taken', array, tf)}"]
+    else:
+        body = [_AS_BEFORE, f"    return {_each(variable, _of_any_length(taken, array, tf), tf)}"]
+    return ["", f"def {name}(starts):", rows, *body, ""]
+
+
+_AS_BEFORE = "    # As before, the static shape of a window does not say its length."
+
+
+def _of_any_length(taken: str, array: str, tf: str) -> str:
+    return f"{tf}.compat.v1.placeholder_with_default({taken}, [*starts.shape, None, *{array}.shape[1:]])"
+
+
+def _each(variable: str, taken: str, tf: str) -> str:
+    return f"{tf}.nest.map_structure(lambda array: {taken}, {variable})"

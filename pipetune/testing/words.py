@@ -18,7 +18,7 @@ The little language::
   `calls=ReadFile+Cast` the kernels in a function and in those it calls.
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
   makes them differ in the last bits, `rows=no` that it does not. `gathers` says that rows of arrays in memory can
-  be gathered by their numbers, `gathers=no` that they cannot.
+  be gathered by their numbers, `gathers=windows` that windows of 3 of them can, `gathers=no` that they cannot.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -30,7 +30,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, Gathering, OnBatches
+from pipetune.core.functions import FunctionFacts, Gathering, OnBatches, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -206,7 +206,10 @@ def _read_word(stage: _Stage, word: str) -> None:
     elif name == "rows" and stage.function is not None:
         stage.function = replace(stage.function, on_batches=_on_batches(text))
     elif name == "gathers":
-        stage.gathering = Gathering(why_not="they are sparse or ragged") if text == "no" else Gathering(digest="gather")
+        windows = Windows(3, 1, 1) if text == "windows" else None
+        stage.gathering = (
+            Gathering(why_not="they are sparse or ragged") if text == "no" else Gathering("", "gather", windows)
+        )
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:

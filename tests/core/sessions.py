@@ -17,7 +17,7 @@ from pipetune.core.edits import (
     SetOption,
     Silence,
 )
-from pipetune.core.functions import FunctionFacts, FunctionForm
+from pipetune.core.functions import FunctionFacts, FunctionForm, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.machine import Machine
 from pipetune.core.measurement import Interval, Outcome, Rate, Trial
@@ -87,7 +87,7 @@ FILE_CACHE = Rewrite(
         Remove("n3"),
         SetOption("deterministic", True),
         ReplaceFunction("n2", FunctionForm.ON_BATCHES, "digest"),
-        ReplaceSource("n0", "n3", "digest"),
+        ReplaceSource("n0", "n3", "digest", Windows(5, 1, 1, length_known=False)),
     ),
     summary="Keep what was read in /data/private/cache.",
     needs=frozenset({Consent.FILE_CACHE, Consent.REORDER}),

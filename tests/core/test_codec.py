@@ -27,7 +27,7 @@ from pipetune.core.edits import (
     SetArgument,
     SetOption,
 )
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import FunctionForm, Windows
 from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.messages import Job, Mode
 from pipetune.core.pipeline import Node, Pipeline, Value
@@ -48,7 +48,7 @@ edits: st.SearchStrategy[Edit] = st.one_of(
     st.builds(Move, names, names),
     st.builds(SetOption, names, values),
     st.builds(ReplaceFunction, names, st.sampled_from(FunctionForm), names),
-    st.builds(ReplaceSource, names, names, names),
+    st.builds(ReplaceSource, names, names, names, st.none() | st.builds(Windows)),
 )
 rewrites = st.builds(
     Rewrite,

@@ -6,6 +6,7 @@ import collections
 import linecache
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Move, Plan, ReplaceSource, Rewrite, Safety
-from pipetune.rules import gather_batches
-from pipetune.rules.base import RuleContext
+from pipetune.core.edits import Move, Plan, ReplaceSource, Rewrite, Safety, Silence
+from pipetune.core.functions import Windows
+from pipetune.rules import gather_batches, gather_windows
+from pipetune.rules.base import Rule, RuleContext
 from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.measure.batch_costs import measure_batch_costs
@@ -55,8 +57,8 @@ def _told(dataset: Any) -> tuple[live.LivePipeline, Any]:
     return source, gathering.with_rows(source, on_batches.with_answers(source))
 
 
-def _rewrite(told: Any) -> Rewrite:
-    (found,) = (one for one in gather_batches.RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
+def _rewrite(told: Any, rule: Rule = gather_batches.RULE) -> Rewrite:
+    (found,) = (one for one in rule.propose(RuleContext(told)) if isinstance(one, Rewrite))
     return found
 
 
@@ -117,6 +119,83 @@ def test_other_rows_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays_of = gathering.arrays_of
     monkeypatch.setattr(gathering, "arrays_of", lambda dataset: tf.roll(arrays_of(dataset), 1, 0))
     assert not compare(source, edited, Safety.EXACT, elements=64).equal
+
+
+SERIES: dict[str, Any] = {
+    "batched": lambda ds: ds.window(5, shift=1, drop_remainder=True).flat_map(lambda w: w.batch(5)),
+    "of known length": lambda ds: ds.window(5).flat_map(lambda w: w.batch(5, drop_remainder=True)),
+    "with gaps": lambda ds: ds.window(4, shift=3, stride=2, drop_remainder=True).flat_map(
+        lambda w: w.batch(4, drop_remainder=True)
+    ),
+    "split": lambda ds: ds.window(5, shift=1, drop_remainder=True)
+    .flat_map(lambda w: w.batch(5))
+    .map(lambda w: (w[:-1], w[-1])),
+    "split, of known length": lambda ds: ds.window(5, shift=2, drop_remainder=True)
+    .flat_map(lambda w: w.batch(5, drop_remainder=True))
+    .map(lambda w: (w[:-1], w[-1] * 2), num_parallel_calls=2),
+}
+
+
+@pytest.mark.parametrize("series", [LABELS, IMAGES], ids=["numbers", "images"])
+@pytest.mark.parametrize("name", SERIES)
+def test_windows_are_equal(name: str, series: Any) -> None:
+    dataset = SERIES[name](tf.data.Dataset.from_tensor_slices(series))
+    for below in (dataset.batch(8), dataset.shuffle(20).batch(8, drop_remainder=True).prefetch(1)):
+        source, told = _told(below)
+        rewrite = _rewrite(told, gather_windows.RULE)
+        assert rewrite.safety is Safety.EXACT and told["n0"].gathering is not None
+        edited = apply_edits(source.pipeline, rewrite.edits)
+        made = replay(source, edited)
+        assert made.element_spec == source.dataset.element_spec
+        proof = compare(source, edited, Safety.EXACT, elements=64)
+        assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+        assert measure_batch_costs(source, told)["n0"] > 0
+
+
+def test_windows_of_several_arrays_are_equal() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).window(3, shift=2, drop_remainder=True)
+    dataset = dataset.flat_map(lambda x, y: tf.data.Dataset.zip((x.batch(3), y.batch(3)))).shuffle(9).batch(4)
+    source, told = _told(dataset)
+    edited = apply_edits(source.pipeline, _rewrite(told, gather_windows.RULE).edits)
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and proof.equal
+
+
+NO_WINDOWS: dict[str, Any] = {
+    "components in another order": lambda w, v: tf.data.Dataset.zip((v.batch(3), w.batch(3))),
+    "batched in two ways": lambda w, v: tf.data.Dataset.zip((w.batch(3), v.batch(2))),
+    "one of them twice": lambda w, v: tf.data.Dataset.zip((w.batch(3), w.batch(3))),
+    "not batched": lambda w, v: tf.data.Dataset.zip((w, v)),
+    "smaller batches": lambda w, v: tf.data.Dataset.zip((w.batch(2), v.batch(2))),
+    "shuffled": lambda w, v: tf.data.Dataset.zip((w.shuffle(3).batch(3), v.batch(3))),
+    "a map within": lambda w, v: tf.data.Dataset.zip((w.map(lambda x: x).batch(3), v.batch(3))),
+    "a part": lambda w, v: tf.data.Dataset.zip((w.take(2).batch(3), v.batch(3))),
+}
+
+
+@pytest.mark.parametrize("name", NO_WINDOWS)
+def test_flat_maps_that_do_something_else(name: str) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((LABELS, LABELS * 2)).window(3, drop_remainder=True)
+    source, told = _told(dataset.flat_map(NO_WINDOWS[name]).batch(4))
+    assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
+    (silence,) = gather_windows.RULE.propose(RuleContext(told))
+    assert isinstance(silence, Silence) and "does not batch each window whole" in silence.why
+
+
+def test_windows_cut_short_by_the_end_are_kept_as_they_are() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1).flat_map(lambda w: w.batch(5))
+    _, told = _told(dataset.padded_batch(4).unbatch().batch(4))
+    assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
+
+
+def test_windows_that_start_elsewhere_are_rejected() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1, drop_remainder=True)
+    source, told = _told(dataset.flat_map(lambda w: w.batch(5)).batch(8))
+    *removed, edit = _rewrite(told, gather_windows.RULE).edits
+    assert isinstance(edit, ReplaceSource)
+    for wrong in (Windows(5, 2, 1, False), Windows(4, 1, 1, False), Windows(5, 1, 2, False)):
+        edited = apply_edits(source.pipeline, (*removed, replace(edit, windows=wrong)))
+        assert not compare(source, edited, Safety.EXACT, elements=64).equal
 
 
 @pytest.mark.parametrize(
@@ -237,6 +316,57 @@ SOURCES: dict[str, tuple[str, str]] = {
         ds = ds.map(scale, num_parallel_calls=2)
         """,
     ),
+    "windows of known length": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices((X, Y))
+        ds = ds.window(4, shift=2, stride=3)
+        ds = ds.flat_map(lambda x, y: tf.data.Dataset.zip((x.batch(4, True), y.batch(4, True))))
+        ds = ds.shuffle(5).batch(3)
+        """,
+        """
+        arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
+
+        def windows_at(starts):
+            rows = starts[:, tf.newaxis] + tf.range(0, 10, 3, dtype=tf.int64)
+            return tf.nest.map_structure(lambda array: tf.gather(array, rows), arrays)
+
+        ds = tf.data.Dataset.range(0, len(arrays[0]) - 9, 2)
+        ds = ds.shuffle(5).batch(3).map(windows_at)
+        """,
+    ),
+    "windows, split": (
+        """
+        def split(window):
+            return window[:-1], window[-1]
+
+        def windowed(series, size):
+            ds = tf.data.Dataset.from_tensor_slices(series)
+            ds = ds.window(size + 1, shift=1, drop_remainder=True)
+            ds = ds.flat_map(lambda w: w.batch(size + 1))
+            ds = ds.map(split)
+            ds = ds.shuffle(9)
+            return ds.batch(4).prefetch(1)
+        ds = windowed(X, 4)
+        """,
+        """
+        def split(window):
+            return window[:-1], window[-1]
+
+        def windowed(series, size):
+            arrays = tf.data.Dataset.from_tensors(series).get_single_element()
+
+            def windows_at(starts):
+                rows = starts[:, tf.newaxis] + tf.range(5, dtype=tf.int64)
+                taken = tf.gather(arrays, rows)
+                # As before, the static shape of a window does not say its length.
+                return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *arrays.shape[1:]])
+
+            ds = tf.data.Dataset.range(len(arrays) - 4)
+            ds = ds.shuffle(9)
+            return ds.batch(4).map(windows_at).map(lambda batch: tf.vectorized_map(split, batch)).prefetch(1)
+        ds = windowed(X, 4)
+        """,
+    ),
     "nested arrays": (
         """
         ds = tf.data.Dataset.from_tensor_slices(((X, Y), Y)).batch(4)
@@ -264,7 +394,7 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     sample, expected = Sample(tmp_path, before), Sample(tmp_path, after, name="expected").file.read_text()
     sample.file.write_text(ARRAYS + sample.file.read_text().lstrip("\n"))
     source, told = _told(sample.run().ds)
-    rewrite = _rewrite(told)
+    rewrite = _rewrite(told, gather_windows.RULE if "windows" in name else gather_batches.RULE)
     new = _patched(sample, ARRAYS, source, rewrite)
     assert new == expected.lstrip("\n")
 

@@ -67,7 +67,6 @@ class PairedRuns:
         self._runs = 0
         self._turn = recorded.Turn()
         self._built: dict[tuple[bool, int, int], tuple[Graph, Graph]] = {}
-        self._numbered = sharing.numbered(*sides)
 
     @property
     def batched(self) -> bool:
@@ -183,15 +182,15 @@ class PairedRuns:
         return (time.monotonic() - self._start) / self._seconds
 
     def _build(self, *, copies: bool) -> tuple[Any, Any]:
-        given = self._given(self.recordings, copies=copies)
+        given = {name: recorded.serve(one, self._turn, **self._part(name, one, copies=copies))
+                 for name, one in self.recordings.items()}  # fmt: skip
+        if copies:
+            given |= self._given_further_down()
         cut = self.copies if copies else self.count
         cuts = {} if self.whole_epochs else sharing.cuts(*self.sides, self.recordings, cut)
-        numbered = {name: self.recordings[name] for name in self._numbered if name in self.recordings}
-        numbers = self._given({name: one.numbers() for name, one in numbered.items()}, copies=copies)
-        given_numbers = {**given, **{name: numbers[name] for name in numbered}}
-        rows = {name: self._rows(name, one) for name, one in numbered.items()}
+        numbers, rows = self._numbered_rows(copies=copies)
         try:
-            return self.sides[0].build(given, cuts), self.sides[1].build(given_numbers, cuts, rows)
+            return self.sides[0].build(given, cuts), self.sides[1].build({**given, **numbers}, cuts, rows)
         except CannotReplay as error:
             if copies:
                 raise CannotCompare(f"a step cannot be rebuilt on another source: {error.message}") from error
@@ -199,32 +198,19 @@ class PairedRuns:
             self.notes.append("A step cannot be rebuilt: the pipelines are compared from their start.")
             return self.datasets
 
-    def _rows(self, name: str, recording: recorded.Recording) -> Any:
-        """The recorded rows as arrays, taken from those in memory as the candidate takes them: by their numbers."""
-        gather = gathering.gather_from(self.sides[0].live.datasets[name])
-        return tf.data.Dataset.from_tensor_slices(gather(tf.constant(recording.positions, tf.int64)))
-
-    def _given(self, recordings: Mapping[str, recorded.Recording], *, copies: bool) -> Mapping[str, Any]:
+    def _part(self, name: str, recording: recorded.Recording, *, copies: bool) -> dict[str, int]:
+        """Which of the recorded elements are served: arguments of `recorded.serve`."""
+        few = self._few(name)
         if copies:
-            return self._given_copies(recordings)
-        given = {}
-        for name, recording in recordings.items():
-            if self._few(name):
-                given[name] = recorded.serve(recording, self._turn, spread=self.files)
-            else:
-                count = min(len(recording), self.count)
-                count = sharing.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)
-                given[name] = recorded.serve(recording, self._turn, count=count)
-        return given
+            return {"copies_of_first": self.files if few else self.copies}
+        if few:
+            return {"spread": self.files}
+        count = min(len(recording), self.count)
+        return {"count": sharing.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)}
 
-    def _given_copies(self, recordings: Mapping[str, recorded.Recording]) -> Mapping[str, Any]:
+    def _given_further_down(self) -> Mapping[str, Any]:
         """One element many times, as far down as no random number was drawn: all rows alike but for draws."""
-        given = {
-            name: recorded.serve(
-                recording, self._turn, copies_of_first=self.files if self._few(name) else self.copies
-            )
-            for name, recording in recordings.items()
-        }
+        given = {}
         for name in sharing.expanded_without_draws(*self.sides):
             first = recorded.record(
                 self.sides[0].live.datasets[name].take(1), count=1, deadline=self.at(1.2), max_bytes=1
@@ -232,6 +218,22 @@ class PairedRuns:
             if len(first):
                 given[name] = recorded.serve(first, self._turn, copies_of_first=self.copies)
         return given
+
+    def _numbered_rows(self, *, copies: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """For arrays whose rows the candidate takes by number: the numbers, and arrays of just the rows served.
+
+        The rows are taken from the arrays as the candidate takes them, so that both ways are compared.
+        """
+        numbers, rows = {}, {}
+        for name, windows in sharing.numbered(*self.sides).items():
+            if name in self.recordings:
+                part = self._part(name, self.recordings[name], copies=copies)
+                positions = recorded.positions_served(self.recordings[name], **part)
+                gather = gathering.gather_from(self.sides[0].live.datasets[name])
+                rows[name] = tf.data.Dataset.from_tensor_slices(gather(tf.constant(positions, tf.int64)))
+                starts = windows.starts(len(positions)) if windows is not None else range(len(positions))
+                numbers[name] = tf.data.Dataset.range(starts.start, starts.stop, starts.step)
+        return numbers, rows
 
     def _few(self, name: str) -> bool:
         """Whether few elements must do, for want of a place below to cut what each becomes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -29,11 +29,6 @@ class Recording:
 
     def __len__(self) -> int:
         return len(self.passes[0])
-
-    def numbers(self) -> Recording:
-        """In place of every element its number in this recording, from 0."""
-        numbers = tuple(tf.range(len(self), dtype=tf.int64))
-        return replace(self, spec=tf.TensorSpec((), tf.int64), passes=(numbers,))
 
 
 def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passes: int = 1) -> Recording:
@@ -102,11 +97,9 @@ def serve(
         spread: serve only so many, evenly from start to end.
         copies_of_first: serve the first element so many times instead.
     """
-    flat = tuple(_flat(one[:count]) for one in recording.passes)
-    if spread:
-        flat = tuple(_spread(one, spread) for one in flat)
-    if copies_of_first:
-        flat = tuple(one[:1] * copies_of_first for one in flat)
+    flat = tuple(
+        _chosen(_flat(one[:count]), spread=spread, copies_of_first=copies_of_first) for one in recording.passes
+    )
 
     def generate() -> Iterator[Any]:
         return iter(flat[min(turn.next(id(flat)), len(flat) - 1)])
@@ -127,6 +120,18 @@ def serve(
     if any(map(_is_flat_ragged, parts)):
         served = served.map(tf.autograph.experimental.do_not_convert(encode))
     return private.restructured(served, structure)
+
+
+def positions_served(
+    recording: Recording, *, count: int | None = None, spread: int = 0, copies_of_first: int = 0
+) -> list[int]:
+    """Where in the recorded dataset the elements stand that `serve` gives for the same arguments."""
+    return _chosen(list(recording.positions[:count]), spread=spread, copies_of_first=copies_of_first)
+
+
+def _chosen(items: list[Any], *, spread: int, copies_of_first: int) -> list[Any]:
+    chosen = _spread(items, spread) if spread else items
+    return chosen[:1] * copies_of_first if copies_of_first else chosen
 
 
 def _first_pass(dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float) -> bool:

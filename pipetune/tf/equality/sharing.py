@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert
+from pipetune.core.functions import Windows
 from pipetune.core.operators import Epochs, facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
@@ -83,13 +84,15 @@ def shared(original: Side, candidate: Side) -> frozenset[str]:
     return frozenset(found)
 
 
-def numbered(original: Side, candidate: Side) -> frozenset[str]:
-    """Arrays in memory of the original whose rows the candidate takes by their numbers."""
-    return frozenset(
-        source.id
+def numbered(original: Side, candidate: Side) -> dict[str, Windows | None]:
+    """Arrays in memory of the original whose rows, or windows of them, the candidate takes by number."""
+    return {
+        source.id: node.gathering.windows
         for node in candidate.pipeline
-        if node.gathers and (source := candidate.pipeline.source_of(node.id)).id in original.live.datasets
-    )
+        if node.gathers
+        and node.gathering is not None
+        and (source := candidate.pipeline.source_of(node.id)).id in original.live.datasets
+    }
 
 
 def frontier(original: Side, candidate: Side) -> dict[str, int]:

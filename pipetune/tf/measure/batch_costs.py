@@ -64,9 +64,11 @@ def _function_seconds(source: live.LivePipeline, _told: Pipeline, node: Node, ba
 def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, batch: Node) -> float:
     """From the row numbers to the gathered rows, with what hands the numbers on; no maps: they would stand behind."""
     assert node.gathering is not None
-    maps = [Remove(above.id) for above in told.upstream(batch.id) if above.op == "map"]
-    gather = ReplaceSource(node.id, batch.id, node.gathering.digest)
-    edited = apply_edits(told, [*maps, gather])
+    windows = node.gathering.windows
+    leave = {"map"} if windows is None else {"map", "window", "flat_map"}
+    out = [Remove(above.id) for above in told.upstream(batch.id) if above.op in leave]
+    gather = ReplaceSource(node.id, batch.id, node.gathering.digest, windows)
+    edited = apply_edits(told, [*out, gather])
     way = {gather.gather, *(above.id for above in edited.upstream(gather.gather))}
     part = replace(edited, nodes=tuple(one for one in edited if one.id in way))
     rows = replay(source, part).repeat()

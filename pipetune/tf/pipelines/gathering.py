@@ -8,10 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.functions import Gathering
+from pipetune.core.functions import Gathering, Windows
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines import functions, live
 from pipetune.tf.pipelines.on_batches import batch_below
+from pipetune.tf.pipelines.row_windows import windows_above
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -22,31 +23,50 @@ def with_rows(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     for node in pipeline:
         batch = batch_below(pipeline, node)
         if node.op == "from_tensor_slices" and batch is not None:
-            answers[node.id] = ask(source.datasets[node.id], batch)
+            answers[node.id] = ask(source, pipeline, node, batch)
     return replace(
         pipeline, nodes=tuple(replace(node, gathering=answers.get(node.id, node.gathering)) for node in pipeline)
     )
 
 
-def ask(dataset: Any, batch: Node) -> Gathering:
-    """How the rows of `dataset` would be gathered for batches as `batch` makes them."""
+def ask(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) -> Gathering:
+    """How the rows of `node`, or the windows made of them, would be gathered for batches as `batch` makes them."""
+    dataset = source.datasets[node.id]
     if not all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         return Gathering(why_not="they are sparse or ragged")
+    flat_map = next((below for below in pipeline.downstream(node.id) if below.op == "flat_map"), None)
+    windows = windows_above(source, pipeline, flat_map) if flat_map is not None else None
+    as_now = source.datasets[flat_map.id] if flat_map is not None and windows is not None else dataset
     size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
     numbers = tf.data.Dataset.range(int(dataset.cardinality()))
-    gathered = numbers.batch(size, drop_remainder=drops).map(gather_from(dataset))
-    if gathered.element_spec != dataset.batch(size, drop_remainder=drops).element_spec:
+    gathered = numbers.batch(size, drop_remainder=drops).map(gather_from(dataset, windows))
+    if gathered.element_spec != as_now.batch(size, drop_remainder=drops).element_spec:
         return Gathering(why_not="they have another form when they are gathered")
-    return Gathering(digest=functions.read_facts(gathered._map_func).digest)
+    return Gathering(digest=functions.read_facts(gathered._map_func).digest, windows=windows)
 
 
-def gather_from(dataset: Any) -> Callable[[Any], Any]:
+def gather_from(dataset: Any, windows: Windows | None = None) -> Callable[[Any], Any]:
     """The function from a batch of row numbers to the rows of the arrays of a `from_tensor_slices` dataset.
 
-    The arrays are tensors outside of the function: inside they would be constants of its graph.
+    With `windows` the numbers are those of the rows that they start at. The arrays are tensors outside of the
+    function: inside they would be constants of its graph.
     """
     arrays = arrays_of(dataset)
-    return lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays)
+    if windows is None:
+        return lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays)
+
+    def windows_at(starts: Any) -> Any:
+        rows = starts[:, tf.newaxis] + tf.range(0, windows.reach + 1, windows.stride, dtype=tf.int64)
+
+        def take(array: Any) -> Any:
+            taken = tf.gather(array, rows)
+            if windows.length_known:
+                return taken
+            return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *array.shape[1:]])
+
+        return tf.nest.map_structure(take, arrays)
+
+    return windows_at
 
 
 def arrays_of(dataset: Any) -> Any:

@@ -50,8 +50,7 @@ def replay_nodes(
             elif all(name in built for name in node.inputs):
                 above = [built[name] for name in node.inputs]
                 if node.gathers:
-                    arrays = source.datasets[pipeline.source_of(node.id).id]
-                    built[node.id] = _mapped(node, gathering.gather_from(arrays), above[0])
+                    built[node.id] = _mapped(node, _gather(node, source, pipeline), above[0])
                 else:
                     built[node.id] = _build(node, source, above)
         result = built[pipeline.output.id]
@@ -115,6 +114,11 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
     if node.argument("num_parallel_calls") is None and getattr(original, "_force_synchronous", False):
         return above[0].map(function, synchronous=True)
     return _mapped(node, function, above[0])
+
+
+def _gather(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:
+    windows = node.gathering.windows if node.gathering is not None else None
+    return gathering.gather_from(source.datasets[pipeline.source_of(node.id).id], windows)
 
 
 def _mapped(node: Node, function: Any, above: Any) -> Any:

@@ -1,0 +1,112 @@
+"""`gather-windows`: where it must stay silent, where it fires."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipetune.core.edits import Insert, ReplaceSource, Rewrite, Safety
+from pipetune.core.functions import Windows
+from pipetune.rules.conflicts import conflict
+from pipetune.testing.rules import check_fires, check_silent, context
+from tests.rules.outline import outlines
+
+_ARRAYS = "from_tensor_slices gathers=windows elements=90 bytes=8"
+_SERIES = f"{_ARRAYS} | window 3 | flat_map bytes=24"
+_ROWS = "map rows=exact"
+
+SILENT: list[tuple[str, dict[str, Any], str | None]] = [
+    # No batch to gather for, or no windows made in this way.
+    (_SERIES, {}, None),
+    (f"{_SERIES} | shuffle 9", {}, None),
+    (f"{_SERIES} | batch 1", {}, None),
+    (f"{_SERIES} | padded_batch 2", {}, None),
+    ("from_tensor_slices gathers elements=90 | batch 2", {}, None),
+    (f"{_ARRAYS} | window 3 | batch 2", {}, None),
+    (f"{_ARRAYS} | flat_map | batch 2", {}, None),
+    (f"{_ARRAYS} | window 3 | interleave | batch 2", {}, None),
+    (f"{_ARRAYS} | window 3 | shuffle 9 | flat_map | batch 2", {}, None),
+    (f"{_ARRAYS} | shuffle 9 | window 3 | flat_map | batch 2", {}, None),
+    (f"{_ARRAYS} | map rows=exact | window 3 | flat_map | batch 2", {}, None),
+    (f"{_ARRAYS} | cache | window 3 | flat_map | batch 2", {}, None),
+    (f"{_ARRAYS} | take 50 | window 3 | flat_map | batch 2", {}, None),
+    (f"{_ARRAYS} | repeat | window 3 | flat_map | batch 2", {}, None),
+    (f"{_ARRAYS} | window 3 | map | flat_map | batch 2", {}, None),
+    ("range 90 elements=90 | window 3 | flat_map | batch 2", {}, None),
+    ("TextLineDataset elements=90 | window 3 | flat_map | batch 2", {}, None),
+    # The flat_map does something else, or the rows cannot be gathered.
+    ("from_tensor_slices gathers elements=90 | window 3 | flat_map | batch 2", {}, "does not batch each window whole"),
+    ("from_tensor_slices gathers=no elements=90 | window 3 | flat_map | batch 2", {}, "sparse or ragged"),
+    ("from_tensor_slices elements=90 | window 3 | flat_map | batch 2", {}, None),
+    ("from_tensor_slices gathers=windows | window 3 | flat_map | batch 2", {}, None),
+    # Something between needs the windows themselves.
+    (f"{_SERIES} | filter | batch 2", {}, None),
+    (f"{_SERIES} | scan | batch 2", {}, None),
+    (f"{_SERIES} | enumerate | batch 2", {}, None),
+    (f"{_SERIES} | unbatch | batch 2", {}, None),
+    (f"{_SERIES} | map rows=no | batch 2", {}, "MatMul mixes rows"),
+    (f"{_SERIES} | {_ROWS} random | batch 2", {}, "once per element"),
+    (f"{_SERIES} | {_ROWS} python | shuffle 9 | batch 2", {}, "runs Python"),
+    (f"{_SERIES} | {_ROWS} | cache | batch 2", {}, "stands between a map and the batch"),
+    (f"{_SERIES} | cache filename=/tmp/c | batch 2", {}, "cache in a file"),
+    (f"{_SERIES} | ignore_errors | batch 2", {}, None),
+    # Others read them.
+    (f"a = {_SERIES}; b = a | batch 2; c = a | batch 3; zip b c", {}, None),
+    (f"a = {_ARRAYS} | window 3; b = a | flat_map | batch 2; c = a | flat_map | batch 3; zip b c", {}, None),
+]
+
+
+@pytest.mark.parametrize(("words", "fields", "why"), SILENT)
+def test_silent(words: str, fields: dict[str, Any], why: str | None) -> None:
+    silences = check_silent("gather-windows", words, **fields)
+    assert [why in silence.why for silence in silences if why is not None] == ([True] if why else [])
+    if " window " in words:
+        check_silent("gather-batches", words, **fields)
+
+
+FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
+    (f"{_SERIES} | batch 2", {}, ["EXACT -n2 -n1 n0 numbers, gather>n3"]),
+    (f"{_SERIES} | shuffle 9 | repeat | batch 2", {}, ["EXACT -n2 -n1 n0 numbers, gather>n5"]),
+    (f"{_SERIES} | cache | shuffle 9 | batch 2", {}, ["EXACT -n2 -n1 n0 numbers, gather>n5"]),
+    (f"{_SERIES} | {_ROWS} | shuffle 9 | batch 2 | prefetch 2", {},
+     ["EXACT n3>n5 n3 on batches -n2 -n1 n0 numbers, gather>n5"]),
+    (f"{_SERIES} | map rows=Exp | batch 2", {}, ["APPROXIMATE n3>n4 n3 on batches -n2 -n1 n0 numbers, gather>n4"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
+    rewrites = check_fires("gather-windows", words, **fields)
+    assert outlines(rewrites) == expected
+    edit = rewrites[0].edits[-1]
+    assert isinstance(edit, ReplaceSource) and edit.windows == Windows(3, 1, 1)
+    check_silent("gather-batches", words, **fields)
+
+
+def test_shuffles_hold_numbers_in_place_of_windows() -> None:
+    (one,) = check_fires("gather-windows", f"{_SERIES} | shuffle 50 | batch 2")
+    assert one.predicted_bytes == 50 * (8 - 24)
+
+
+def test_a_cache_of_the_windows_would_be_left_among_their_numbers() -> None:
+    described = context(f"{_SERIES} | batch 2")
+    (gathered,) = check_fires("gather-windows", f"{_SERIES} | batch 2")
+    cached = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "cache@n2", {"filename": ""}),), "")
+    assert conflict(described, [gathered]) == conflict(described, [cached]) == ""
+    assert "cache would stay where n2 is moved away from" in conflict(described, [cached, gathered])
+
+
+@pytest.mark.parametrize(
+    ("rows", "windows", "starts"),
+    [
+        (10, Windows(3, 1, 1), [0, 1, 2, 3, 4, 5, 6, 7]),
+        (10, Windows(3, 2, 1), [0, 2, 4, 6]),
+        (10, Windows(3, 4, 3), [0]),
+        (10, Windows(3, 3, 3), [0, 3]),
+        (10, Windows(10, 1, 1), [0]),
+        (2, Windows(3, 1, 1), []),
+    ],
+)
+def test_where_whole_windows_start(rows: int, windows: Windows, starts: list[int]) -> None:
+    assert list(windows.starts(rows)) == starts
