@@ -176,7 +176,7 @@ NO_WINDOWS: dict[str, Any] = {
 @pytest.mark.parametrize("name", NO_WINDOWS)
 def test_flat_maps_that_do_something_else(name: str) -> None:
     dataset = tf.data.Dataset.from_tensor_slices((LABELS, LABELS * 2)).window(3, drop_remainder=True)
-    source, told = _told(dataset.flat_map(NO_WINDOWS[name]).batch(4))
+    _, told = _told(dataset.flat_map(NO_WINDOWS[name]).batch(4))
     assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
     (silence,) = gather_windows.RULE.propose(RuleContext(told))
     assert isinstance(silence, Silence) and "does not batch each window whole" in silence.why

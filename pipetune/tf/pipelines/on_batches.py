@@ -15,7 +15,7 @@ from pipetune.core.functions import FunctionFacts, FunctionForm, OnBatches
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import forms, functions, live
-from pipetune.tf.pipelines.row_windows import windows_above
+from pipetune.tf.pipelines.row_windows import gets_windows
 from pipetune.tf.pipelines.row_wise import TAKES_AXES, MixesRows, inexact_ops, not_known_exact
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
@@ -52,7 +52,7 @@ def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
     """What the function of `node` does on batches as `batch` makes them: as it is, else vectorized, else parsing."""
     components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
     fixed = all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components)
-    if not fixed and windows_above(source, source.pipeline, source.pipeline[node.inputs[0]]) is not None:
+    if not fixed and gets_windows(source, node):
         return tried(source, node, batch, FunctionForm.VECTORIZED)  # all are of one length, which no shape says
     if not fixed:
         return OnBatches(why_not="its input has a component without a fixed shape")

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.functions import Windows
+from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines import live
 
@@ -33,6 +34,14 @@ def windows_above(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> 
         lambda _: 0, rows.element_spec
     )
     return Windows(size, shift, stride, lengths == {size}) if same_structure and len(lengths) == 1 else None
+
+
+def gets_windows(source: live.LivePipeline, node: Node) -> bool:
+    """Whether what an operator gets are such windows, handed on as they are."""
+    above = source.pipeline[node.inputs[0]]
+    while facts(above.op).same_elements and len(above.inputs) == 1:
+        above = source.pipeline[above.inputs[0]]
+    return windows_above(source, source.pipeline, above) is not None
 
 
 def _batching(function: Any, components: int) -> tuple[int, bool] | None:
