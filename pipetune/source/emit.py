@@ -155,7 +155,9 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_inside_library(current, node)
             tree, call = draft.find(after)
             refuse_behind(tree, call, current, after)
-            return gather_rows(draft, edit, spec=current[node].spec)
+            readers = sharing.pipeline.consumers(node)
+            window = readers[0].id if edit.windows is not None and readers else ""
+            return gather_rows(draft, edit, spec=current[node].spec, window=window)
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_behind(tree, call, current, current.output.id)

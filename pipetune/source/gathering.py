@@ -9,7 +9,6 @@ import libcst as cst
 
 from pipetune.core.edits import ReplaceSource
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import Windows
 from pipetune.source.chain import insert_link, links_above
 from pipetune.source.draft import Draft, Site, Splice
 from pipetune.source.flow import refuse_unsafe
@@ -17,15 +16,17 @@ from pipetune.source.literals import tensorflow_text
 from pipetune.source.statements import Statement, block_index, statement_of
 from pipetune.source.text import line_start, newline_of
 from pipetune.source.tree import SyntaxTree
+from pipetune.source.windows import WrittenWindows, written_windows
 
 _FIRST_COMPONENT = re.compile(r"(?P<single>TensorSpec)|(?P<tuple>\(TensorSpec)|\{(?P<key>'[^'\\]*'): TensorSpec")
 
 
-def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str) -> Draft:
+def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str, window: str = "") -> Draft:
     """The draft in which the arrays are tensors in a variable, and a batch of their rows is taken by number.
 
     Args:
         spec: of a row.
+        window: the operator that made windows of the rows, if one did; its call may be gone by now.
 
     Raises:
         CannotExpress: the arrays are not given where a statement can stand in front, or the batch stands where they
@@ -49,12 +50,15 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str) -> Draft:
     newline = newline_of(tree.code, start).decode()
     lines = [f"{variable} = {receiver}.from_tensors({_with_parentheses(tree, arrays)}).get_single_element()"]
     function = _lambda(variable, tf, single=array == variable)
-    if edit.windows is not None:
+    windows = written_windows(draft, edit.node, window) if window else None
+    if windows is not None and edit.windows is not None:
         function = next(name for name in _function_names() if name not in _taken(tree))
-        lines += _definition(function, variable, tf, edit.windows, single=array == variable)
+        closed = edit.windows.length_known
+        lines += _definition(function, variable, tf, windows, single=array == variable, length_known=closed)
     above = "".join((indentation + line if line else "") + newline for line in lines)
     first = Splice(start, start, above.encode())
-    numbers = Splice(tree.start(call), tree.end(call), f"{receiver}.range({_numbers(array, edit.windows)})".encode())
+    starts = windows.starts(array) if windows is not None else f"len({array})"
+    numbers = Splice(tree.start(call), tree.end(call), f"{receiver}.range({starts})".encode())
     draft = draft.splice(file, [first, numbers])
     end = tree.start(call) + len(first.new) + len(numbers.new)
     draft = draft.place(edit.node, Site(file, end)).at_place_of(edit.after, edit.gather)
@@ -120,26 +124,20 @@ def _first_array(variable: str, spec: str, tf: str) -> str:
     return variable + ("" if found["single"] else "[0]" if found["tuple"] else f"[{found['key']}]")
 
 
-def _numbers(array: str, windows: Windows | None) -> str:
-    """The arguments of the range of row numbers, or of those rows at which windows start."""
-    shorter = f" - {windows.reach}" if windows is not None and windows.reach else ""
-    stop = f"len({array}){shorter}"
-    return stop if windows is None or windows.shift == 1 else f"0, {stop}, {windows.shift}"
-
-
 def _lambda(variable: str, tf: str, *, single: bool) -> str:
     if single:
         return f"lambda index: {tf}.gather({variable}, index)"
     return f"lambda index: {_each(variable, f'{tf}.gather(array, index)', tf)}"
 
 
-def _definition(name: str, variable: str, tf: str, windows: Windows, *, single: bool) -> list[str]:
+def _definition(
+    name: str, variable: str, tf: str, windows: WrittenWindows, *, single: bool, length_known: bool
+) -> list[str]:
     """The lines of a function that takes the windows which start at the rows of a batch of numbers."""
-    offsets = f"{windows.size}" if windows.stride == 1 else f"0, {windows.reach + 1}, {windows.stride}"
     array = variable if single else "array"
     taken = f"{tf}.gather({array}, rows)"
-    rows = f"    rows = starts[:, {tf}.newaxis] + {tf}.range({offsets}, dtype={tf}.int64)"
-    if windows.length_known:
+    rows = f"    rows = starts[:, {tf}.newaxis] + {tf}.range({windows.offsets}, dtype={tf}.int64)"
+    if length_known:
         body = [f"    return {taken if single else _each(variable, taken, tf)}"]
     elif single:
         body = [f"    taken = {taken}", _AS_BEFORE, f"    return {_of_any_length('taken', array, tf)}"]

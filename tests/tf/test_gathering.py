@@ -327,7 +327,7 @@ SOURCES: dict[str, tuple[str, str]] = {
         arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
 
         def windows_at(starts):
-            rows = starts[:, tf.newaxis] + tf.range(0, 10, 3, dtype=tf.int64)
+            rows = starts[:, tf.newaxis] + tf.range(0, 12, 3, dtype=tf.int64)
             return tf.nest.map_structure(lambda array: tf.gather(array, rows), arrays)
 
         ds = tf.data.Dataset.range(0, len(arrays[0]) - 9, 2)
@@ -356,12 +356,12 @@ SOURCES: dict[str, tuple[str, str]] = {
             arrays = tf.data.Dataset.from_tensors(series).get_single_element()
 
             def windows_at(starts):
-                rows = starts[:, tf.newaxis] + tf.range(5, dtype=tf.int64)
+                rows = starts[:, tf.newaxis] + tf.range(size + 1, dtype=tf.int64)
                 taken = tf.gather(arrays, rows)
                 # As before, the static shape of a window does not say its length.
                 return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *arrays.shape[1:]])
 
-            ds = tf.data.Dataset.range(len(arrays) - 4)
+            ds = tf.data.Dataset.range(len(arrays) - (size + 1) + 1)
             ds = ds.shuffle(9)
             return ds.batch(4).map(windows_at).map(lambda batch: tf.vectorized_map(split, batch)).prefetch(1)
         ds = windowed(X, 4)
@@ -447,6 +447,19 @@ REFUSED: dict[str, tuple[str, str]] = {
         """,
         "different blocks",
     ),
+    "windows of a size that is computed": (
+        "ds = tf.data.Dataset.from_tensor_slices(Y).window(len(X) // 5, 1, drop_remainder=True)"
+        ".flat_map(lambda w: w.batch(4)).batch(4)",
+        "more than give numbers",
+    ),
+    "windows of a size that is set in between": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices(Y)
+        size = 4
+        ds = ds.window(size, 1, drop_remainder=True).flat_map(lambda w: w.batch(size)).batch(4)
+        """,
+        "is assigned between",
+    ),
     "one of two branches": (
         """
         if len(X):
@@ -466,7 +479,8 @@ def test_what_cannot_be_said_in_source_stays_in_the_plan(name: str, tmp_path: Pa
     sample = Sample(tmp_path, text)
     sample.file.write_text(ARRAYS + sample.file.read_text())
     source, told = _told(sample.run().ds)
-    emission = emit(source.pipeline, Plan("tuned", (_rewrite(told),)))
+    rule = gather_windows.RULE if "windows" in name else gather_batches.RULE
+    emission = emit(source.pipeline, Plan("tuned", (_rewrite(told, rule),)))
     assert emission.files == {} and why in emission.not_covered[0].why
 
 

@@ -56,7 +56,7 @@ def gather_from(dataset: Any, windows: Windows | None = None) -> Callable[[Any],
         return lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays)
 
     def windows_at(starts: Any) -> Any:
-        rows = starts[:, tf.newaxis] + tf.range(0, windows.reach + 1, windows.stride, dtype=tf.int64)
+        rows = starts[:, tf.newaxis] + tf.range(0, windows.size * windows.stride, windows.stride, dtype=tf.int64)
 
         def take(array: Any) -> Any:
             taken = tf.gather(array, rows)
