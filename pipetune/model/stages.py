@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipetune.core.operators import facts
+from pipetune.core.operators import Count, facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import Profile
@@ -66,17 +66,32 @@ def defaults_apply(pipeline: Pipeline) -> bool:
 def visits(pipeline: Pipeline, profile: Profile) -> dict[str, float]:
     """Elements each operator puts out per element of the pipeline's output.
 
-    As measured; for operators an edit put in, what the operator behind them takes in.
+    As measured; for operators an edit put in, and those that now get what another dropped before, what the operator
+    behind them takes in.
     """
     found: dict[str, float] = {}
+    spared = _spared(pipeline, profile)
     for node in reversed(pipeline.nodes):
         measured = profile.operator(node.id)
-        if measured is not None and measured.visits is not None and not _on_batches(node):
+        as_measured = not _on_batches(node) and node.id not in spared
+        if measured is not None and measured.visits is not None and as_measured:
             found[node.id] = measured.visits
             continue
         below = pipeline.consumers(node.id)
         found[node.id] = sum(found[other.id] * elements_taken(other, profile) for other in below) if below else 1.0
     return found
+
+
+def _spared(pipeline: Pipeline, profile: Profile) -> frozenset[str]:
+    """Operators that get fewer elements than when they were measured: one that drops some was moved above them."""
+    written = {one.node: place for place, one in enumerate(profile.operators)}
+    return frozenset(
+        below.id
+        for node in pipeline
+        if node.id in written and facts(node.op).count is Count.FEWER and not facts(node.op).batches
+        for below in pipeline.downstream(node.id)
+        if written.get(below.id, written[node.id]) < written[node.id]
+    )
 
 
 def _on_batches(node: Node) -> bool:

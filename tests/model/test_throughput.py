@@ -301,3 +301,13 @@ def test_a_function_called_on_batches_costs_what_it_was_measured_to_cost_there()
     profile = replace(words.profile, operators=priced)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(2150)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(450)
+
+
+def test_a_shard_moved_above_a_map_spares_what_the_map_did_for_others() -> None:
+    words = read("range cpu=0us | map cpu=100us | prefetch 2 | shard 4 index=1 cpu=0us | batch 10 cpu=0us")
+    counted = {"n0": 40.0, "n1": 40.0, "n2": 40.0}  # per batch: one of four is this worker's
+    operators = tuple(replace(one, visits=counted.get(one.node, one.visits)) for one in words.profile.operators)
+    profile = replace(words.profile, operators=operators)
+    early = apply_edits(words.pipeline, [Move("n3", "n0")])
+    assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(4000, rel=1e-2)
+    assert 1e6 * predict(early, profile, 1, defaults_on=False).seconds == pytest.approx(1000, rel=1e-2)
