@@ -13,6 +13,10 @@ class FunctionForm(enum.StrEnum):
     ON_BATCHES = "on batches"  # traced again, on whole batches
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
     PARSING = "on batches with parse_example"  # on whole batches, `tf.io.parse_example` in place of the single form
+    ON_INPUT = "on what the map gets"  # a predicate, traced again above the map that it stood below
+
+
+_ON_BATCHES = frozenset({FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING})
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,14 @@ class OnBatches:
     form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
     digest: str = ""  # of the function traced in that form
     inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
+
+
+@dataclass(frozen=True)
+class OnInput:
+    """What a predicate does when it is called on what a map above it gets (`tf/pipelines/on_inputs.py`)."""
+
+    why_not: str = ""  # why it does not say the same there, as the end of a sentence
+    digest: str = ""  # of the predicate traced there
 
 
 @dataclass(frozen=True)
@@ -46,13 +58,15 @@ class FunctionFacts:
     side_effects: tuple[str, ...] = ()  # op types with effects outside: Print, WriteFile, ...
     reads_files: bool = False
     can_raise: bool = False  # an assertion or a check on values
+    hands_on: tuple[int, ...] = ()  # per component it gives, which of its input it is unchanged; -1 for what it makes
     on_batches: OnBatches | None = None  # None: nobody asked
+    on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: per map above it, the nearest first
     form: FunctionForm = FunctionForm.AS_TRACED
 
     @property
     def called_on_batches(self) -> bool:
         """Whether an edit has it called on batches, in whichever form."""
-        return self.form is not FunctionForm.AS_TRACED
+        return self.form in _ON_BATCHES
 
     @property
     def stateless(self) -> bool:

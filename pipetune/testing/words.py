@@ -18,6 +18,9 @@ The little language::
   `calls=ReadFile+Cast` the kernels in a function and in those it calls.
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
   makes them differ in the last bits, `rows=no` that it does not.
+- `early=2` says that a predicate says the same above the two maps nearest to it, `early=no` that it does not above one.
+- `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
+  `spec=x` what elements look like behind an operator (like all others if not said).
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -29,7 +32,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, OnBatches
+from pipetune.core.functions import FunctionFacts, OnBatches, OnInput
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -112,6 +115,7 @@ class _Stage:
     elements: int = UNKNOWN
     seconds: float = _SPENT_BY_DEFAULT
     shared: int = 1
+    spec: str = ""
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
@@ -173,6 +177,7 @@ def _node(stage: _Stage, index: int, inputs: tuple[str, ...], *, method: str) ->
         inner=stage.inner,
         location=SourceLocation("train.py", index + 1, 0, index + 1, 40, method),
         shared=stage.shared,
+        spec=stage.spec,
         cardinality=stage.elements,
         element_bytes=stage.static_bytes,
     )
@@ -202,6 +207,12 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.function = _with_flag(stage.function, _FLAGS[name], text)
     elif name == "rows" and stage.function is not None:
         stage.function = replace(stage.function, on_batches=_on_batches(text))
+    elif name == "passes" and stage.function is not None:
+        stage.function = replace(stage.function, hands_on=tuple(map(int, text.split("+"))))
+    elif name == "spec":
+        stage.spec = text
+    elif name == "early" and stage.function is not None:
+        stage.function = replace(stage.function, on_inputs=_on_inputs(text))
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
@@ -229,6 +240,13 @@ def _on_batches(words: str) -> OnBatches:
     if words == "no":
         return OnBatches(why_not="its op MatMul mixes rows")
     return OnBatches(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
+
+
+def _on_inputs(words: str) -> tuple[OnInput, ...]:
+    """`early=2` (the same above two maps), `early=no` (not above one), `early=1+no`."""
+    count = words.removesuffix("no").removesuffix("+")
+    found = tuple(OnInput(digest=f"above {place + 1}") for place in range(int(count or 0)))
+    return (*found, OnInput(why_not="its predicate reads what the map makes")) if words.endswith("no") else found
 
 
 def _with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) -> FunctionFacts:

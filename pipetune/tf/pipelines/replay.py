@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import forms, live, operators
@@ -114,6 +115,11 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
     return above[0].map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
 
 
+def _predicate(node: Node, original: Any) -> Any:
+    again = node.function is not None and node.function.form is FunctionForm.ON_INPUT
+    return private.python_function(original._predicate) if again else original._predicate
+
+
 def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
     calls = node.argument("num_parallel_calls")
     return above[0].interleave(
@@ -198,7 +204,7 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "map": _map,
     "interleave": _interleave,
     "flat_map": lambda node, original, above: above[0].flat_map(original._map_func),
-    "filter": lambda node, original, above: above[0].filter(original._predicate),
+    "filter": lambda node, original, above: above[0].filter(_predicate(node, original)),
     "take_while": lambda node, original, above: above[0].take_while(original._predicate),
     "scan": lambda node, original, above: above[0].scan(original._initial_state, original._scan_func),
     "group_by_window": _group_by_window,
