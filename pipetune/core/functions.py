@@ -14,6 +14,7 @@ class FunctionForm(enum.StrEnum):
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
     PARSING = "on batches with parse_example"  # on whole batches, `tf.io.parse_example` in place of the single form
     ON_INPUT = "on what the map gets"  # a predicate, traced again above the map that it stood below
+    FUSED = "on what the functions of the maps above give"  # which it calls itself
 
 
 _ON_BATCHES = frozenset({FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING})
@@ -35,6 +36,15 @@ class OnInput:
 
     why_not: str = ""  # why it does not say the same there, as the end of a sentence
     digest: str = ""  # of the predicate traced there
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What one function does that calls those of a run of maps one after another (`tf/pipelines/fusion.py`)."""
+
+    first: tuple[str, ...]  # the maps above, the uppermost first
+    why_not: str = ""  # why it does not give what the maps give, as the end of a sentence
+    digest: str = ""  # of that function
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,9 @@ class FunctionFacts:
     hands_on: tuple[int, ...] = ()  # per component it gives, which of its input it is unchanged; -1 for what it makes
     on_batches: OnBatches | None = None  # None: nobody asked
     on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: per map above it, the nearest first
+    fused: Fused | None = None  # of the lowest of a run of maps; None: nobody asked
     form: FunctionForm = FunctionForm.AS_TRACED
+    first: tuple[str, ...] = ()  # operators whose functions it calls before its own
 
     @property
     def called_on_batches(self) -> bool:

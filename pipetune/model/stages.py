@@ -10,7 +10,7 @@ calls, and the consumer's on taking elements in Python (`core.overheads`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetune.core.operators import Count, facts
 from pipetune.core.overheads import IDEAL, Overheads
@@ -146,7 +146,7 @@ def cut(
         if node.id in cached:
             threads[node.id] = _Thread()
             continue
-        work = _work(node, profile, count, overheads.spin_seconds, working)
+        work = _together(_work(one, profile, count, overheads.spin_seconds, working) for one in _called(node))
         fuses = on and _map_fuses(node, pipeline)
         calls = _runtime(count * overheads.call_seconds(work.seconds / count if count else 0.0, fused=fuses))
         parallelism = _parallelism(node, cores, on)
@@ -202,6 +202,18 @@ def _working_share(profile: Profile) -> float:
     if profile.overheads is None or not cpu or not wall:
         return 1.0
     return min(1.0, max(0.1, (min(cpu, wall) - profile.overheads.next_seconds) / cpu))
+
+
+def _called(node: Node) -> tuple[Node, ...]:
+    """The operator, and those whose functions an edit has it call too, as they were measured."""
+    first = node.function.first if node.function is not None else ()
+    return (node, *(replace(node, id=name, function=None) for name in first))
+
+
+def _together(work: Iterable[Work]) -> Work:
+    """What operators take that became one: the first of them."""
+    parts = tuple(work)
+    return Work(parts[0].node, sum(part.seconds for part in parts), sum(part.cpu_seconds for part in parts))
 
 
 def _work(node: Node, profile: Profile, count: float, spin_seconds: float, working: float) -> Work:

@@ -15,7 +15,7 @@ from pipetune.journal import Journal
 from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import live, on_batches, on_inputs
+from pipetune.tf.pipelines import fusion, live, on_batches, on_inputs
 from pipetune.tf.script import consumption
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
@@ -97,7 +97,8 @@ class Study:
     @functools.cached_property
     def told(self) -> Pipeline:
         """The pipeline as captured, told what its functions do elsewhere in it: that traces them again."""
-        return on_inputs.with_answers(self.subject.source, on_batches.with_answers(self.subject.source))
+        source = self.subject.source
+        return fusion.with_answers(source, on_inputs.with_answers(source, on_batches.with_answers(source)))
 
     def of_other(self, index: int) -> Study:
         """The study of the script's other dataset number `index`, alone: nothing trains on it."""

@@ -19,6 +19,8 @@ The little language::
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
   makes them differ in the last bits, `rows=no` that it does not.
 - `early=2` says that a predicate says the same above the two maps nearest to it, `early=no` that it does not above one.
+- `fused=n1` says that the function computes the same when it calls that of the map n1 (`n1+n2`: of both) itself, as one
+  function, `unfused=n1` that it does not.
 - `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
   `spec=x` what elements look like behind an operator (like all others if not said).
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
@@ -32,7 +34,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, OnBatches, OnInput
+from pipetune.core.functions import FunctionFacts, Fused, OnBatches, OnInput
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -207,6 +209,10 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.function = _with_flag(stage.function, _FLAGS[name], text)
     elif name == "rows" and stage.function is not None:
         stage.function = replace(stage.function, on_batches=_on_batches(text))
+    elif name in ("fused", "unfused") and stage.function is not None:
+        why_not = "" if name == "fused" else "called in one, their functions do something else"
+        fused = Fused(tuple(text.split("+")), why_not=why_not, digest="fused")
+        stage.function = replace(stage.function, fused=fused)
     elif name == "passes" and stage.function is not None:
         stage.function = replace(stage.function, hands_on=tuple(map(int, text.split("+"))))
     elif name == "spec":

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, ReplaceFunction, SetArgument
+from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, SetArgument
 from pipetune.core.functions import FunctionForm
 from pipetune.core.overheads import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE
@@ -311,3 +311,13 @@ def test_a_shard_moved_above_a_map_spares_what_the_map_did_for_others() -> None:
     early = apply_edits(words.pipeline, [Move("n3", "n0")])
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(4000, rel=1e-2)
     assert 1e6 * predict(early, profile, 1, defaults_on=False).seconds == pytest.approx(1000, rel=1e-2)
+
+
+def test_maps_made_one_cost_what_they_cost_and_one_call_less() -> None:
+    words = read("range cpu=0us | map 2 cpu=30us | map 2 fused=n1 cpu=10us | batch 10 cpu=0us")
+    calls = (CallCost(10e-6, 5e-6, 5e-6), CallCost(40e-6, 5e-6, 5e-6))
+    profile = replace(words.profile, overheads=Overheads(calls=calls))
+    edits = (ReplaceFunction("n2", FunctionForm.FUSED, "d", ("n1",)), Remove("n1"))
+    together = apply_edits(words.pipeline, edits)
+    assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(10 * (30 + 10 + 10))
+    assert 1e6 * predict(together, profile, 1, defaults_on=False).seconds == pytest.approx(10 * (30 + 10 + 5))

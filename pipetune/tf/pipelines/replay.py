@@ -15,7 +15,7 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import forms, live, operators
+from pipetune.tf.pipelines import forms, fusion, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -79,6 +79,8 @@ def _build(node: Node, source: live.LivePipeline, above: list[Any]) -> Any:
         )
         if same_inputs and dict(before.arguments) == dict(node.arguments):
             return original
+    if node.function is not None and node.function.first:
+        return _mapped(node, fusion.fused(source, (*node.function.first, node.id)), original, above[0])
     builder = _BUILDERS.get(node.op)
     if builder is None or (original is None and node.op in _NEED_ORIGINAL):
         raise CannotReplay(
@@ -108,11 +110,15 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
     function = original._map_func
     if node.function is not None and node.function.called_on_batches:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
+    return _mapped(node, function, original, above[0])
+
+
+def _mapped(node: Node, function: Any, original: Any, above: Any) -> Any:
     calls = node.argument("num_parallel_calls")
     if calls is None:
         forced = bool(getattr(original, "_force_synchronous", False))
-        return above[0].map(function, synchronous=True if forced else None)
-    return above[0].map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
+        return above.map(function, synchronous=True if forced else None)
+    return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
 
 
 def _predicate(node: Node, original: Any) -> Any:
