@@ -39,7 +39,9 @@ def _ask(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[
     above = pipeline[node.inputs[0]]
     while len(above.inputs) == 1 and (above.op == "map" or above.op in _HANDS_THROUGH):
         if above.op == "map":
-            given = above.function.hands_on if above.function is not None else ()
+            if above.function is None or not above.function.stateless:
+                return  # no rule would move the filter past it
+            given = above.function.hands_on
             places = given if places is None else [given[place] if place >= 0 else -1 for place in places]
             answer = _tried(predicate, source.datasets[above.inputs[0]], places)
             yield answer
