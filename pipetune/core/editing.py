@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 from pipetune.core.edits import (
     Edit,
@@ -56,11 +57,13 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
         case Move(node=node_id, after=after):
             rest, node = _take_out(pipeline, node_id)
             return _insert(rest, replace(node, inputs=(after,)), after=after)
-        case ReplaceFunction(node=node_id, form=form, digest=digest):
+        case ReplaceFunction(node=node_id, form=form, digest=digest, first=first):
             node = _find(pipeline, node_id)
             if node.function is None:
                 raise PipetuneError(f"Operator {node_id} ({node.op}) has no function to replace.")
-            return _substitute(pipeline, replace(node, function=replace(node.function, form=form, digest=digest)))
+            _check_run(pipeline, node, first)
+            function = replace(node.function, form=form, digest=digest, first=first)
+            return _substitute(pipeline, replace(node, function=function))
         case ReplaceSource():
             return _gather(pipeline, edit)
         case SetOption(name=name, value=value):
@@ -97,6 +100,19 @@ def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
         gathering=Gathering(digest=edit.digest, windows=edit.windows),
     )
     return _insert(_substitute(pipeline, numbers), gather, after=anchor.id)
+
+
+def _check_run(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:
+    """Refuses to call functions in one where an edit before has changed one of them, or put something between."""
+    run = [*(_find(pipeline, name) for name in first), node]
+    if node.function is not None and node.function.first:
+        raise PipetuneError(f"Operator {node.id} ({node.op}) calls other functions before its own already.")
+    if not first:
+        return
+    if any(lower.inputs != (upper.id,) for upper, lower in pairwise(run)):
+        raise PipetuneError(f"Something stands between {node.id} ({node.op}) and the maps it is to be one with.")
+    if any(one.function is None or one.function.form is not FunctionForm.AS_TRACED for one in run):
+        raise PipetuneError(f"A function that {node.id} ({node.op}) is to call is called in another form already.")
 
 
 def _find(pipeline: Pipeline, node_id: str) -> Node:

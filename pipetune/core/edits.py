@@ -63,6 +63,7 @@ class ReplaceFunction:
     node: str
     form: FunctionForm
     digest: str
+    first: tuple[str, ...] = ()  # the maps directly above whose functions it calls before its own, uppermost first
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,13 @@ class FunctionForm(enum.StrEnum):
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
     PARSING = "on batches with parse_example"  # on whole batches, `tf.io.parse_example` in place of the single form
     GATHERING = "gathering rows"  # pipetune's own: takes rows of the arrays of the source above by their numbers
+    ON_INPUT = "on what the map gets"  # a predicate, traced again above the map that it stood below
+    FUSED = "on what the functions of the maps above give"  # which it calls itself
+
+
+_ON_BATCHES = frozenset(
+    {FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING, FunctionForm.GATHERING}
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,23 @@ class Gathering:
 
 
 @dataclass(frozen=True)
+class OnInput:
+    """What a predicate does when it is called on what a map above it gets (`tf/pipelines/on_inputs.py`)."""
+
+    why_not: str = ""  # why it does not say the same there, as the end of a sentence
+    digest: str = ""  # of the predicate traced there
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What one function does that calls those of a run of maps one after another (`tf/pipelines/fusion.py`)."""
+
+    first: tuple[str, ...]  # the maps above, the uppermost first
+    why_not: str = ""  # why it does not give what the maps give, as the end of a sentence
+    digest: str = ""  # of that function
+
+
+@dataclass(frozen=True)
 class FunctionFacts:
     """Facts read from a traced function, those of every function it calls included.
 
@@ -75,13 +99,17 @@ class FunctionFacts:
     side_effects: tuple[str, ...] = ()  # op types with effects outside: Print, WriteFile, ...
     reads_files: bool = False
     can_raise: bool = False  # an assertion or a check on values
+    hands_on: tuple[int, ...] = ()  # per component it gives, which of its input it is unchanged; -1 for what it makes
     on_batches: OnBatches | None = None  # None: nobody asked
+    on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: per map above it, the nearest first
+    fused: Fused | None = None  # of the lowest of a run of maps; None: nobody asked
     form: FunctionForm = FunctionForm.AS_TRACED
+    first: tuple[str, ...] = ()  # operators whose functions it calls before its own
 
     @property
     def called_on_batches(self) -> bool:
         """Whether an edit has it called on batches, in whichever form."""
-        return self.form is not FunctionForm.AS_TRACED
+        return self.form in _ON_BATCHES
 
     @property
     def stateless(self) -> bool:

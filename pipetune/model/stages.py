@@ -10,9 +10,9 @@ calls, and the consumer's on taking elements in Python (`core.overheads`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pipetune.core.operators import facts
+from pipetune.core.operators import Count, facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
@@ -66,17 +66,32 @@ def defaults_apply(pipeline: Pipeline) -> bool:
 def visits(pipeline: Pipeline, profile: Profile) -> dict[str, float]:
     """Elements each operator puts out per element of the pipeline's output.
 
-    As measured; for operators an edit put in, what the operator behind them takes in.
+    As measured; for operators an edit put in, and those that now get what another dropped before, what the operator
+    behind them takes in.
     """
     found: dict[str, float] = {}
+    spared = _spared(pipeline, profile)
     for node in reversed(pipeline.nodes):
         measured = profile.operator(node.id)
-        if measured is not None and measured.visits is not None and not _on_batches(node):
+        as_measured = not _on_batches(node) and node.id not in spared
+        if measured is not None and measured.visits is not None and as_measured:
             found[node.id] = measured.visits
             continue
         below = pipeline.consumers(node.id)
         found[node.id] = sum(found[other.id] * elements_taken(other, profile) for other in below) if below else 1.0
     return found
+
+
+def _spared(pipeline: Pipeline, profile: Profile) -> frozenset[str]:
+    """Operators that get fewer elements than when they were measured: one that drops some was moved above them."""
+    written = {one.node: place for place, one in enumerate(profile.operators)}
+    return frozenset(
+        below.id
+        for node in pipeline
+        if node.id in written and facts(node.op).count is Count.FEWER and not facts(node.op).batches
+        for below in pipeline.downstream(node.id)
+        if written.get(below.id, written[node.id]) < written[node.id]
+    )
 
 
 def _on_batches(node: Node) -> bool:
@@ -132,7 +147,10 @@ def cut(
         if node.id in elsewhere:
             threads[node.id] = _Thread()
             continue
-        work = _work(node, priced_at(node, pipeline, profile), count, overheads.spin_seconds, working)
+        work = _together(
+            _work(one, priced_at(one, pipeline, profile), count, overheads.spin_seconds, working)
+            for one in _called(node)
+        )
         fuses = on and _map_fuses(node, pipeline)
         calls = _runtime(count * overheads.call_seconds(work.seconds / count if count else 0.0, fused=fuses))
         parallelism = _parallelism(node, cores, on)
@@ -193,6 +211,18 @@ def _working_share(profile: Profile) -> float:
 def priced_at(node: Node, pipeline: Pipeline, profile: Profile) -> OperatorProfile | None:
     """Where the profile has the price of an operator: of a map that gathers rows, at the source that has them."""
     return profile.operator(pipeline.source_of(node.id).id if node.gathers else node.id)
+
+
+def _called(node: Node) -> tuple[Node, ...]:
+    """The operator, and those whose functions an edit has it call too, as they were measured."""
+    first = node.function.first if node.function is not None else ()
+    return (node, *(replace(node, id=name, function=None) for name in first))
+
+
+def _together(work: Iterable[Work]) -> Work:
+    """What operators take that became one: the first of them."""
+    parts = tuple(work)
+    return Work(parts[0].node, sum(part.seconds for part in parts), sum(part.cpu_seconds for part in parts))
 
 
 def _work(node: Node, measured: OperatorProfile | None, count: float, spin_seconds: float, working: float) -> Work:

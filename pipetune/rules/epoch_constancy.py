@@ -66,7 +66,7 @@ def _of(node: Node, context: RuleContext) -> Finding:
             Constancy.DIFFERENT,
             "`deterministic=False` lets elements overtake each other",
         ),
-        (_shuffles(node), Constancy.SAME_ELEMENTS, "it shuffles anew in each epoch"),
+        (shuffles_anew(node), Constancy.SAME_ELEMENTS, "it shuffles anew in each epoch"),
     ):
         if holds:
             return Finding(constancy, node.id, why)
@@ -85,7 +85,8 @@ def _unordered(node: Node, context: RuleContext) -> bool:
     return (runs_parallel(node) or node.op == "interleave") and not deterministic(node, context)
 
 
-def _shuffles(node: Node) -> bool:
+def shuffles_anew(node: Node) -> bool:
+    """Whether the operator puts elements into another order in each epoch."""
     shuffles = facts(node.op).order is Order.SHUFFLES and facts(node.op).epochs is Epochs.DIFFERENT
     shuffles = shuffles or any(inner.order is Order.SHUFFLES for inner in inner_facts(node))
     return shuffles and node.argument("reshuffle_each_iteration") is not False

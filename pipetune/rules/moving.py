@@ -6,12 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipetune.core.edits import Safety
+from pipetune.core.operators import CAUTIOUS, Count, facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
-from pipetune.rules.legality import deterministic, draws, keeps_state, runs_parallel, runs_python
+from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
+
+DROPS_BY_PLACE = frozenset({"take", "skip", "shard"})
+"""Operators that let an element through or not by its place alone, whatever is in it."""
+
+_DROPS = DROPS_BY_PLACE | {"filter"}
 
 _PASSIVE = frozenset({"prefetch", "with_options", "assert_cardinality"})
 """Operators that hand every element through in order: anything one-to-one may change places with them."""
+
+_KEEPS_COUNT = frozenset({"assert_cardinality"})
+"""Of those, what only one-to-one operators may pass: it compares the number of elements with one the script gives."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +41,28 @@ class Obstacle:
     why: str
 
 
-def steps_up(context: RuleContext, node: Node) -> Iterator[Step | Obstacle]:
+def steps_up(context: RuleContext, node: Node, *, along: tuple[Node, ...] = ()) -> Iterator[Step | Obstacle]:
     """The places `node` can be moved up to, nearest first; last an Obstacle where a map stops it.
 
-    What moves keeps or permutes elements and changes none (shuffle, prefetch, take, skip, shard, repeat):
-    it commutes with a map that depends on its element alone. A random map may be passed at the price of its
-    draws meeting other elements.
+    What moves keeps, drops or permutes elements and changes none (shuffle, prefetch, take, skip, shard, repeat,
+    filter): it commutes with a map that depends on its element alone. A random map may be passed at the price of
+    its draws meeting other elements. Whether a filter says the same above a map is for its rule to ask.
+
+    Args:
+        along: operators directly below `node` that move with it.
     """
     safety, maps = Safety.EXACT, list[Node]()
+    moved = (node, *along)
+    one_to_one = all(facts(one.op).count is Count.ONE_TO_ONE for one in moved)
     for above in way_up(context.pipeline, node):
         if above.op == "map":
-            why = _map_obstacle(above, context, moved=node)
+            why = _map_obstacle(above, context, moved={one.op for one in moved})
             if why:
                 yield Obstacle(above, why)
                 return
             safety = max(safety, _class_of_passing(above, context))
             maps.append(above)
-        elif above.op not in _PASSIVE:
+        elif above.op not in _PASSIVE or (above.op in _KEEPS_COUNT and not one_to_one):
             return
         yield Step(above, above.inputs[0], safety, tuple(maps))
 
@@ -62,7 +76,8 @@ def way_up(pipeline: Pipeline, node: Node) -> Iterator[Node]:
         yield node
 
 
-def _map_obstacle(above: Node, context: RuleContext, *, moved: Node) -> str:
+def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
+    """Why operators of these kinds must not pass a map; empty where nothing says so."""
     if above.function is None:
         return "nothing is known about its function"
     if runs_python(above):
@@ -72,10 +87,25 @@ def _map_obstacle(above: Node, context: RuleContext, *, moved: Node) -> str:
         return f"its function {state}"
     if any(other.op == "ignore_errors" for other in context.pipeline.downstream(above.id)):
         return "ignore_errors below drops what the map refuses, and which elements that are may change"
-    if above.function.can_raise and moved.op in ("take", "skip", "shard"):
+    if not moved & _DROPS:
+        return ""
+    if above.function.can_raise:
         return "its function checks values, and would no longer check those that are dropped"
-    if moved.op in ("take", "skip", "shard") and draws(above):
+    if draws(above):
         return "its function draws random numbers, and other elements would get them"
+    if moved & DROPS_BY_PLACE and not deterministic(above, context):
+        return "it need not keep the order, and other elements would be dropped"
+    return _read_less_far(above, context) if "take" in moved else ""
+
+
+def _read_less_far(above: Node, context: RuleContext) -> str:
+    """Why what stands above a map must be read as far as the map reads ahead of a `take` below it."""
+    for source in context.pipeline.upstream(above.id):
+        if source.op in ("cache", "snapshot"):
+            return f"{described(source)} above it might never be read to its end"
+        drawn = source.function is not None and draws(source)
+        if drawn or runs_python(source) or keeps_state(source) or facts(source.op) is CAUTIOUS:
+            return f"{described(source)} above it has state, and would be read less far ahead"
     return ""
 
 

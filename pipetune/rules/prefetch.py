@@ -189,5 +189,5 @@ RULE = Rule(
     ),
     safety="EXACT: the same elements in the same order, made earlier. It costs the memory of its buffer.",
     propose=propose,
-    turn=0,  # at the end means behind what others put there later, as a cache, or move away, as a repeat
+    turn=-1,  # at the end means behind what others put there later, as a cache, or move away, as a repeat
 )

@@ -65,5 +65,5 @@ RULE = Rule(
     ),
     safety="EXACT: the same bytes on the device. It costs device memory for the elements it holds.",
     propose=propose,
-    turn=-1,  # what others put at the end, a prefetch on the host above all, then stands in front of the copy
+    turn=-2,  # what others put at the end, a prefetch on the host above all, then stands in front of the copy
 )

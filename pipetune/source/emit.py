@@ -27,7 +27,7 @@ from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
 from pipetune.source.chain import insert_link, refuse_unbound
 from pipetune.source.draft import Draft, open_draft
-from pipetune.source.forms import gets_several, parse_batches, vectorize
+from pipetune.source.forms import fuse, gets_several, parse_batches, vectorize
 from pipetune.source.gathering import gather_rows
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
@@ -149,6 +149,10 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return vectorize(draft, node, several=gets_several(sharing.pipeline, node))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
             return parse_batches(draft, node)
+        case ReplaceFunction(node=node, form=FunctionForm.FUSED, first=first):
+            for name in (*first, node):
+                refuse_inside_library(current, name)
+            return fuse(draft, node, first, current)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case ReplaceSource(node=node, after=after):

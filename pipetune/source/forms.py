@@ -6,7 +6,9 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
+from pipetune.source.chain import links_above
 from pipetune.source.draft import Draft, Splice
+from pipetune.source.flow import refuse_unsafe
 from pipetune.source.literals import tensorflow_text
 
 
@@ -61,6 +63,37 @@ def parse_batches(draft: Draft, node: str) -> Draft:
         raise CannotExpress("The function of the map does not itself call parse_single_example.")
     splices = [Splice(tree.start(name), tree.end(name), b"parse_example") for name in finder.found]
     return draft.splice(draft.sites[node].file, splices)
+
+
+def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> Draft:
+    """The draft in which the map `node` calls the functions of the maps `first` before its own.
+
+    Raises:
+        CannotExpress: a function has no name, or means something else where the map `node` is called.
+    """
+    tree, call = draft.find(node)
+    maps, names = (*first, node), []
+    for name in maps:
+        other_tree, other = draft.find(name)
+        if draft.together(name) != (name,) or draft.sites[name].file != draft.sites[node].file:
+            raise CannotExpress("The maps stand in different files, or one call makes several of them.")
+        if other not in links_above(call):
+            refuse_unsafe(draft, tree, other, anchor=call)
+        argument = _function_given(other)
+        if argument is None or not isinstance(argument.value, cst.Name | cst.Attribute):
+            raise CannotExpress("A function of the maps has no name, which another could call it by.")
+        names.append(other_tree.text(argument.value))
+    own = _function_given(call)
+    assert own is not None
+    element = "element"
+    while any(name.partition(".")[0] == element for name in names):
+        element += "_"
+    given = f"*{element}" if gets_several(current, maps[0]) else element
+    text = f"{names[0]}({given})"
+    for name, function in zip(maps[1:], names[1:], strict=True):
+        text = f"{function}(*{text})" if gets_several(current, name) else f"{function}({text})"
+    new = f"lambda {given}: {text}".encode()
+    return draft.splice(draft.sites[node].file, [Splice(tree.start(own.value), tree.end(own.value), new)])
 
 
 class _Named(cst.CSTVisitor):

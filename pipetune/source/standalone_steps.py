@@ -54,6 +54,8 @@ class Steps:
             raise CannotExpress(f"The function of {node.title} is not known.")
         reference = self.parts.functions[node.id].reference
         form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
+        if form is FunctionForm.FUSED:
+            raise CannotExpress(f"The functions that {node.title} calls one after another have no distributed form.")
         if form is FunctionForm.VECTORIZED:
             called = reference if reference.replace(".", "").isidentifier() else f"({reference})"
             return vectorized_text(called, several=self.parts.functions[node.id].several)

@@ -15,7 +15,7 @@ from pipetune.journal import Journal
 from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import gathering, live, on_batches
+from pipetune.tf.pipelines import fusion, gathering, live, on_batches, on_inputs
 from pipetune.tf.script import consumption
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
@@ -96,8 +96,10 @@ class Study:
 
     @functools.cached_property
     def told(self) -> Pipeline:
-        """The pipeline as captured, told what its functions do on batches (they are traced again) and of its rows."""
-        return gathering.with_rows(self.subject.source, on_batches.with_answers(self.subject.source))
+        """The pipeline as captured, told what its functions do elsewhere in it (traced again), and of its rows."""
+        source = self.subject.source
+        told = on_inputs.with_answers(source, on_batches.with_answers(source))
+        return gathering.with_rows(source, fusion.with_answers(source, told))
 
     def of_other(self, index: int) -> Study:
         """The study of the script's other dataset number `index`, alone: nothing trains on it."""

@@ -19,6 +19,11 @@ The little language::
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
   makes them differ in the last bits, `rows=no` that it does not. `gathers` says that rows of arrays in memory can
   be gathered by their numbers, `gathers=windows` that windows of 3 of them can, `gathers=no` that they cannot.
+- `early=2` says that a predicate says the same above the two maps nearest to it, `early=no` that it does not above one.
+- `fused=n1` says that the function computes the same when it calls that of the map n1 (`n1+n2`: of both) itself, as one
+  function, `unfused=n1` that it does not.
+- `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
+  `spec=x` what elements look like behind an operator (like all others if not said).
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -30,7 +35,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, Gathering, OnBatches, Windows
+from pipetune.core.functions import FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -114,6 +119,7 @@ class _Stage:
     seconds: float = _SPENT_BY_DEFAULT
     shared: int = 1
     gathering: Gathering | None = None
+    spec: str = ""
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
@@ -175,6 +181,7 @@ def _node(stage: _Stage, index: int, inputs: tuple[str, ...], *, method: str) ->
         inner=stage.inner,
         location=SourceLocation("train.py", index + 1, 0, index + 1, 40, method),
         shared=stage.shared,
+        spec=stage.spec,
         cardinality=stage.elements,
         element_bytes=stage.static_bytes,
         gathering=stage.gathering,
@@ -210,6 +217,16 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.gathering = (
             Gathering(why_not="they are sparse or ragged") if text == "no" else Gathering("", "gather", windows)
         )
+    elif name in ("fused", "unfused") and stage.function is not None:
+        why_not = "" if name == "fused" else "called in one, their functions do something else"
+        fused = Fused(tuple(text.split("+")), why_not=why_not, digest="fused")
+        stage.function = replace(stage.function, fused=fused)
+    elif name == "passes" and stage.function is not None:
+        stage.function = replace(stage.function, hands_on=tuple(map(int, text.split("+"))))
+    elif name == "spec":
+        stage.spec = text
+    elif name == "early" and stage.function is not None:
+        stage.function = replace(stage.function, on_inputs=_on_inputs(text))
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
@@ -237,6 +254,13 @@ def _on_batches(words: str) -> OnBatches:
     if words == "no":
         return OnBatches(why_not="its op MatMul mixes rows")
     return OnBatches(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
+
+
+def _on_inputs(words: str) -> tuple[OnInput, ...]:
+    """`early=2` (the same above two maps), `early=no` (not above one), `early=1+no`."""
+    count = words.removesuffix("no").removesuffix("+")
+    found = tuple(OnInput(digest=f"above {place + 1}") for place in range(int(count or 0)))
+    return (*found, OnInput(why_not="its predicate reads what the map makes")) if words.endswith("no") else found
 
 
 def _with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) -> FunctionFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetune.model.knee import find_knee
@@ -70,6 +70,7 @@ def test_few_levels(levels: tuple[int, ...], rates: tuple[float, ...], knee: int
     assert find_knee(levels, rates).parallelism == knee
 
 
+@settings(deadline=None)
 @given(st.sampled_from([2, 4, 8]), st.integers(0, 10_000))
 def test_noise_of_five_percent_moves_the_knee_by_less_than_a_factor_of_two(knee: int, seed: int) -> None:
     draw = random.Random(seed)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, ReplaceFunction, ReplaceSource, SetArgument
+from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, ReplaceSource, SetArgument
 from pipetune.core.functions import FunctionForm
 from pipetune.core.overheads import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE
@@ -316,3 +316,23 @@ def test_gathered_rows_cost_what_it_was_measured_to_number_them_hand_them_on_and
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(60)
     assert element_bytes(edited, "n1", profile) == 8 and element_bytes(edited, "n2", profile) == 800
     assert element_bytes(words.pipeline, "n1", profile) > 8
+
+
+def test_a_shard_moved_above_a_map_spares_what_the_map_did_for_others() -> None:
+    words = read("range cpu=0us | map cpu=100us | prefetch 2 | shard 4 index=1 cpu=0us | batch 10 cpu=0us")
+    counted = {"n0": 40.0, "n1": 40.0, "n2": 40.0}  # per batch: one of four is this worker's
+    operators = tuple(replace(one, visits=counted.get(one.node, one.visits)) for one in words.profile.operators)
+    profile = replace(words.profile, operators=operators)
+    early = apply_edits(words.pipeline, [Move("n3", "n0")])
+    assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(4000, rel=1e-2)
+    assert 1e6 * predict(early, profile, 1, defaults_on=False).seconds == pytest.approx(1000, rel=1e-2)
+
+
+def test_maps_made_one_cost_what_they_cost_and_one_call_less() -> None:
+    words = read("range cpu=0us | map 2 cpu=30us | map 2 fused=n1 cpu=10us | batch 10 cpu=0us")
+    calls = (CallCost(10e-6, 5e-6, 5e-6), CallCost(40e-6, 5e-6, 5e-6))
+    profile = replace(words.profile, overheads=Overheads(calls=calls))
+    edits = (ReplaceFunction("n2", FunctionForm.FUSED, "d", ("n1",)), Remove("n1"))
+    together = apply_edits(words.pipeline, edits)
+    assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(10 * (30 + 10 + 10))
+    assert 1e6 * predict(together, profile, 1, defaults_on=False).seconds == pytest.approx(10 * (30 + 10 + 5))

@@ -36,6 +36,9 @@ _FUNCTIONS = st.sampled_from(
         "rows=exact",
         "bytes=5k",
         "bytes=9k",
+        "passes=0",
+        "fused=n1",
+        "fused=n2",
     ]
 )
 _MAPS = st.builds(
@@ -51,10 +54,13 @@ _OTHERS = st.sampled_from(
         "interleave 2 block_length=3",
         "flat_map",
         "filter",
+        "filter early=2",
         "shuffle 10",
         "shuffle 10 seed=1 reshuffle_each_iteration=False",
         "repeat",
         "repeat 2",
+        "repeat -1",
+        "repeat 1",
         "batch 2",
         "batch 4 drop_remainder=True",
         "batch 2 num_parallel_calls=2",
@@ -62,6 +68,8 @@ _OTHERS = st.sampled_from(
         "unbatch",
         "take 5",
         "skip 2",
+        "skip 0",
+        "take -1",
         "shard 2 index=1",
         "prefetch 3",
         "prefetch AUTOTUNE",

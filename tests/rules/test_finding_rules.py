@@ -88,6 +88,8 @@ def test_the_same_change_is_proposed_once() -> None:
             ["batch", "cache", "prefetch"],
         ),
         ("range 9 | shuffle 9 | batch 2 | repeat", ("n3", "n3"), ["repeat", "batch", "prefetch"]),
+        ("range 9 | map | skip 3", ("n2", "n2"), ["skip", "map", "prefetch"]),
+        ("range 9 | map | filter early=1", ("n2", "n2"), ["filter", "map", "prefetch"]),
     ],
 )
 def test_a_plan_in_the_order_of_proposals_ends_with_its_prefetch(

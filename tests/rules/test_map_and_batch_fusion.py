@@ -50,6 +50,8 @@ STAYS: list[tuple[str, str]] = [
     ("range 9 | map random | skip 5 | batch 2", "random numbers"),
     ("range 9 | map random | shard 2 index=0 | batch 2", "random numbers"),
     ("range 9 | map raises | skip 5 | batch 2", "checks values"),
+    ("range 9 | map 2 deterministic=False | skip 5 | batch 2", "keep the order"),
+    ("range 9 | cache | map 2 | take 5 | batch 2", "never be read to its end"),
     ("range 9 | map | shuffle 5 | batch 2 | ignore_errors", "ignore_errors"),
     ("a = range 9 | map; b = a | shuffle 5 | batch 2; c = a | batch 2; zip b c", "another reader"),
     ("range 9 | map | filter | batch 2", "stands above it, not a map"),

@@ -236,3 +236,25 @@ def test_random_generator_is_not_reproducible() -> None:
     found, why = reproducible(live.read(numbers().map(lambda x: GENERATOR.uniform([]))))
     assert not found
     assert "generator whose state outlives the pipeline" in why
+
+
+def test_repeats_directly_below_each_other_are_one_and_one_of_1_is_none() -> None:
+    for dataset, counts in (
+        (numbers().repeat(2).repeat(3), (6,)),
+        (numbers().repeat(1), ()),
+        (numbers().repeat(4).repeat(), (-1,)),
+        (numbers().repeat(0).repeat(), (0,)),
+        (numbers().repeat(2).batch(2).repeat(3), (2, 3)),
+    ):
+        assert pin(dataset).repeats == counts
+    assert values(numbers(2).repeat(2).repeat(3)) == [0, 1] * 6
+    assert values(numbers(2).repeat(2).repeat(3), Pins(epochs=3)) == [0, 1] * 3
+    assert values(numbers(2).repeat(2).repeat(), Pins(rounds=4)) == [0, 1] * 4
+
+
+def test_a_repeat_that_two_read_is_one_with_each_of_theirs() -> None:
+    """A serialised dataset holds a copy of it for either reader."""
+    both = numbers(2).repeat(2)
+    dataset = tf.data.Dataset.zip((both.repeat(3), both.repeat(5)))
+    assert pin(dataset).repeats == (6, 10)
+    assert len(values(dataset.map(lambda a, b: a + b))) == 12

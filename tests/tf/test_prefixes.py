@@ -102,6 +102,15 @@ def test_a_shard_pays_for_what_it_drops_from_a_source(tmp_path: Path) -> None:
     assert found.visits("n2")["n1"] == 4
 
 
+def test_what_a_skip_drops_is_made_once_per_epoch(tmp_path: Path) -> None:
+    found = cut(Dataset.range(100).skip(60), tmp_path)
+    assert found.visits("n1")["n0"] == 1
+    found = cut(Dataset.range(100).map(lambda x: x).skip(60).batch(4), tmp_path)
+    assert found.visits("n3") == {"n3": 1, "n2": 4, "n1": 10, "n0": 10}
+    endless = cut(Dataset.range(100).map(lambda x: x).repeat().skip(60), tmp_path)
+    assert endless.visits("n3")["n2"] == 1
+
+
 def test_what_is_negligible_ends_no_prefix(tmp_path: Path) -> None:
     dataset = Dataset.range(100).map(lambda x: x).map(lambda x: x)
     assert cut(dataset, tmp_path, n0=0.1, n1=100.0, n2=50.0).measured == ("n1", "n2")

@@ -57,7 +57,7 @@ class Pinned:
     random_ops: tuple[str, ...]  # op types, in order
     made_serial: tuple[str, ...]  # digests of random functions that the pipeline runs in parallel
     unordered: int  # parallel operators that do not keep the order
-    repeats: tuple[int, ...]  # counts, sorted
+    repeats: tuple[int, ...]  # counts, sorted, but for those of 1; several directly below each other are one
     buffers: tuple[int, ...]  # shuffle buffer sizes
 
 
@@ -79,7 +79,7 @@ def pinned(graph: bytes, spec: Any, pins: Pins, *, folder: str) -> Pinned:
         random_ops=tuple(work.random_ops),
         made_serial=tuple(work.made_serial),
         unordered=work.unordered,
-        repeats=tuple(sorted(work.repeats)),
+        repeats=tuple(sorted(count for count in work.repeats.values() if count != 1)),
         buffers=tuple(work.buffers),
     )
 
@@ -103,7 +103,7 @@ class _Pinning:
         self.random_ops: list[str] = []
         self.made_serial: list[str] = []
         self.unordered = 0
-        self.repeats: list[int] = []
+        self.repeats: dict[str, int] = {}  # node name -> count, of several directly below each other that of all
         self.buffers: list[int] = []
         self._used: Counter[str] = Counter()
         self._shuffles = 0
@@ -115,7 +115,7 @@ class _Pinning:
     def run(self) -> None:
         for node in list(self.graph.node):
             self._operator(node, self.graph.node, "", inside=False)
-        if self.pins.epochs is not None and not any(_many(count) for count in self.repeats):
+        if self.pins.epochs is not None and not any(_many(count) for count in self.repeats.values()):
             self._append_repeat(self.pins.epochs)
 
     def _operator(self, node: Any, nodes: Any, key: str, *, inside: bool) -> None:
@@ -216,10 +216,16 @@ class _Pinning:
 
     def _repeat(self, node: Any, nodes: Any) -> None:
         count = _value(nodes, node.input[1])
-        self.repeats.append(int(count) if count is not None else 1)
         if count is None:
             return
-        rounds = int(count)
+        rounds = max(int(count), -1)
+        name = node.input[0].split(":")[0]  # of a node that no other reads: each reader has a copy of what is above
+        above = next((other for other in nodes if other.name == name), None)
+        if above is not None and above.name in self.repeats:
+            # Two with nothing between them are one: the epochs that a run is cut to are those of both together.
+            rounds = _together(self.repeats.pop(above.name), rounds)
+            above.input[1] = self._constant(nodes, tf.constant(1, tf.int64), inside=False)
+        self.repeats[node.name] = rounds
         if rounds < 0:
             rounds = max(self.pins.rounds, self.pins.epochs or 1)
         elif self.pins.epochs is not None and _many(rounds):
@@ -249,6 +255,11 @@ class _Pinning:
         node.attr["dtype"].type = value.dtype.as_datatype_enum
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
         return f"{node.name}:output:0" if inside else str(node.name)
+
+
+def _together(one: int, other: int) -> int:
+    """How often two repeats, one directly below the other, repeat; -1 for without end."""
+    return 0 if 0 in (one, other) else -1 if min(one, other) < 0 else one * other
 
 
 def _many(count: int) -> bool:

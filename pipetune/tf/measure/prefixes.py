@@ -251,9 +251,10 @@ def _known_ratio(node: Node, above: Node, *, endless: bool) -> float | None:
             return above.cardinality / node.cardinality
         size = node.argument("batch_size")
         return float(size) if isinstance(size, int) else None
+    made = not facts(above.op).source  # a source skips without making what it skips: that is the operator's own cost
+    if node.op == "skip" and made and not endless and node.cardinality > 0 and above.cardinality > 0:
+        return above.cardinality / node.cardinality
     if node.op == "shard":
-        # A source skips without making what it skips; what it takes is the shard's own cost then.
-        made = not facts(above.op).source
         count = node.argument("num_shards")
         return float(count) if made and isinstance(count, int) else 1.0
     if node.op in HANDS_OVER or node.op in ("zip", "shuffle", "snapshot") or facts(node.op).count == "one-to-one":

@@ -27,6 +27,15 @@ def in_form(function: Callable[..., Any], form: FunctionForm, spec: Any, *, loop
     return lambda *batch: tf.vectorized_map(lambda row: function(*row), batch, fallback_to_while_loop=loops)
 
 
+def one_after_another(
+    first: Callable[..., Any], second: Callable[..., Any], *, several: bool
+) -> Callable[..., Any]:
+    """The function that calls `second` on what `first` gives; `several`: a tuple, as so many arguments."""
+    if several:
+        return lambda *element: second(*first(*element))
+    return lambda *element: second(first(*element))
+
+
 def _parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
     def parsing(*batch: Any) -> Any:
         with _parse_example_in_place():

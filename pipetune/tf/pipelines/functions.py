@@ -70,7 +70,23 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         side_effects=tuple(kind for kind in types if _has_side_effect(kind)),
         reads_files=any(kind in _FILE_READS for kind in types),
         can_raise=any(kind in _CHECKS for kind in types),
+        hands_on=_handed_on(concrete),
     )
+
+
+def _handed_on(concrete: Any) -> tuple[int, ...]:
+    """Per component a function gives, the place of the one of its input that it is, unchanged; -1 for any other."""
+    graph = concrete.graph
+    given = graph.inputs[: len(graph.inputs) - len(concrete.captured_inputs)]
+    places = {id(tensor): place for place, tensor in enumerate(given)}
+    return tuple(places.get(id(before_identity(tensor)), -1) for tensor in graph.outputs)
+
+
+def before_identity(tensor: Any) -> Any:
+    """The tensor that this one is a copy of, through any number of `Identity` ops; else itself."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def inner_operators(wrapper: Any) -> tuple[str, ...]:

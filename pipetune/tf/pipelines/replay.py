@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import forms, gathering, live, operators
+from pipetune.tf.pipelines import forms, fusion, gathering, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -50,7 +51,7 @@ def replay_nodes(
             elif all(name in built for name in node.inputs):
                 above = [built[name] for name in node.inputs]
                 if node.gathers:
-                    built[node.id] = _mapped(node, _gather(node, source, pipeline), above[0])
+                    built[node.id] = _mapped(node, _gather(node, source, pipeline), None, above[0])
                 else:
                     built[node.id] = _build(node, source, above)
         result = built[pipeline.output.id]
@@ -82,6 +83,8 @@ def _build(node: Node, source: live.LivePipeline, above: list[Any]) -> Any:
         )
         if same_inputs and dict(before.arguments) == dict(node.arguments):
             return original
+    if node.function is not None and node.function.first:
+        return _mapped(node, fusion.fused(source, (*node.function.first, node.id)), original, above[0])
     builder = _BUILDERS.get(node.op)
     if builder is None or (original is None and node.op in _NEED_ORIGINAL):
         raise CannotReplay(
@@ -111,9 +114,7 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
     function = original._map_func
     if node.function is not None and node.function.called_on_batches:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
-    if node.argument("num_parallel_calls") is None and getattr(original, "_force_synchronous", False):
-        return above[0].map(function, synchronous=True)
-    return _mapped(node, function, above[0])
+    return _mapped(node, function, original, above[0])
 
 
 def _gather(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:
@@ -121,11 +122,17 @@ def _gather(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:
     return gathering.gather_from(source.datasets[pipeline.source_of(node.id).id], windows)
 
 
-def _mapped(node: Node, function: Any, above: Any) -> Any:
+def _mapped(node: Node, function: Any, original: Any, above: Any) -> Any:
     calls = node.argument("num_parallel_calls")
     if calls is None:
-        return above.map(function)
+        forced = bool(getattr(original, "_force_synchronous", False))
+        return above.map(function, synchronous=True if forced else None)
     return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
+
+
+def _predicate(node: Node, original: Any) -> Any:
+    again = node.function is not None and node.function.form is FunctionForm.ON_INPUT
+    return private.python_function(original._predicate) if again else original._predicate
 
 
 def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
@@ -215,7 +222,7 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "map": _map,
     "interleave": _interleave,
     "flat_map": lambda node, original, above: above[0].flat_map(original._map_func),
-    "filter": lambda node, original, above: above[0].filter(original._predicate),
+    "filter": lambda node, original, above: above[0].filter(_predicate(node, original)),
     "take_while": lambda node, original, above: above[0].take_while(original._predicate),
     "scan": lambda node, original, above: above[0].scan(original._initial_state, original._scan_func),
     "group_by_window": _group_by_window,

@@ -1,0 +1,67 @@
+"""What one function does that calls those of a run of maps one after another.
+
+This traces the users' Python functions once more, as TensorFlow would if the script called one in the other. It is
+the same where it computes from its element what the maps compute, op by op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from pipetune.core.functions import Fused
+from pipetune.core.map_runs import map_runs
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.tf import private
+from pipetune.tf.pipelines import forms, functions, live
+from pipetune.tf.pipelines.meaning import Unclear, computed
+
+REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+
+def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """`pipeline`, the lowest of every run of maps told what all of them would be as one."""
+    answers = {run[-1].id: _ask(source, run) for run in map_runs(pipeline)}
+    nodes = tuple(
+        replace(node, function=replace(node.function, fused=answers[node.id]))
+        if node.id in answers and node.function is not None
+        else node
+        for node in pipeline
+    )
+    return replace(pipeline, nodes=nodes)
+
+
+def fused(source: live.LivePipeline, names: tuple[str, ...]) -> Any:
+    """The Python functions of these maps, the uppermost first, as one."""
+    maps = [source.datasets[name] for name in names]
+    function = private.python_function(maps[0]._map_func)
+    for above, below in pairwise(maps):
+        several = type(above.element_spec) is tuple
+        function = forms.one_after_another(function, private.python_function(below._map_func), several=several)
+    return function
+
+
+def _ask(source: live.LivePipeline, run: tuple[Node, ...]) -> Fused:
+    names = tuple(node.id for node in run)
+    first = names[:-1]
+    above, last = source.datasets[run[0].inputs[0]], source.datasets[run[-1].id]
+    try:
+        mapped = above.map(fused(source, names))
+    except Exception as error:  # the user's functions, on something they were not written for
+        return Fused(first, why_not=f"their functions cannot be called in one ({type(error).__name__})")
+    if mapped.element_spec != last.element_spec:
+        return Fused(first, why_not="called in one, their functions give other shapes or types")
+    facts = functions.read_facts(mapped._map_func)
+    checks = any(node.function is not None and node.function.can_raise for node in run)
+    if not facts.stateless or facts.can_raise != checks:
+        return Fused(first, why_not="traced as one, their functions have state or check other values")
+    try:
+        apart: list[str] | None = None
+        for name in names:
+            apart = computed(source.datasets[name]._map_func.function, apart)
+        if apart != computed(mapped._map_func.function, None):
+            return Fused(first, why_not="called in one, their functions do something else")
+    except Unclear as reason:
+        return Fused(first, why_not=f"a function of theirs {reason}")
+    return Fused(first, digest=facts.digest)

@@ -1,0 +1,67 @@
+"""Whether a filter's predicate says the same about what a map above it gets: asked of filters a rule may move.
+
+This traces the user's predicate once more, as TensorFlow would if the script said `filter` first. It says the same
+where it reads only components that the map hands on unchanged, and computes the same from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipetune.core.functions import OnInput
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.tf import private
+from pipetune.tf.pipelines import functions, live
+from pipetune.tf.pipelines.meaning import MADE, Unclear, component, computed
+
+REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+_HANDS_THROUGH = frozenset({"prefetch", "with_options"})
+
+
+def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """`pipeline`, its predicates told what they say above the maps that feed them."""
+    nodes = tuple(
+        replace(node, function=replace(node.function, on_inputs=tuple(_ask(source, pipeline, node))))
+        if node.op == "filter" and node.function is not None and node.function.stateless
+        else node
+        for node in pipeline
+    )
+    return replace(pipeline, nodes=nodes)
+
+
+def _ask(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[OnInput]:
+    """What the predicate of `node` says of what each map above it gets, nearest first; the last may say why not."""
+    predicate = source.datasets[node.id]._predicate
+    places: Sequence[int] | None = None  # where what the predicate gets stands in what the map gets
+    above = pipeline[node.inputs[0]]
+    while len(above.inputs) == 1 and (above.op == "map" or above.op in _HANDS_THROUGH):
+        if above.op == "map":
+            if above.function is None or not above.function.stateless:
+                return  # no rule would move the filter past it
+            given = above.function.hands_on
+            places = given if places is None else [given[place] if place >= 0 else -1 for place in places]
+            answer = _tried(predicate, source.datasets[above.inputs[0]], places)
+            yield answer
+            if answer.why_not:
+                return
+        above = pipeline[above.inputs[0]]
+
+
+def _tried(predicate: Any, dataset: Any, places: Sequence[int]) -> OnInput:
+    try:
+        there = dataset.filter(private.python_function(predicate))._predicate
+    except Exception as error:  # the user's function, on something it was not written for
+        return OnInput(why_not=f"its predicate cannot be called there ({type(error).__name__})")
+    facts = functions.read_facts(there)
+    if not facts.stateless:
+        return OnInput(why_not="its predicate has state when it is traced there")
+    try:
+        here = [component(place) if place >= 0 else MADE for place in places]
+        if computed(predicate.function, here) != computed(there.function, None):
+            return OnInput(why_not="its predicate does something else when it is traced there")
+    except Unclear as reason:
+        return OnInput(why_not=f"its predicate {reason}")
+    return OnInput(digest=facts.digest)

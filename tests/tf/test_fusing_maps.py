@@ -1,0 +1,239 @@
+"""Maps as one, on real elements: when the functions compute the same called in one, and when it must be refused."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Plan, Rewrite, Safety
+from pipetune.core.functions import Fused
+from pipetune.rules import map_fusion
+from pipetune.rules.base import RuleContext
+from pipetune.source.emit import emit
+from pipetune.tf.equality.compare import compare, compare_datasets
+from pipetune.tf.pipelines import fusion, live
+from pipetune.worker.verifying import first_difference
+from tests.tf.test_capture import Sample
+
+_DRAW = np.random.default_rng(5)
+_IMAGES = _DRAW.integers(0, 256, (30, 5, 4, 3)).astype(np.uint8)
+_LABELS = np.arange(30)
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def images() -> Any:
+    return tf.data.Dataset.from_tensor_slices((_IMAGES, _LABELS))
+
+
+def scale(image: Any, label: Any) -> Any:
+    return tf.cast(image, tf.float32) / 255.0, label
+
+
+def named(image: Any, label: Any) -> Any:
+    return {"image": tf.image.resize(image, [7, 9]), "label": tf.one_hot(label, 30)}
+
+
+def flat(element: Any) -> Any:
+    return tf.reshape(element["image"], [-1]), element["label"]
+
+
+def told(dataset: Any) -> tuple[live.LivePipeline, Any]:
+    source = live.read(dataset)
+    return source, fusion.with_answers(source, source.pipeline)
+
+
+def answer(dataset: Any) -> Fused | None:
+    lowest = [node for node in told(dataset)[1] if node.op == "map"][-1]
+    return None if lowest.function is None else lowest.function.fused
+
+
+def proposed(dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
+    source, pipeline = told(dataset)
+    found = list(map_fusion.RULE.propose(RuleContext(pipeline, cores=2)))
+    return source, [one for one in found if isinstance(one, Rewrite)]
+
+
+RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "two": (lambda: images().map(scale).map(named).batch(4), ["from_tensor_slices", "map", "batch"]),
+    "three, several calls": (
+        lambda: images().shuffle(9).map(scale, 2).map(named, 2).map(flat, 2).batch(4).repeat(2),
+        ["from_tensor_slices", "shuffle", "map", "batch", "repeat"],
+    ),
+    "numbers": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: x * 2).map(lambda x: x + 1).batch(4),
+        ["range", "map", "batch"],
+    ),
+    "a named tuple": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y),
+        ["range", "map"],
+    ),
+    "below a random function": (
+        lambda: images()
+        .map(lambda image, label: (tf.image.random_flip_left_right(image), label))
+        .map(scale)
+        .map(named)
+        .batch(4),
+        ["from_tensor_slices", "map", "map", "batch"],
+    ),
+    "a captured tensor": (
+        lambda: tf.data.Dataset.range(30).map(lambda i: tf.gather(_TABLE, i % 5)).map(lambda x: x - _TABLE[0]).batch(7),
+        ["range", "map", "batch"],
+    ),
+    "a list, which a dataset makes a tuple of": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: [x, x * 2]).map(lambda x, y: x + y),
+        ["range", "map"],
+    ),
+    "on batches": (lambda: images().batch(4).map(scale).map(named), ["from_tensor_slices", "batch", "map"]),
+}
+_TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_same_elements_come_out(name: str) -> None:
+    make, operators = RIGHT[name]
+    source, (rewrite,) = proposed(make())
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.op for node in edited] == operators
+    proof = compare(source, edited, rewrite.safety, elements=30)
+    assert rewrite.safety is Safety.EXACT and proof.proven and proof.equal, proof
+    assert proof.epochs == 3
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a number of Python's": (
+        lambda: tf.data.Dataset.range(30)
+        .map(lambda x: (x, 3))
+        .map(lambda x, n: x if isinstance(n, int) else x * tf.cast(n, tf.int64)),
+        "something else",
+    ),
+    "a function of TensorFlow's": (
+        lambda: tf.data.Dataset.range(30).map(tf.function(lambda x: x * 2)).map(lambda x: x + 1),
+        "calls other functions",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    make, why = REFUSED[name]
+    dataset = make()
+    found = answer(dataset)
+    assert found is not None and why in found.why_not and found.why_not, found
+    assert proposed(dataset)[1] == []
+
+
+def test_a_value_bound_late_is_refused() -> None:
+    dataset = tf.data.Dataset.range(30)
+    for factor in (2, 3):
+        dataset = dataset.map(lambda x: x * factor)  # noqa: B023 (that is the point)
+    found = answer(dataset)
+    assert found is not None and "something else" in found.why_not
+    assert proposed(dataset)[1] == []
+
+
+def test_what_draws_is_not_asked() -> None:
+    dataset = images().map(lambda image, label: (tf.image.random_flip_left_right(image), label)).map(scale)
+    assert answer(dataset) is None
+
+
+def test_the_functions_the_other_way_round_are_seen_through() -> None:
+    source = tf.data.Dataset.range(30)
+    found = compare_datasets(
+        source.map(lambda x: x * 2).map(lambda x: x + 1), source.map(lambda x: (x + 1) * 2), Safety.EXACT, elements=30
+    )
+    assert not found.equal
+
+
+CASES: dict[str, tuple[str, str]] = {
+    "in a chain": (
+        """
+        import tensorflow as tf
+
+        def pair(x):
+            return x, x % 7
+
+        def join(x, y):
+            return {"x": tf.cast(x, tf.float32) / 255.0, "y": y}
+
+        def parts(element):
+            return element["x"], element["y"]
+
+        ds = (
+            tf.data.Dataset.range(30)
+            .map(pair, num_parallel_calls=2)
+            .map(join, num_parallel_calls=2)  # names
+            .map(parts, num_parallel_calls=2)
+            .batch(4)
+        )
+        """,
+        "    tf.data.Dataset.range(30)\n"
+        "    .map(lambda element: parts(join(*pair(element))), num_parallel_calls=2)\n"
+        "    .batch(4)\n",
+    ),
+    "statement by statement": (
+        """
+        import tensorflow as tf
+
+        class Step:
+            @staticmethod
+            def scale(x, y):
+                return tf.cast(x, tf.float32) / 255.0, y
+
+        def element(x, y):
+            return x + 1.0, y
+
+        ds = tf.data.Dataset.range(30).batch(2)
+        ds = tf.data.Dataset.zip((ds, ds))
+        ds = ds.map(Step.scale)
+        ds = ds.map(element)
+        """,
+        "ds = tf.data.Dataset.zip((ds, ds))\nds = ds.map(lambda *element_: element(*Step.scale(*element_)))\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: Path) -> None:
+    text, expected = CASES[name]
+    sample = Sample(tmp_path, text)
+    source, (rewrite,) = proposed(sample.run().ds)
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    assert emission.not_covered == ()
+    _, new = emission.files[str(sample.file)]
+    assert expected in new
+
+    sample.file.write_text(new)
+    linecache.clearcache()
+    patched = live.read(sample.run().ds)
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert first_difference(patched.pipeline, edited) == ""
+    proof = compare(source, edited, rewrite.safety, elements=30)
+    assert proof.proven and proof.equal
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        ("ds = ds.map(double).map(lambda x: x + 1)", "has no name"),
+        ("ds = ds.map(double)\nkept = ds\nds = ds.map(double)", "used between"),
+    ],
+)
+def test_what_the_source_cannot_say_stays_in_the_plan(statements: str, why: str, tmp_path: Path) -> None:
+    text = f"import tensorflow as tf\ndef double(x):\n    return x * 2\nds = tf.data.Dataset.range(30)\n{statements}\n"
+    sample = Sample(tmp_path, text)
+    source, (rewrite,) = proposed(sample.run().ds)
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    assert emission.files == {} and why in emission.not_covered[0].why
