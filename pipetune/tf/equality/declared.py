@@ -12,12 +12,21 @@ from pipetune.tf.pipelines import live
 
 
 def declared_checks(
-    original: Any, candidate: Any, safety: Safety, *, edited_options: Mapping[str, Value]
+    original: Any,
+    candidate: Any,
+    safety: Safety,
+    *,
+    edited_options: Mapping[str, Value],
+    cardinality_told: bool = False,
 ) -> list[Check]:
-    """Element spec with static shapes, cardinality, options; `edited_options` are meant to differ."""
+    """Element spec with static shapes, cardinality, options; `edited_options` are meant to differ.
+
+    Args:
+        cardinality_told: whether the rewrite says that a cardinality TensorFlow did not know is known by it.
+    """
     return [
         _spec(original, candidate),
-        _cardinality(original, candidate, safety),
+        _cardinality(original, candidate, safety, told=cardinality_told),
         _options(original, candidate, safety, edited_options),
     ]
 
@@ -33,10 +42,10 @@ def _spec(original: Any, candidate: Any) -> Check:
     return Check("spec", one == other, "" if one == other else f"{one} became {other}")
 
 
-def _cardinality(original: Any, candidate: Any, safety: Safety) -> Check:
+def _cardinality(original: Any, candidate: Any, safety: Safety, *, told: bool) -> Check:
     one, other = int(original.cardinality()), int(candidate.cardinality())
     detail = "" if one == other else f"{_count(one)} became {_count(other)}"
-    if one == UNKNOWN and other >= 0:  # a rewrite says so beside it; how many there are is compared by the epochs
+    if told and one == UNKNOWN and other >= 0:  # how many there are is compared by the epochs
         return Check("cardinality", True, f"{detail}: TensorFlow can tell it now")
     if one != other and safety >= Safety.REORDERS and (one < 0) == (other < 0):
         return Check("cardinality", None, f"{detail}: the borders between epochs moved")
