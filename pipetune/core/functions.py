@@ -13,6 +13,10 @@ class FunctionForm(enum.StrEnum):
     ON_BATCHES = "on batches"  # traced again, on whole batches
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
     PARSING = "on batches with parse_example"  # on whole batches, `tf.io.parse_example` in place of the single form
+    DECODE_AND_CROP = "decoding only what it crops"  # the window of a JPEG in place of the whole image
+
+
+_ON_BATCHES = frozenset({FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING})
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,15 @@ class OnBatches:
     form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
     digest: str = ""  # of the function traced in that form
     inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
+
+
+@dataclass(frozen=True)
+class Cropping:
+    """Whether a function that decodes JPEGs could decode only the window it keeps (`tf/pipelines/cropping.py`)."""
+
+    why_not: str = ""  # why it needs the whole image, as the end of a sentence
+    digest: str = ""  # of the function in that form
+    seen: str = ""  # the elements that were looked at and are JPEGs: "48 elements, start, middle and end"
 
 
 @dataclass(frozen=True)
@@ -47,12 +60,13 @@ class FunctionFacts:
     reads_files: bool = False
     can_raise: bool = False  # an assertion or a check on values
     on_batches: OnBatches | None = None  # None: nobody asked
+    cropping: Cropping | None = None  # None: nobody asked, or it decodes no JPEG
     form: FunctionForm = FunctionForm.AS_TRACED
 
     @property
     def called_on_batches(self) -> bool:
         """Whether an edit has it called on batches, in whichever form."""
-        return self.form is not FunctionForm.AS_TRACED
+        return self.form in _ON_BATCHES
 
     @property
     def stateless(self) -> bool:

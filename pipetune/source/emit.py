@@ -15,6 +15,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
 from pipetune.source.chain import insert_link, refuse_unbound
+from pipetune.source.cropping import decode_windows
 from pipetune.source.draft import Draft, open_draft
 from pipetune.source.forms import gets_several, parse_batches, vectorize
 from pipetune.source.literals import write_call, write_value
@@ -100,7 +101,7 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
             draft = draft.note(note) if note else draft
         current = apply_edits(current, [edit])
     for path, code in draft.codes.items():
-        if code is not before[path]:
+        if code is not before.get(path):
             _check_syntax(path, code)
     return draft
 
@@ -136,6 +137,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return vectorize(draft, node, several=gets_several(current, node))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
             return parse_batches(draft, node)
+        case ReplaceFunction(node=node, form=FunctionForm.DECODE_AND_CROP):
+            return decode_windows(draft, node)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case SetOption(name=name, value=value):

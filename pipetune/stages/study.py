@@ -15,8 +15,7 @@ from pipetune.journal import Journal
 from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import live
-from pipetune.tf.pipelines.on_batches import with_answers
+from pipetune.tf.pipelines import cropping, live, on_batches
 from pipetune.tf.script import consumption
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
@@ -97,8 +96,8 @@ class Study:
 
     @functools.cached_property
     def told(self) -> Pipeline:
-        """The pipeline as captured, told what its functions do on batches: that traces them once more."""
-        return with_answers(self.subject.source)
+        """The pipeline as captured, told what its functions would do in other forms: that traces them once more."""
+        return cropping.with_answers(self.subject.source, on_batches.with_answers(self.subject.source))
 
     def of_other(self, index: int) -> Study:
         """The study of the script's other dataset number `index`, alone: nothing trains on it."""

@@ -18,6 +18,7 @@ The little language::
   `calls=ReadFile+Cast` the kernels in a function and in those it calls.
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
   makes them differ in the last bits, `rows=no` that it does not.
+- `crop=yes` says that the function could decode only what it crops, `crop=no` that it needs the whole image.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -29,7 +30,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, OnBatches
+from pipetune.core.functions import Cropping, FunctionFacts, OnBatches
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -202,6 +203,9 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.function = _with_flag(stage.function, _FLAGS[name], text)
     elif name == "rows" and stage.function is not None:
         stage.function = replace(stage.function, on_batches=_on_batches(text))
+    elif name == "crop" and stage.function is not None:
+        answer = Cropping(digest="cropped", seen="9 elements: all") if text == "yes" else Cropping("it uses it all")
+        stage.function = replace(stage.function, cropping=answer)
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
