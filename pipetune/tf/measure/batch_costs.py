@@ -51,7 +51,7 @@ def _seconds(source: live.LivePipeline, node: Node, batch: Node) -> float:
     called = plain.map(
         forms.in_form(private.python_function(original._map_func), form, plain.element_spec), synchronous=True
     )
-    rounds = [window_seconds(undisturbed(called)) - window_seconds(undisturbed(plain)) for _ in range(_ROUNDS)]
+    rounds = [_window(undisturbed(called)) - _window(undisturbed(plain)) for _ in range(_ROUNDS)]
     return max(0.0, statistics.median(rounds))
 
 
@@ -63,7 +63,7 @@ def undisturbed(dataset: Any) -> Any:
     return dataset.with_options(options)
 
 
-def window_seconds(dataset: Any) -> float:
+def _window(dataset: Any) -> float:
     """Seconds per element, the first left out."""
     iterator = iter(dataset)
     try:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Mapping
 from typing import Any
-
-import tensorflow as tf
 
 from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.measure import failures
-from pipetune.tf.measure.batch_costs import undisturbed, window_seconds
+from pipetune.tf.measure.batch_costs import undisturbed
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.cropped import decoding_window
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
-_ELEMENTS = 32  # kept in memory, and used over and over
+_ELEMENTS = 64  # kept in memory, and used over and over
+_SECONDS = 0.05  # of a pass, at least
 _ROUNDS = 5
 
 
@@ -48,16 +49,27 @@ def _share(source: live.LivePipeline, node: Node) -> float | None:
     kept = source.datasets[node.inputs[0]].take(_ELEMENTS).cache()
     for _ in kept:
         pass  # from now on they come from memory
-    plain, traced = kept.repeat(), source.datasets[node.id]._map_func
+    traced = source.datasets[node.id]._map_func
+    rounds = math.ceil(_SECONDS / max(1e-6, sum(_cpu_seconds(one) for one in _forms(kept, traced)) / 2))
+    forms = _forms(kept.repeat(rounds), traced)
     shares = []
     for _ in range(_ROUNDS):
-        nothing, before, after = (window_seconds(undisturbed(one)) for one in _forms(plain, traced))
+        nothing, before, after = (_cpu_seconds(one) for one in forms)
         if before > nothing:
             shares.append(max(0.0, after - nothing) / (before - nothing))
     return statistics.median(shares) if shares else None
 
 
-def _forms(plain: tf.data.Dataset, traced: Any) -> tuple[Any, Any, Any]:
+def _forms(plain: Any, traced: Any) -> tuple[Any, ...]:
     """Without the function, with it as it is, with it decoding a window only."""
     with private.reusing_traced_functions():
-        return plain, *(plain.map(one, synchronous=True) for one in (traced, decoding_window(traced)))
+        mapped = [plain.map(one, synchronous=True) for one in (traced, decoding_window(traced))]
+    return tuple(undisturbed(one) for one in (plain, *mapped))
+
+
+def _cpu_seconds(dataset: Any) -> float:
+    """Of the process, for one pass: every form goes through the same elements."""
+    started = time.process_time()
+    for _ in dataset:
+        pass
+    return time.process_time() - started

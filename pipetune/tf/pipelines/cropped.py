@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pipetune.tf import private
@@ -24,6 +25,7 @@ more than two columns. The tests show both.
 """
 
 _MOST_CHANNELS = 3  # an image of four (CMYK) is decoded to RGB
+_EVERY_CHANNEL = 1 << 16
 _KEPT = ("fancy_upscaling", "try_recover_truncated", "acceptable_fraction", "dct_method")
 
 
@@ -170,27 +172,38 @@ def _shapes(contents: Any, crop: Crop) -> list[Any]:
 
 
 def _window(crop: Crop, contents: Any, shape: Any, first: Any, second: Any, *, margin: int) -> tuple[Any, Any, Any]:
-    """The image decoded around the window; where the window begins in it, and its size."""
+    """The image decoded around the window; where the window begins in it, and its size.
+
+    In few ops, each of all three axes: what they take is lost of what decoding less saves.
+    """
+    lead = crop.lead
     if crop.cut.type == "Slice":
-        begin, size = (tf.cast(one, tf.int32) for one in (first, second))
-        asked = size[crop.lead :]
-        extent = tf.where(tf.equal(asked, -1), shape - begin[crop.lead :], asked)  # -1: all there is
-        size = tf.concat([size[: crop.lead], extent], axis=0)
+        begin, size = tf.cast(first, tf.int32)[lead:], _size_of_slice(second, lead)
+        size = tf.where(tf.equal(size, -1), shape - begin, size) if tf.is_tensor(size) else size
     else:
         begin, size = _of_indexing(shape, first, second, crop.cut)
-        extent = size
-    place = begin[crop.lead :]
-    top_left = tf.maximum(place[:2] - margin, 0)
-    bottom_right = tf.minimum(place[:2] + extent[:2] + margin, shape[:2])
+    more = np.array([margin, margin, _EVERY_CHANNEL], np.int32)
+    low = tf.maximum(begin - more, 0)
+    high = tf.minimum(begin + (size + more), shape)
     attributes = {name: crop.decode.get_attr(name) for name in _KEPT}
     attributes["dct_method"] = attributes["dct_method"].decode()
     image = tf.raw_ops.DecodeAndCropJpeg(
         contents=contents,
-        crop_window=tf.concat([top_left, bottom_right - top_left], axis=0),
+        crop_window=tf.gather(tf.concat([low, high - low], axis=0), [0, 1, 3, 4]),
         channels=crop.decode.get_attr("channels"),
         **attributes,
     )
-    return image, begin - tf.concat([[0] * crop.lead, top_left, [0]], axis=0), size
+    place = begin - low
+    if lead:
+        place = tf.concat([tf.cast(first, tf.int32)[:lead], place], axis=0)
+        size = tf.concat([tf.cast(second, tf.int32)[:lead], size], axis=0)
+    return image, place, tf.convert_to_tensor(size)
+
+
+def _size_of_slice(size: Any, lead: int) -> Any:
+    """The size that is asked for: an array where it is fixed, else a tensor in which -1 means all there is."""
+    known = size[lead:].astype(np.int32) if isinstance(size, np.ndarray) else None
+    return known if known is not None and (known >= 0).all() else tf.cast(size, tf.int32)[lead:]
 
 
 def _of_indexing(shape: Any, begin: Any, end: Any, cut: Any) -> tuple[Any, Any]:
