@@ -118,11 +118,12 @@ def _cut(node: Any, inputs: Sequence[str], shape: Any) -> Iterator[Any]:
     """The ops that cut the window out of what is decoded, in place of `node`; the static shape is as it was."""
     kind = node.attr["T"].type
     cut = _in_place_of(node, "Slice", inputs, T=kind, Index=tf.int32.as_datatype_enum)
-    cut.name = f"pipetune/cut/{node.name}"
+    if not shape.is_fully_defined():
+        cut.name = f"pipetune/cut/{node.name}"
+        known = _in_place_of(node, "EnsureShape", [cut.name], T=kind)
+        known.attr["shape"].shape.CopyFrom(shape.as_proto())
+        yield known
     yield cut
-    known = _in_place_of(node, "EnsureShape", [cut.name], T=kind)
-    known.attr["shape"].shape.CopyFrom(shape.as_proto())
-    yield known
 
 
 class _Piece:
@@ -144,13 +145,14 @@ class _Piece:
         concrete = private.data_function(body, [tf.TensorSpec(like[place].shape, like[place].dtype) for place in fed])
         graph = concrete.graph
         names = {tensor.op.name: feeds[place] for place, tensor in zip(fed, graph.inputs, strict=True)}
+        returned = {tensor.op.name: tensor.op.inputs[0].name for tensor in graph.outputs}  # each by an Identity
         self.nodes: list[Any] = []
         for node in graph.as_graph_def().node:
-            if node.name not in names:
+            if node.name not in names and node.name not in returned:
                 node.name = f"pipetune/{name}/{node.name}"
                 node.input[:] = [self._reference(reference, name, names) for reference in node.input]
                 self.nodes.append(node)
-        self.outputs = [self._reference(tensor.name, name, names) for tensor in graph.outputs]
+        self.outputs = [self._reference(returned[tensor.op.name], name, names) for tensor in graph.outputs]
 
     @staticmethod
     def _reference(reference: str, prefix: str, names: Mapping[str, str]) -> str:
