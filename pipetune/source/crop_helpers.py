@@ -12,7 +12,7 @@ from pipetune.source.literals import tensorflow_text
 from pipetune.source.text import newline_of
 from pipetune.source.tree import SyntaxTree
 
-WINDOW, RANDOM_WINDOW = "crop_jpeg", "random_crop_jpeg"
+WINDOW, RANDOM_WINDOW, SHAPE = "crop_jpeg", "random_crop_jpeg", "jpeg_shape"
 
 _TEXTS = {
     WINDOW: '''\
@@ -33,6 +33,11 @@ def random_crop_jpeg(contents, size, channels, seed=None):
     shape = tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0)
     drawn = tf.random.uniform([3], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
     return crop_jpeg(contents, drawn % (shape - size + 1), size, channels)
+''',
+    SHAPE: '''\
+def jpeg_shape(contents, channels):
+    """tf.shape of a decoded JPEG, which is not decoded for that."""
+    return tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0)
 ''',
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pipetune.source.emit import emit
 from pipetune.stages.emission import expected_digests
 from pipetune.tf.pipelines import cropping, live, replay
 from pipetune.worker.verifying import first_difference
+from tests.tf.jpegs import jpeg
 from tests.tf.test_capture import Sample
 
 BEFORE = "import tensorflow as tf\nfrom tests.tf.test_cropping import IMAGES\n"
@@ -79,6 +81,21 @@ def augment(data, label):
     return crop_jpeg(contents, [top, 4, 0], [24, 20, 3], channels=3)
 """,
     ),
+    "a distorted box, of the shape": (
+        """
+        def cut(data):
+            image = tf.io.decode_jpeg(data, channels=3)
+            begin, size, _ = tf.image.sample_distorted_bounding_box(
+                tf.shape(image), tf.zeros([1, 0, 4]), min_object_covered=0.2, use_image_if_no_bounding_boxes=True
+            )
+            size = tf.concat([size[:2], [3]], axis=0)
+            part = tf.slice(image, begin, size)
+            return tf.image.random_flip_up_down(tf.image.resize(part, [9, 9]))
+
+        ds = tf.data.Dataset.from_tensor_slices(IMAGES).map(cut).shuffle(5).batch(4)
+        """,
+        "        jpeg_shape(data, channels=3), tf.zeros([1, 0, 4]),",
+    ),
 }
 
 
@@ -105,6 +122,43 @@ def test_the_patched_source_gives_the_elements_of_the_plan(name: str, tmp_path: 
     planned = expected_digests(replay.replay(source, edited), seed=3)
     assert planned and expected_digests(patched.dataset, seed=3) == planned
     assert expected_digests(source.dataset, seed=3) == planned
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "photos" / "pipeline.py"
+
+
+def test_the_example_of_photographs(tmp_path: Path) -> None:
+    """A helper decodes for training and validation: only what training does with it changes."""
+    for name in ("train", "validation"):
+        with tf.io.TFRecordWriter(str(tmp_path / f"{name}.tfrecord")) as writer:
+            for number in range(12):
+                image = tf.train.BytesList(value=[jpeg("4:2:0", 300 + number, 290 + number, seed=number)])
+                label = tf.train.Int64List(value=[number])
+                feature = {"image": tf.train.Feature(bytes_list=image), "label": tf.train.Feature(int64_list=label)}
+                writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    made = f"\nds = training_dataset({str(tmp_path / 'train*')!r})\n"
+    made += f"validation = validation_dataset({str(tmp_path / 'val*')!r})\n"
+    sample = Sample(tmp_path, EXAMPLE.read_text() + made)
+    module = sample.run()
+    source, others = live.read(module.ds), [live.read(module.validation, name="validation").pipeline]
+    told = cropping.with_answers(source, source.pipeline)
+    (rewrite,) = [found for found in decode_and_crop.propose(RuleContext(told)) if isinstance(found, Rewrite)]
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)), others=others)
+    assert emission.not_covered == ()
+    before, after = emission.files[str(sample.file)]
+    lines = [line for line in unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="") if line[0] == "-"]
+    assert lines[1:] == [
+        "-    image = decode(data)",
+        "-    image = tf.image.random_crop(image, [CROP_PIXELS, CROP_PIXELS, 3])",
+    ]
+    sample.file.write_text(after)
+    linecache.clearcache()
+    patched = sample.run()
+    wanted = apply_edits(source.pipeline, rewrite.edits)
+    assert first_difference(live.read(patched.ds).pipeline, wanted) == ""
+    assert live.read(patched.validation).pipeline.fingerprint == others[0].fingerprint
+    planned = expected_digests(replay.replay(source, wanted), seed=1)
+    assert planned and expected_digests(patched.ds, seed=1) == planned
 
 
 def test_a_patch_that_draws_in_another_order_is_seen(tmp_path: Path) -> None:
