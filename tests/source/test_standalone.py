@@ -229,6 +229,13 @@ def test_functions_called_on_batches(name: str, form: FunctionForm, written: str
     assert written in statements(made.text)
 
 
+def test_a_function_that_decodes_windows_is_left_as_it_is() -> None:
+    function = FunctionFacts(name="parse", digest="d", form=FunctionForm.DECODE_AND_CROP)
+    made = emit(parts(files(8), ("map", {}, function), ("batch", {"batch_size": 4})))
+    assert ".map(parse)" in statements(made.text)
+    assert any("decodes whole images here" in note for note in made.notes)
+
+
 def test_a_function_that_would_parse_batches_elsewhere_too_is_refused() -> None:
     function = FunctionFacts(name="parse", digest="d", form=FunctionForm.PARSING)
     with pytest.raises(CannotExpress, match="wherever it is used"):
