@@ -85,9 +85,9 @@ RULE = Rule(
         "but one crop (random_crop, crop_to_bounding_box, central_crop, tf.slice, image[a:b, c:d]) and ops that ask "
         "for its shape; in between only what treats all pixels alike (cast, convert_image_dtype). It is decoded two "
         "pixels wider on each side, as far as the image reaches, and sliced: without that colours at the edge differ. "
-        "Elements from the start, the middle and the end of the data must be JPEGs. Never above "
-        "ignore_errors, with state or with Python; never for decode_image or decode_png. Values are compared bit by "
-        "bit on real elements before a plan holds it."
+        "Elements from the start, the middle and the end of the data, as far as it can be reached, must be JPEGs. "
+        "Never above ignore_errors, with state or with Python; never for decode_image or decode_png. Values are "
+        "compared bit by bit on real elements before a plan holds it."
     ),
     safety=(
         "EXACT where the function draws no random numbers. STATISTICAL where it does, though its draws stay the "

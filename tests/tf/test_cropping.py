@@ -375,6 +375,18 @@ def test_data_that_cannot_be_looked_at() -> None:
     assert "no element could be looked at" in cropping.ask(none, none.pipeline.output).why_not
 
 
+def test_data_that_comes_too_slowly_to_be_looked_at() -> None:
+    slow = private.slept(tf.data.Dataset.from_tensor_slices(IMAGES), 400_000)
+    source = live.read(slow.map(_seeded))
+    found = cropping.ask(source, source.pipeline.output)
+    assert "elements could be looked at in time" in found.why_not
+
+
+def test_data_without_an_end_is_looked_at_from_its_start() -> None:
+    source = live.read(tf.data.Dataset.from_tensor_slices(IMAGES).repeat().map(_seeded))
+    assert cropping.ask(source, source.pipeline.output).seen == "48 elements: start"
+
+
 def test_bytes_that_the_function_reads_itself(tmp_path: Any) -> None:
     paths = []
     for number, image in enumerate(IMAGES):

@@ -19,6 +19,7 @@ from pipetune.tf.pipelines.crops import DECODER, NoCrop, find_crop
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 _SAMPLED = 48  # elements looked at
+_FEWEST = 8  # of a larger number that must have been reached in time
 _SECONDS = 1.0
 _BYTES = 64e6
 _JPEG = b"\xff\xd8\xff"
@@ -67,6 +68,8 @@ def _look_at_samples(above: Any, traced: Any) -> str:
     others = sum(not element.numpy().startswith(_JPEG) for element in elements)
     if others:
         raise NoCrop(f"{others} of {len(elements)} elements looked at are no JPEG")
+    if len(elements) < _FEWEST and not found.complete:
+        raise NoCrop(f"no more than {len(elements)} elements could be looked at in time")
     return f"{len(elements)} elements: {found.places}"
 
 
