@@ -16,6 +16,7 @@ class FunctionForm(enum.StrEnum):
     GATHERING = "gathering rows"  # pipetune's own: takes rows of the arrays of the source above by their numbers
     ON_INPUT = "on what the map gets"  # a predicate, traced again above the map that it stood below
     FUSED = "on what the functions of the maps above give"  # which it calls itself
+    DECODE_AND_CROP = "decoding only what it crops"  # the window of a JPEG in place of the whole image
 
 
 _ON_BATCHES = frozenset(
@@ -79,6 +80,15 @@ class Fused:
 
 
 @dataclass(frozen=True)
+class Cropping:
+    """Whether a function that decodes JPEGs could decode only the window it keeps (`tf/pipelines/cropping.py`)."""
+
+    why_not: str = ""  # why it needs the whole image, as the end of a sentence
+    digest: str = ""  # of the function in that form
+    seen: str = ""  # the elements that were looked at and are JPEGs: "48 elements, start, middle and end"
+
+
+@dataclass(frozen=True)
 class FunctionFacts:
     """Facts read from a traced function, those of every function it calls included.
 
@@ -103,6 +113,7 @@ class FunctionFacts:
     on_batches: OnBatches | None = None  # None: nobody asked
     on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: per map above it, the nearest first
     fused: Fused | None = None  # of the lowest of a run of maps; None: nobody asked
+    cropping: Cropping | None = None  # None: nobody asked, or it decodes no JPEG
     form: FunctionForm = FunctionForm.AS_TRACED
     first: tuple[str, ...] = ()  # operators whose functions it calls before its own
 

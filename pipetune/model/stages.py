@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pipetune.core.functions import FunctionForm
 from pipetune.core.operators import Count, facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
@@ -97,6 +98,10 @@ def _spared(pipeline: Pipeline, profile: Profile) -> frozenset[str]:
 def _on_batches(node: Node) -> bool:
     """Whether an edit has its function called on batches: it stands elsewhere, and costs something else."""
     return node.function is not None and node.function.called_on_batches
+
+
+def _crops(node: Node) -> bool:
+    return node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP
 
 
 def elements_taken(node: Node, profile: Profile) -> float:
@@ -233,6 +238,10 @@ def _work(node: Node, measured: OperatorProfile | None, count: float, spin_secon
     """
     if measured is not None and measured.on_batch_seconds is not None and _on_batches(node):
         return Work(node.id, count * measured.on_batch_seconds, count * measured.on_batch_seconds)
+    if measured is not None and measured.cropping_share is not None and _crops(node):
+        share, as_traced = measured.cropping_share, replace(node, function=None)
+        work = _work(as_traced, measured, count, spin_seconds, working)
+        return Work(node.id, share * work.seconds, share * work.cpu_seconds)
     if measured is None or measured.cpu_seconds is None:
         waiting = measured.wall_seconds if measured is not None and measured.wall_seconds is not None else 0.0
         return Work(node.id, count * max(waiting, OVERHEAD_SECONDS), count * OVERHEAD_SECONDS)

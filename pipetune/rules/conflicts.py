@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, Remove, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
@@ -37,7 +37,7 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     if twice is not None:
         return f"{twice} would be inserted twice"
     safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
-    clash = _frozen_twice(chosen) or _moved_away(chosen)
+    clash = _frozen_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen)
     if clash:
         return clash
     return (
@@ -72,6 +72,12 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
             if both is not None:
                 return f"the {cached[both]} would stay where {both} is moved away from"
     return ""
+
+
+def _replaced_twice(chosen: tuple[Rewrite, ...]) -> str:
+    """Whether two rewrites put the function of one operator into another form."""
+    replaced = Counter(edit.node for one in chosen for edit in one.edits if isinstance(edit, ReplaceFunction))
+    return next((f"the function of {node} is replaced twice" for node, count in replaced.items() if count > 1), "")
 
 
 def _numbers_conflict(edited: Pipeline) -> str:

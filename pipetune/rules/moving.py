@@ -121,7 +121,7 @@ def seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, .
     An unseeded shuffle draws from a counter that all calls of the script share. Only calls that directly
     follow one another in one function certainly have no other between them.
     """
-    if not context.randomness_fixed or moved.argument("seed") is not None or moved.location is None:
+    if not context.randomness_fixed or _seed_given(moved) or moved.location is None:
         return False
     below = moved.location
     for node in passed:
@@ -132,6 +132,17 @@ def seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, .
             return True
         below = above
     return False
+
+
+_DEFAULT_GRAPH_SEED = "87654321"  # what tf.data puts where only the operator has a seed
+
+
+def _seed_given(shuffle: Node) -> bool:
+    """Whether the call surely names its seed: under a global seed one drawn for it looks the same in the dataset."""
+    seed = shuffle.argument("seed")
+    if not isinstance(seed, str):
+        return seed is not None
+    return "," not in seed or seed.startswith(f"{_DEFAULT_GRAPH_SEED},")
 
 
 def shuffle_move_class(shuffle: Node, context: RuleContext, step: Step) -> tuple[Safety, tuple[str, ...]]:

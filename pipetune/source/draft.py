@@ -10,7 +10,7 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline, Value
 from pipetune.source.locate import locate
-from pipetune.source.text import BYTE_ORDER_MARK
+from pipetune.source.text import BYTE_ORDER_MARK, read_source
 from pipetune.source.tree import SyntaxTree, parse
 
 
@@ -54,9 +54,24 @@ class Draft:
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
     notes: tuple[str, ...] = ()
+    read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 
     def tree(self, file: str) -> SyntaxTree:
         return parse(self.codes[file])
+
+    def opened(self, file: str) -> Draft:
+        """The draft with one more file.
+
+        Raises:
+            CannotExpress: it cannot be read.
+        """
+        if file in self.codes:
+            return self
+        try:
+            code = self.read(file).removeprefix(BYTE_ORDER_MARK).encode()
+        except (OSError, SyntaxError, UnicodeError) as error:
+            raise CannotExpress(f"{file} cannot be read: {error}") from error
+        return replace(self, codes={**self.codes, file: code})
 
     def find(self, node: str) -> tuple[SyntaxTree, cst.Call]:
         """The tree of the file that makes `node`, and the call.
@@ -140,4 +155,4 @@ def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
             problems[node.id] = error.message
         except (OSError, SyntaxError, UnicodeError) as error:
             problems[node.id] = f"{location.file} cannot be read: {error}"
-    return Draft(codes, sites, captured, problems)
+    return Draft(codes, sites, captured, problems, read=read)

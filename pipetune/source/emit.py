@@ -26,6 +26,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
 from pipetune.source.chain import insert_link, refuse_unbound
+from pipetune.source.cropping import decode_windows
 from pipetune.source.draft import Draft, open_draft
 from pipetune.source.forms import fuse, gets_several, parse_batches, vectorize
 from pipetune.source.gathering import gather_rows
@@ -112,7 +113,7 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
             draft = draft.note(note) if note else draft
         current = apply_edits(current, [edit])
     for path, code in draft.codes.items():
-        if code is not before[path]:
+        if code is not before.get(path):
             _check_syntax(path, code)
     return draft
 
@@ -153,6 +154,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             for name in (*first, node):
                 refuse_inside_library(current, name)
             return fuse(draft, node, first, current)
+        case ReplaceFunction(node=node, form=FunctionForm.DECODE_AND_CROP):
+            return decode_windows(draft, node)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case ReplaceSource(node=node, after=after):

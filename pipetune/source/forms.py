@@ -23,7 +23,7 @@ def vectorize(draft: Draft, node: str, *, several: bool) -> Draft:
             TensorFlow.
     """
     tree, call = draft.find(node)
-    argument = _function_given(call)
+    argument = function_given(call)
     if argument is None or not isinstance(argument.value, cst.Name | cst.Attribute):
         raise CannotExpress("The function of the map has no name, which tf.vectorized_map could call it by.")
     vectorized = tensorflow_text(*draft.place_of_names(node), "vectorized_map")
@@ -54,7 +54,7 @@ def parse_batches(draft: Draft, node: str) -> Draft:
             and would parse batches there too.
     """
     tree, call = draft.find(node)
-    argument = _function_given(call)
+    argument = function_given(call)
     if argument is None or not isinstance(argument.value, cst.Lambda):
         raise CannotExpress("The function that parses is not written in the call of map: it may be used elsewhere too.")
     finder = _Named("parse_single_example")
@@ -79,11 +79,11 @@ def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> 
             raise CannotExpress("The maps stand in different files, or one call makes several of them.")
         if other not in links_above(call):
             refuse_unsafe(draft, tree, other, anchor=call)
-        argument = _function_given(other)
+        argument = function_given(other)
         if argument is None or not isinstance(argument.value, cst.Name | cst.Attribute):
             raise CannotExpress("A function of the maps has no name, which another could call it by.")
         names.append(other_tree.text(argument.value))
-    own = _function_given(call)
+    own = function_given(call)
     assert own is not None
     element = "element"
     while any(name.partition(".")[0] == element for name in names):
@@ -109,7 +109,7 @@ class _Named(cst.CSTVisitor):
             self.found.append(node.attr)
 
 
-def _function_given(call: cst.Call) -> cst.Arg | None:
+def function_given(call: cst.Call) -> cst.Arg | None:
     """The argument that gives a map its function."""
     named = (one for one in call.args if one.keyword is not None and one.keyword.value == "map_func")
     first = call.args[0] if call.args and call.args[0].keyword is None and not call.args[0].star else None

@@ -18,6 +18,7 @@ from pipetune.core.edits import (
     SetOption,
 )
 from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import FunctionForm
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 
@@ -60,6 +61,8 @@ class Sharing:
         Raises:
             CannotExpress: it must not change the others.
         """
+        if isinstance(edit, ReplaceFunction) and edit.form is FunctionForm.DECODE_AND_CROP:
+            self._refuse_shared_function(edit.node)
         touched = [node for node in (anchor, self._node(edit)) if node is not None]
         for node in dict.fromkeys(node.id for node in touched):
             count, names = self.datasets(self.pipeline[node])
@@ -71,6 +74,20 @@ class Sharing:
                 raise CannotExpress(f"The call at {location} is shared by {count} datasets{with_names}.")
             return f"The call at {location} serves {count} datasets{with_names}; all of them change."
         return ""
+
+    def _refuse_shared_function(self, node: str) -> None:
+        """Refuses to change a function that other datasets call too, at calls of their own.
+
+        Raises:
+            CannotExpress: one does; nobody looked at its elements.
+        """
+        mine = self.pipeline[node]
+        name = mine.function.name if mine.function is not None else ""
+        for other in self.others:
+            for theirs in other:
+                same = theirs.function is not None and theirs.function.name == name != "<lambda>"
+                if same and _site(theirs.location) != _site(mine.location):
+                    raise CannotExpress(f"The function {name} is called for the dataset {other.name} too.")
 
     def _node(self, edit: Edit) -> Node | None:
         match edit:

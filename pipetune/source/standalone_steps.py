@@ -63,6 +63,8 @@ class Steps:
             if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
                 raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")
             return reference.replace("parse_single_example", "parse_example")
+        if form is FunctionForm.DECODE_AND_CROP:
+            self.notes.append(f"{node.title} decodes whole images here: what it decodes is only changed by the patch")
         return reference
 
     def parallel(self, node: Node) -> list[str]:

@@ -103,6 +103,11 @@ def deletion(tree: SyntaxTree, statement: Statement) -> Splice:
 
 def names_read(node: cst.CSTNode) -> list[str]:
     """Every variable a piece of code names, as often as it does; attributes and keywords are none."""
+    return [name.value for name in name_nodes(node)]
+
+
+def name_nodes(node: cst.CSTNode) -> list[cst.Name]:
+    """Every place in a piece of code where a variable is named; attributes and keywords are none."""
     names = _Names()
     node.visit(names)
     return names.found
@@ -118,10 +123,10 @@ def names_bound(node: cst.CSTNode) -> set[str]:
 class _Names(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.found: list[cst.Name] = []
 
     def visit_Name(self, node: cst.Name) -> None:
-        self.found.append(node.value)
+        self.found.append(node)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         node.value.visit(self)

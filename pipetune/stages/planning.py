@@ -24,6 +24,7 @@ from pipetune.search.search import search
 from pipetune.stages.own_work import note_autotuned, watch_autotune
 from pipetune.stages.study import Study
 from pipetune.tf.measure.batch_costs import measure_batch_costs
+from pipetune.tf.measure.cropping_costs import measure_cropping_shares
 from pipetune.tf.measure.overheads import measure_overheads
 from pipetune.tf.pipelines.counting import count_elements
 
@@ -93,14 +94,18 @@ def baselines_of(study: Study) -> dict[str, Plan]:
 
 
 def completed(study: Study, profile: Profile) -> Profile:
-    """The profile with what plans are priced by: elements per epoch, functions on batches, the machine's overheads."""
+    """The profile with what plans are priced by: elements per epoch, functions in other forms, the overheads."""
     study.journal.say("counting the elements of an epoch")
     cardinality = count_elements(study.subject.source, limit_seconds=_COUNT_SECONDS)
     study.journal.say("measuring what the runtime itself takes")
     seconds = min(_MOST_OVERHEAD_SECONDS, max(_LEAST_OVERHEAD_SECONDS, _SHARE * study.settings.budget_seconds))
     overheads = measure_overheads(study.cores, seconds=seconds)
     on_batch = measure_batch_costs(study.subject.source, study.told)
-    operators = tuple(replace(one, on_batch_seconds=on_batch.get(one.node)) for one in profile.operators)
+    cropping = measure_cropping_shares(study.subject.source, study.told)
+    operators = tuple(
+        replace(one, on_batch_seconds=on_batch.get(one.node), cropping_share=cropping.get(one.node))
+        for one in profile.operators
+    )
     profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)
     study.runner.profile = profile
     study.journal.dataset(profile=profile)

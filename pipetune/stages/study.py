@@ -15,7 +15,7 @@ from pipetune.journal import Journal
 from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import fusion, gathering, live, on_batches, on_inputs
+from pipetune.tf.pipelines import cropping, fusion, gathering, live, on_batches, on_inputs
 from pipetune.tf.script import consumption
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
@@ -96,10 +96,12 @@ class Study:
 
     @functools.cached_property
     def told(self) -> Pipeline:
-        """The pipeline as captured, told what its functions do elsewhere in it (traced again), and of its rows."""
+        """The pipeline as captured, told what its functions do in other forms and places: they are traced again."""
         source = self.subject.source
-        told = on_inputs.with_answers(source, on_batches.with_answers(source))
-        return gathering.with_rows(source, fusion.with_answers(source, told))
+        told = source.pipeline
+        for answers in (on_batches, on_inputs, fusion, cropping, gathering):
+            told = answers.with_answers(source, told)
+        return told
 
     def of_other(self, index: int) -> Study:
         """The study of the script's other dataset number `index`, alone: nothing trains on it."""

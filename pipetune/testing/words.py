@@ -24,6 +24,7 @@ The little language::
   function, `unfused=n1` that it does not.
 - `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
   `spec=x` what elements look like behind an operator (like all others if not said).
+- `crop=yes` says that the function could decode only what it crops, `crop=no` that it needs the whole image.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -35,7 +36,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
+from pipetune.core.functions import Cropping, FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -227,6 +228,9 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.spec = text
     elif name == "early" and stage.function is not None:
         stage.function = replace(stage.function, on_inputs=_on_inputs(text))
+    elif name == "crop" and stage.function is not None:
+        answer = Cropping(digest="cropped", seen="9 elements: all") if text == "yes" else Cropping("it uses it all")
+        stage.function = replace(stage.function, cropping=answer)
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:

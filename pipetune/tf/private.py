@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -96,6 +97,25 @@ def _closed_over(function: Any) -> Iterator[Any]:
 def python_function(traced: Any) -> Any:
     """The Python function that a dataset's function was traced from."""
     return traced._func
+
+
+def with_function(traced: Any, concrete: Any, *, gives: Any = None) -> Any:
+    """A dataset's traced function that runs another concrete function of the same arguments.
+
+    Args:
+        gives: the spec of what it gives, where that is something else.
+    """
+    made = copy.copy(traced)
+    made._function = concrete
+    if gives is not None:
+        made._output_structure = gives
+    return made
+
+
+def data_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    """The concrete function that a dataset would make of `function`, given flat tensors: AutoGraph leaves it alone."""
+    attributes = {"_tf_data_function": True}
+    return tf.function(function, autograph=False, experimental_attributes=attributes).get_concrete_function(*specs)
 
 
 @contextmanager

@@ -110,6 +110,8 @@ def _spread(described: RuleContext, **changes: Any) -> RuleContext:
         ("shuffle 9", True, {"file": "other.py"}, "STATISTICAL"),
         ("shuffle 9", True, {"scope": "make"}, "STATISTICAL"),
         ("shuffle 9 seed=4", True, {"line": 90}, "EXACT"),
+        ("shuffle 9 seed=87654321,4", True, {"line": 90}, "EXACT"),
+        ("shuffle 9 seed=5,4", True, {"line": 90}, "STATISTICAL"),  # under a global seed: perhaps drawn
     ],
 )
 def test_an_unseeded_shuffle_never_passes_another_draw(

@@ -15,7 +15,7 @@ def test_maps_above_a_batch_that_could_be_called_on_it() -> None:
     dataset = tf.data.Dataset.range(40).map(lambda i: tf.cast(i, tf.float32) * 2.0).map(lambda x: x - x[tf.newaxis][0])
     dataset = dataset.map(lambda x: x + tf.random.uniform([])).batch(8).map(lambda rows: rows * 2.0)
     source = live.read(dataset)
-    told = on_batches.with_answers(source)
+    told = on_batches.with_answers(source, source.pipeline)
     found = measure_batch_costs(source, told)
     could = {n.id for n in told if n.function and n.function.on_batches and not n.function.on_batches.why_not}
     assert found.keys() == could and "n1" in could and len(could) < 4
@@ -27,7 +27,7 @@ def test_what_fails_on_the_data_has_no_cost() -> None:
         return tf.strings.to_number(tf.strings.as_string(i) + tf.constant("x"))
 
     source = live.read(tf.data.Dataset.range(40).map(fails).batch(8))
-    told = on_batches.with_answers(source)
+    told = on_batches.with_answers(source, source.pipeline)
     assert told["n1"].function is not None and told["n1"].function.on_batches is not None
     assert not told["n1"].function.on_batches.why_not
     assert measure_batch_costs(source, told) == {}

@@ -111,7 +111,7 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     written = sample.file.read_text().lstrip("\n")
     sample.file.write_text(before + written)
     source = live.read(sample.run().ds)
-    told = on_batches.with_answers(source)
+    told = on_batches.with_answers(source, source.pipeline)
     rewrites = [found for found in rule.propose(RuleContext(told)) if isinstance(found, Rewrite)]
     chosen = max(rewrites, key=lambda rewrite: len(rewrite.edits))
     emission = emit(source.pipeline, Plan("tuned", (chosen,)))

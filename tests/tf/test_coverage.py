@@ -296,7 +296,7 @@ def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:
 def test_rows_gathered_by_their_numbers_come_once_each(tmp_path: Path, rows: int) -> None:
     dataset = tf.data.Dataset.from_tensor_slices((tf.range(rows), tf.range(rows) * 2)).shuffle(rows).batch(4)
     source = live.read(dataset)
-    told = gathering.with_rows(source, source.pipeline)
+    told = gathering.with_answers(source, source.pipeline)
     (rewrite,) = (one for one in gather_batches.RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
     tuned = apply_edits(source.pipeline, rewrite.edits)
     result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
@@ -318,7 +318,7 @@ def test_a_function_on_batches_is_given_what_the_script_gives_it(tmp_path: Path)
         """,
     )
     source = live.read(namespace["ds"])
-    told = on_batches.with_answers(source)
+    told = on_batches.with_answers(source, source.pipeline)
     (rewrite,) = (one for one in vectorize_map.RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
     tuned = apply_edits(source.pipeline, rewrite.edits)
     result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")

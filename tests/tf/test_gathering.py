@@ -54,7 +54,7 @@ BELOW = {
 
 def _told(dataset: Any) -> tuple[live.LivePipeline, Any]:
     source = live.read(dataset)
-    return source, gathering.with_rows(source, on_batches.with_answers(source))
+    return source, gathering.with_answers(source, on_batches.with_answers(source, source.pipeline))
 
 
 def _rewrite(told: Any, rule: Rule = gather_batches.RULE) -> Rewrite:

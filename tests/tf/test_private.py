@@ -145,6 +145,19 @@ def test_a_traced_function_is_used_again_without_calling_python() -> None:
         RANGE(4).map(dataset._map_func)  # closed again
 
 
+def test_a_traced_function_can_run_another_graph() -> None:
+    dataset = RANGE(3).map(lambda i: {"a": i})
+    other = private.data_function(lambda i: [i + 10], [tf.TensorSpec([], tf.int64)])
+    text = private.data_function(lambda i: [tf.strings.as_string(i)], [tf.TensorSpec([], tf.int64)])
+    with private.reusing_traced_functions():
+        again = RANGE(3).map(private.with_function(dataset._map_func, other))
+        words = RANGE(3).map(private.with_function(dataset._map_func, text, gives=tf.TensorSpec([], tf.string)))
+    assert [int(element["a"]) for element in again] == [10, 11, 12]
+    assert again.element_spec == dataset.element_spec
+    assert [bytes(word) for word in words.as_numpy_iterator()] == [b"0", b"1", b"2"]
+    assert [int(element["a"]) for element in dataset] == [0, 1, 2]  # the traced function itself is untouched
+
+
 def test_given_seeds_reach_a_shuffle_and_draw_nothing() -> None:
     original = RANGE(20).shuffle(20, seed=5)
     tf.random.set_seed(1)

@@ -18,7 +18,7 @@ from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Safety
 from pipetune.rules.base import RuleContext
 from pipetune.rules.conflicts import conflict
-from pipetune.tf.pipelines import fusion, live, on_batches, on_inputs
+from pipetune.tf.pipelines import fusion, gathering, live, on_batches, on_inputs
 from pipetune.tf.pipelines.replay import replay
 
 Draw = random.Random
@@ -99,7 +99,9 @@ def test_exact_plans_give_the_same_elements() -> None:
     tried: Counter[str] = Counter()
     for seed in range(80):
         source = live.read(made_up(seed))
-        told = fusion.with_answers(source, on_inputs.with_answers(source, on_batches.with_answers(source)))
+        told = source.pipeline
+        for answers in (on_batches, on_inputs, fusion, gathering):
+            told = answers.with_answers(source, told)
         context = RuleContext(told, cores=2, cycle_length_in_force=2)
         found = [one for one in rules.propose_all(context)[0] if one.safety is Safety.EXACT and not one.needs]
         early = [one for one in found if one.rule in EARLY]

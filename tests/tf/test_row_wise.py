@@ -226,7 +226,7 @@ def test_the_pipeline_is_told_of_stateless_functions_above_a_batch_only() -> Non
     dataset = tf.data.Dataset.range(9).map(lambda i: i * 2).map(lambda i: i + tf.random.uniform([], 0, 2, tf.int64))
     dataset = dataset.batch(3).map(lambda rows: rows + 1)
     source = live.read(dataset)
-    told = on_batches.with_answers(source)
+    told = on_batches.with_answers(source, source.pipeline)
     asked = [node.function.on_batches is not None for node in told if node.function is not None]
     assert asked == [True, False, False]
     assert told.fingerprint == source.pipeline.fingerprint
@@ -237,7 +237,7 @@ def test_a_function_is_asked_about_the_nearest_batch_below() -> None:
     source = live.read(dataset.batch(4, drop_remainder=True).unbatch().batch(3, drop_remainder=True))
     node = next(one for one in source.pipeline if one.op == "map")
     first, second = (one for one in source.pipeline if one.op == "batch")
-    told = on_batches.with_answers(source)[node.id].function
+    told = on_batches.with_answers(source, source.pipeline)[node.id].function
     assert told is not None and told.on_batches == on_batches.ask(source, node, first)
     assert told.on_batches != on_batches.ask(source, node, second)
 

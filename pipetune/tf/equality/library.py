@@ -1,9 +1,8 @@
-"""The function library of a serialised dataset: what its functions draw, their identity, copies."""
+"""The function library of a serialised dataset: what its functions draw, and copies of them."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -39,9 +38,6 @@ STATELESS_DRAWS = frozenset(
 
 _VARIABLE_WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 
-_VARIES = frozenset({"seed", "seed2", "token", "shared_name", "container", "metadata", "config_proto",
-                     "executor_type", "config", "experimental_debug_stream_id"})  # fmt: skip
-
 
 class Library:
     """The functions of one GraphDef by name; copies are added to the same GraphDef."""
@@ -51,7 +47,7 @@ class Library:
         self._bodies = {function.signature.name: function for function in graph.library.function}
         self._kinds: dict[str, frozenset[str]] = {}
         self._random: dict[str, bool] = {}
-        self._digests: dict[str, str] = {}
+        self._drawings: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._bodies
@@ -85,12 +81,16 @@ class Library:
             self._kinds[name] = frozenset({node.op for node in nodes}.union(*inner))
         return self._kinds[name]
 
-    def digest(self, name: str) -> str:
-        """Identity of a function across processes: its ops and constants, no names, seeds or file names."""
-        if name not in self._digests:
-            self._digests[name] = "recursive"
-            self._digests[name] = self._digest(self[name]) if name in self else "external"
-        return self._digests[name]
+    def drawing(self, name: str) -> str:
+        """Identity of what a function draws, across processes: its random ops in order, those of what it calls too.
+
+        What else it computes makes no difference, so that a function which an edit changed draws the same numbers as
+        long as it makes the same draws in the same order.
+        """
+        if name not in self._drawings:
+            self._drawings[name] = "recursive"
+            self._drawings[name] = self._drawing(self[name]) if name in self else "external"
+        return self._drawings[name]
 
     def copy(self, name: str, new_name: str) -> Any:
         """A copy of a function under a new name, in the same library."""
@@ -100,32 +100,13 @@ class Library:
         self._bodies[new_name] = body
         return body
 
-    def _digest(self, function: Any) -> str:
-        positions = {node.name: f"#{index}" for index, node in enumerate(function.node_def)}
-        arguments = enumerate(function.signature.input_arg)
-        positions |= {argument.name: f"@{index}" for index, argument in arguments}
+    def _drawing(self, function: Any) -> str:
         lines = []
         for node in function.node_def:
-            inputs = [name.split(":") for name in node.input if not name.startswith("^")]
-            places = [":".join([positions.get(parts[0], "?"), *parts[1:]]) for parts in inputs]
-            attributes = [
-                f"{key}={self._attribute(node.attr[key])}"
-                for key in sorted(node.attr)
-                if key not in _VARIES and not key.startswith("_")
-            ]
-            lines.append(" ".join([node.op, *places, *attributes]))
+            if draws(node) or node.op in STATELESS_DRAWS or node.op in SEED_INPUTS:
+                lines.append(" ".join([node.op, *_types(node)]))
+            lines += [f"{node.op} {self.drawing(one)}" for one in called(node) if self.random(one)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-    def _attribute(self, value: Any) -> str:
-        functions = [value.func] if value.WhichOneof("value") == "func" else value.list.func
-        names = [function.name for function in functions]
-        if names:
-            return ",".join(map(self.digest, names))
-        if value.WhichOneof("value") == "tensor":
-            if any(os.sep.encode() in text for text in value.tensor.string_val):
-                return "path"
-            return hashlib.sha256(value.tensor.SerializeToString(deterministic=True)).hexdigest()[:16]
-        return str(value.SerializeToString(deterministic=True))
 
 
 def draws(node: Any) -> bool:
@@ -135,6 +116,11 @@ def draws(node: Any) -> bool:
     if DATASET_OP.search(node.op) or not private.op_has_seed(node.op):
         return False
     return private.op_is_stateful(node.op)
+
+
+def _types(node: Any) -> list[str]:
+    """The types a drawing node works with: attributes that name one."""
+    return [f"{key}={node.attr[key].type}" for key in sorted(node.attr) if node.attr[key].WhichOneof("value") == "type"]
 
 
 def called(node: Any) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """Pins everything random in a serialised dataset, so that two pipelines can be compared element by element.
 
-Every random op gets fixed seeds of its own, numbered by the content of its function and the order of the
-functions along the pipeline: never by a name, so that the numbers are the same in another process and in a
-pipeline with other parallelism, prefetches and caches. Random functions run one call at a time. Shuffles get
-the same two seeds by their order. Caches and shuffles lose the state they share with the live dataset.
+Every random op gets fixed seeds of its own, numbered by what its function draws and the order of the functions along
+the pipeline: never by a name, nor by what else the function does, so that the numbers are the same in another process,
+in a pipeline with other parallelism, prefetches and caches, and in a function that an edit left its draws. Random
+functions run one call at a time. Shuffles get the same two seeds by their order. Caches and shuffles lose the state
+they share with the live dataset.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Pinned:
 
     dataset: Any
     random_ops: tuple[str, ...]  # op types, in order
-    made_serial: tuple[str, ...]  # digests of random functions that the pipeline runs in parallel
+    made_serial: tuple[str, ...]  # what the random functions draw that the pipeline runs in parallel
     unordered: int  # parallel operators that do not keep the order
     repeats: tuple[int, ...]  # counts, sorted, but for those of 1; several directly below each other are one
     buffers: tuple[int, ...]  # shuffle buffer sizes
@@ -140,13 +141,13 @@ class _Pinning:
         for position, reference in enumerate(list(references(node))):
             if not self.library.random(reference.name):
                 continue
-            digest = self.library.digest(reference.name)
+            drawing = self.library.drawing(reference.name)
             if inside:
                 place = f"{key}/{node.op}{position}.{self._used[key]}"
                 self._used[key] += 1
             else:
-                place = f"{digest}#{self._used[digest]}"
-                self._used[digest] += 1
+                place = f"{drawing}#{self._used[drawing]}"
+                self._used[drawing] += 1
             self._copies += 1
             body = self.library.copy(reference.name, f"{reference.name}_pinned_{self._copies}")
             reference.name = body.signature.name
@@ -154,13 +155,15 @@ class _Pinning:
             self._function(body, place)
             self._by_variable &= inside
             if _make_serial(node):
-                self.made_serial.append(digest)
+                self.made_serial.append(drawing)
 
     def _function(self, body: Any, key: str) -> None:
         _bypass_prefetch(body)
-        for index, node in enumerate(list(body.node_def)):
+        drawn = 0
+        for node in list(body.node_def):
             if draws(node) or (self._by_variable and node.op in STATELESS_DRAWS):
-                self._draw(node, body, f"{key}/{index}")
+                self._draw(node, body, f"{key}/{drawn}")
+                drawn += 1
             self._operator(node, body.node_def, key, inside=True)
 
     def _draw(self, node: Any, body: Any, key: str) -> None:

@@ -77,11 +77,16 @@ def shared(original: Side, candidate: Side) -> frozenset[str]:
         if node.id not in candidate.pipeline or node.id not in original.live.datasets:
             continue
         other = candidate.pipeline[node.id]
-        same = (node.op, node.inputs, dict(node.arguments)) == (other.op, other.inputs, dict(other.arguments))
+        same = _described(node) == _described(other)
         same_object = original.live.datasets[node.id] is candidate.live.datasets.get(node.id)
         if same and same_object and found.issuperset(node.inputs):
             found.add(node.id)
     return frozenset(found)
+
+
+def _described(node: Node) -> tuple[object, ...]:
+    function = (node.function.form, node.function.digest) if node.function is not None else None
+    return node.op, node.inputs, dict(node.arguments), function
 
 
 def numbered(original: Side, candidate: Side) -> dict[str, Windows | None]:

@@ -31,7 +31,7 @@ def measure_batch_costs(source: live.LivePipeline, told: Pipeline) -> Mapping[st
     numbering the rows, handing the numbers on, and gathering. Without those that failed.
 
     Args:
-        told: the pipeline of `source` with the answers of `on_batches.with_answers` and `gathering.with_rows`.
+        told: the pipeline of `source` with the answers of `on_batches.with_answers` and `gathering.with_answers`.
     """
     found: dict[str, float] = {}
     for node in told:
@@ -61,6 +61,14 @@ def _function_seconds(source: live.LivePipeline, _told: Pipeline, node: Node, ba
     return max(0.0, statistics.median(rounds))
 
 
+def undisturbed(dataset: Any) -> Any:
+    """The dataset as it is written: TensorFlow makes nothing parallel, and prefetches nothing."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
+
+
 def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, batch: Node) -> float:
     """From the row numbers to the gathered rows, with what hands the numbers on; no maps: they would stand behind."""
     assert node.gathering is not None
@@ -77,10 +85,7 @@ def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, ba
 
 def _window(dataset: Any) -> float:
     """Seconds per element in one thread, the first left out."""
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.experimental_optimization.inject_prefetch = False
-    iterator = iter(dataset.with_options(options))
+    iterator = iter(undisturbed(dataset))
     try:
         next(iterator)
         count, start = 0, time.perf_counter()

@@ -17,7 +17,7 @@ from pipetune.tf.pipelines.row_windows import windows_above
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 
-def with_rows(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """`pipeline`, told of the arrays in memory above a batch how a batch of their rows would be gathered."""
     answers: dict[str, Gathering] = {}
     for node in pipeline:

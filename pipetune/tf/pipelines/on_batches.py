@@ -26,9 +26,8 @@ _SHAPING = frozenset({"Const", "ExpandDims", "Identity", "NoOp", "Placeholder", 
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 
 
-def with_answers(source: live.LivePipeline) -> Pipeline:
-    """The pipeline, told of the functions that could be called on batches what they do there."""
-    pipeline = source.pipeline
+def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """`pipeline`, told of the functions that could be called on batches what they do there."""
     answers: dict[str, OnBatches] = {}
     for node in pipeline:
         batch = batch_below(pipeline, node)

@@ -15,7 +15,7 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import forms, fusion, gathering, live, operators
+from pipetune.tf.pipelines import cropped, forms, fusion, gathering, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -78,10 +78,11 @@ def _build(node: Node, source: live.LivePipeline, above: list[Any]) -> Any:
     original = source.datasets.get(node.id)
     if original is not None:
         before = source.pipeline[node.id]
+        same_form = before.function is None or node.function is None or before.function.form == node.function.form
         same_inputs = len(before.inputs) == len(above) and all(
             source.datasets[name] is dataset for name, dataset in zip(before.inputs, above, strict=True)
         )
-        if same_inputs and dict(before.arguments) == dict(node.arguments):
+        if same_inputs and same_form and dict(before.arguments) == dict(node.arguments):
             return original
     if node.function is not None and node.function.first:
         return _mapped(node, fusion.fused(source, (*node.function.first, node.id)), original, above[0])
@@ -114,6 +115,8 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
     function = original._map_func
     if node.function is not None and node.function.called_on_batches:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
+    elif node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP:
+        function = cropped.decoding_window(function)
     return _mapped(node, function, original, above[0])
 
 

@@ -1,0 +1,97 @@
+"""`decode-and-crop`: of a JPEG that is cropped, decode only the window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.edits import ReplaceFunction, Rewrite, Safety, Silence
+from pipetune.core.functions import FunctionForm
+from pipetune.core.pipeline import Node
+from pipetune.rules.base import Rule, RuleContext
+from pipetune.rules.legality import described, draws, keeps_state, runs_python
+
+NAME = "decode-and-crop"
+
+_OTHER_DECODERS = {
+    "DecodeImage": "tf.io.decode_image takes any format, and only JPEGs can be decoded in part",
+    "DecodePng": "only JPEGs can be decoded in part, and it decodes with decode_png",
+}
+
+
+def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
+    for node in context.pipeline:
+        if node.op != "map" or node.function is None:
+            continue
+        if node.function.cropping is None and not _decodes(node):
+            continue
+        why = _obstacle(node, context)
+        if why:
+            yield Silence(NAME, node.id, f"{described(node)} decodes whole images: {why}.")
+        else:
+            yield _rewrite(node)
+
+
+def _decodes(node: Node) -> bool:
+    kinds = node.function.operations if node.function is not None else ()
+    return "DecodeJpeg" in kinds or any(kind in _OTHER_DECODERS for kind in kinds)
+
+
+def _obstacle(node: Node, context: RuleContext) -> str:
+    """Why the function of a map has to decode whole images; empty where nothing says so."""
+    assert node.function is not None
+    if node.function.form is not FunctionForm.AS_TRACED:
+        return "its function is already called in another form"
+    if node.function.cropping is None:
+        other = next((why for kind, why in _OTHER_DECODERS.items() if kind in node.function.operations), "")
+        return other or "it is not known what it does with them"
+    if node.function.cropping.why_not:
+        return node.function.cropping.why_not
+    if runs_python(node):
+        return "its function runs Python"
+    state = keeps_state(node)
+    if state:
+        return f"its function {state}"
+    if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
+        return "ignore_errors below drops damaged images, and damage outside of the window would not be seen"
+    return ""
+
+
+def _rewrite(node: Node) -> Rewrite:
+    assert node.function is not None and node.function.cropping is not None
+    answer = node.function.cropping
+    notes = [
+        f"Every image that was looked at is a JPEG ({answer.seen}). decode_jpeg takes a PNG or GIF as well; in this "
+        "form it would be an error.",
+        "Damage to an image outside of the window is not noticed any more.",
+    ]
+    if draws(node):
+        notes.append("It draws the same numbers in the same order as before.")
+    return Rewrite(
+        rule=NAME,
+        node=node.id,
+        safety=Safety.STATISTICAL if draws(node) else Safety.EXACT,
+        edits=(ReplaceFunction(node.id, FunctionForm.DECODE_AND_CROP, answer.digest),),
+        summary=f"Decode only the window that {described(node)} crops out of each JPEG.",
+        group=f"{NAME}@{node.id}",
+        notes=tuple(notes),
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Decodes only the window that is cropped out of a JPEG, not the whole image.",
+    legality=(
+        "The function decodes one image by decode_jpeg, at full scale, and nothing uses it "
+        "but one crop (random_crop, crop_to_bounding_box, central_crop, tf.slice, image[a:b, c:d]) and ops that ask "
+        "for its shape; in between only what treats all pixels alike (cast, convert_image_dtype). It is decoded two "
+        "pixels wider on each side, as far as the image reaches, and sliced: without that colours at the edge differ. "
+        "Elements from the start, the middle and the end of the data, as far as it can be reached, must be JPEGs. "
+        "Never above ignore_errors, with state or with Python; never for decode_image or decode_png. Values are "
+        "compared bit by bit on real elements before a plan holds it."
+    ),
+    safety=(
+        "EXACT where the function draws no random numbers. STATISTICAL where it does, though its draws stay the "
+        "same, number by number: a rewrite of a random function is never called exact."
+    ),
+    propose=propose,
+)

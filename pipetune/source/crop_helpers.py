@@ -1,0 +1,77 @@
+"""The functions a patch adds to a file that decodes only the window of a JPEG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import libcst as cst
+
+from pipetune.core.errors import CannotExpress
+from pipetune.source.draft import Draft, Splice
+from pipetune.source.literals import tensorflow_text
+from pipetune.source.text import newline_of
+from pipetune.source.tree import SyntaxTree
+
+WINDOW, RANDOM_WINDOW, SHAPE = "crop_jpeg", "random_crop_jpeg", "jpeg_shape"
+
+_TEXTS = {
+    WINDOW: '''\
+def crop_jpeg(contents, begin, size, channels):
+    """tf.slice of a decoded JPEG, of which only the window is decoded."""
+    # Two pixels more on each side are decoded, and cut off again: most JPEGs keep colour at half the resolution, and a
+    # pixel's colour is blended with that of its neighbours. At the edge of what is decoded they would be missing.
+    begin = tf.convert_to_tensor(begin)
+    top_left = tf.maximum(begin[:2] - 2, 0)
+    bottom_right = tf.minimum(begin[:2] + size[:2] + 2, tf.io.extract_jpeg_shape(contents)[:2])
+    window = tf.concat([top_left, bottom_right - top_left], axis=0)
+    image = tf.io.decode_and_crop_jpeg(contents, window, channels=channels)
+    return tf.slice(image, begin - tf.concat([top_left, [0]], axis=0), size)
+''',
+    RANDOM_WINDOW: '''\
+def random_crop_jpeg(contents, size, channels, seed=None):
+    """tf.image.random_crop of a decoded JPEG, by the same draws; only the window is decoded."""
+    shape = tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0)
+    drawn = tf.random.uniform([3], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
+    return crop_jpeg(contents, drawn % (shape - size + 1), size, channels)
+''',
+    SHAPE: '''\
+def jpeg_shape(contents, channels):
+    """tf.shape of a decoded JPEG, which is not decoded for that."""
+    return tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0)
+''',
+}
+
+
+def insert_helpers(
+    draft: Draft, file: str, names: Iterable[str], splices: Sequence[Splice], *, before: cst.FunctionDef
+) -> Draft:
+    """The draft with `splices` in one file, and the helpers in front of what holds the function `before`.
+
+    A helper that another change put there already is used again.
+
+    Raises:
+        CannotExpress: the file has such a name of its own, or none for TensorFlow.
+    """
+    tree = draft.tree(file)
+    top = next((one for one in (before, *tree.ancestors(before)) if tree.parent(one) is tree.module), before)
+    tensorflow = (tensorflow_text(tree, top, "slice") or "").removesuffix("slice")
+    if not tensorflow.endswith("."):
+        raise CannotExpress("The file has no name for TensorFlow, which the window is decoded through.")
+    at = _start(tree, top)
+    newline = newline_of(tree.code, at).decode()
+    texts = {name: _TEXTS[name].replace("tf.", tensorflow).replace("\n", newline) for name in names}
+    taken = {one.value for one in tree.nodes(cst.Name)}
+    missing = [name for name in sorted(texts) if texts[name].encode() not in tree.code]
+    if taken.intersection(missing):
+        raise CannotExpress(f"The file has a {min(taken.intersection(missing))} of its own.")
+    helpers = "".join(texts[name] + 2 * newline for name in missing)
+    return draft.splice(file, [*splices, Splice(at, at, helpers.encode())])
+
+
+def _start(tree: SyntaxTree, statement: cst.CSTNode) -> int:
+    """Where a statement begins, its decorators and the comment lines on it included."""
+    decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
+    line = tree.line(tree.start(decorators[0] if decorators else statement))
+    while line > 1 and tree.code[tree.offset(line - 1, 0) :].startswith(b"#"):
+        line -= 1
+    return tree.offset(line, 0)

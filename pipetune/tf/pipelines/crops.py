@@ -1,0 +1,110 @@
+"""Where in a traced function a JPEG is decoded of which only one window is used: an argument from its graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+DECODER = "DecodeJpeg"
+
+_CROPS = frozenset({"Slice", "StridedSlice"})
+_EACH_PIXEL = frozenset({"Cast", "Identity"})
+_WITH_A_NUMBER = frozenset({"AddV2", "Mul", "RealDiv", "Sub"})
+
+
+class NoCrop(Exception):
+    """The whole image is needed, or it is not known that a window is enough; the text is the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A decoded image, and the one op that cuts a window out of it; nothing else reads its pixels."""
+
+    decode: Any  # the op that decodes
+    steps: tuple[Any, ...]  # ops between the two, each of which treats every pixel alike
+    cut: Any  # Slice or StridedSlice
+    shapes: tuple[tuple[Any, int], ...]  # Shape ops that read the whole image, and the axes in front of its own
+    lead: int  # axes in front of height, width and channels where it is cut: 0, or 1
+
+
+def find_crop(graph: Any) -> Crop:
+    """The one decode in the graph of which a window is used.
+
+    Raises:
+        NoCrop: there is none, or decoding the window alone need not give the same.
+    """
+    decodes = [op for op in graph.get_operations() if op.type == DECODER]
+    if not decodes:
+        raise NoCrop("it decodes inside a branch, a loop or a traced function")
+    if len(decodes) > 1:
+        raise NoCrop(f"it decodes {len(decodes)} images")
+    (decode,) = decodes
+    _refuse_unusual(decode)
+    tensor, steps, shapes, lead = decode.outputs[0], list[Any](), list[tuple[Any, int]](), 0
+    while True:
+        readers = list({id(op): op for op in tensor.consumers()}.values())
+        shapes += [(op, lead) for op in readers if op.type == "Shape"]
+        using = [op for op in readers if op.type != "Shape" and not _is_idle(graph, op)]
+        if any(tensor is output for output in graph.outputs):
+            raise NoCrop("it gives the whole image on")
+        if len(using) != 1:
+            names = " and ".join(sorted(op.type for op in using)) or "nothing"
+            raise NoCrop(f"the whole image is used by {names}")
+        (op,) = using
+        if op.type in _CROPS:
+            break
+        if not _treats_pixels_alike(op, tensor):
+            raise NoCrop(f"its op {op.type} uses the whole image")
+        if op.type == "ExpandDims":
+            lead += 1
+        steps.append(op)
+        tensor = op.outputs[0]
+    _refuse_waiting(graph, {id(one) for one in (decode, *steps)})
+    if lead > 1 or not _is_window(op, lead):
+        raise NoCrop(f"its op {op.type} cuts out something else than a window")
+    return Crop(decode, tuple(steps), op, tuple(shapes), lead)
+
+
+def _refuse_unusual(decode: Any) -> None:
+    if decode.get_attr("ratio") != 1:
+        raise NoCrop("it decodes at a smaller scale (ratio)")
+    if decode.get_attr("try_recover_truncated") or decode.get_attr("acceptable_fraction") != 1:
+        raise NoCrop("it takes images that are cut off")
+
+
+def _is_idle(graph: Any, op: Any) -> bool:
+    """Whether nothing takes what an op hands on: `central_crop` checks an image, and drops what it checked."""
+    given = op.outputs[0] if op.type == "Identity" else None
+    return given is not None and not given.consumers() and all(given is not output for output in graph.outputs)
+
+
+def _treats_pixels_alike(op: Any, tensor: Any) -> bool:
+    """Whether what `op` gives at a place depends on nothing but what `tensor` has there."""
+    if op.type in _EACH_PIXEL:
+        return True
+    if op.type == "ExpandDims":
+        axis = tf.get_static_value(op.inputs[1])
+        return tensor is op.inputs[0] and axis is not None and int(axis) == 0
+    if op.type not in _WITH_A_NUMBER:
+        return False
+    others = [one for one in op.inputs if one is not tensor]
+    return len(others) == 1 and others[0].shape.rank == 0 and tf.get_static_value(others[0]) is not None
+
+
+def _refuse_waiting(graph: Any, whole: set[int]) -> None:
+    for op in graph.get_operations():
+        if any(id(other) in whole for other in op.control_inputs):
+            raise NoCrop(f"its op {op.type} waits for the whole image")
+
+
+def _is_window(cut: Any, lead: int) -> bool:
+    if cut.inputs[0].shape.rank != 3 + lead:
+        return False
+    if cut.type == "Slice":
+        return True
+    masks = [cut.get_attr(name) for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")]
+    strides = tf.get_static_value(cut.inputs[3])
+    plain = strides is not None and all(step == 1 for step in strides)
+    return lead == 0 and not any(masks) and plain and cut.inputs[1].shape.is_fully_defined()

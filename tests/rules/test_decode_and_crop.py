@@ -1,0 +1,101 @@
+"""`decode-and-crop`: where it must stay silent, where it fires."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipetune.core.edits import ReplaceFunction, Safety
+from pipetune.core.functions import FunctionForm
+from pipetune.rules import find_rule
+from pipetune.rules.conflicts import conflict
+from pipetune.testing.rules import check_fires, check_silent, context, proposals
+from tests.rules.outline import outlines
+
+NAME = "decode-and-crop"
+_CROPS = "map calls=DecodeJpeg+Slice crop=yes"
+
+SILENT: list[tuple[str, dict[str, Any], str | None]] = [
+    # No JPEG is decoded by a map.
+    ("range 9", {}, None),
+    ("range 9 | map", {}, None),
+    ("range 9 | map unknown", {}, None),
+    ("range 9 | map calls=Slice", {}, None),
+    ("range 9 | map calls=ResizeBilinear random", {}, None),
+    ("range 9 | filter calls=DecodeJpeg", {}, None),
+    ("range 9 | flat_map calls=DecodeJpeg", {}, None),
+    ("range 9 | interleave calls=DecodeJpeg+Slice", {}, None),
+    ("range 9 | scan calls=DecodeJpeg", {}, None),
+    # Other decoders.
+    ("range 9 | map calls=DecodeImage+Slice", {}, "decode_image takes any format"),
+    ("range 9 | map calls=DecodePng+Slice", {}, "decode_png"),
+    ("range 9 | map calls=DecodeImage random", {}, "decode_image takes any format"),
+    # The whole image is needed, or nobody knows.
+    ("range 9 | map calls=DecodeJpeg", {}, "not known what it does with them"),
+    ("range 9 | map calls=DecodeJpeg random", {}, "not known what it does with them"),
+    ("range 9 | map calls=DecodeJpeg crop=no", {}, "it uses it all"),
+    ("range 9 | map calls=DecodeJpeg crop=no random", {}, "it uses it all"),
+    ("range 9 | map calls=DecodeJpeg crop=no | ignore_errors", {}, "it uses it all"),
+    # The function does more than that.
+    (f"range 9 | {_CROPS} python", {}, "runs Python"),
+    (f"range 9 | {_CROPS} python_random variable=state", {}, "reads the variable state"),
+    (f"range 9 | {_CROPS} variable=w", {}, "reads the variable w"),
+    (f"range 9 | {_CROPS} variable=w", {"trained_variables": frozenset()}, "reads the variable w"),
+    (f"range 9 | {_CROPS} writes", {}, "writes a variable"),
+    (f"range 9 | {_CROPS} table", {}, "table"),
+    (f"range 9 | {_CROPS} print", {}, "PrintV2"),
+    (f"range 9 | {_CROPS} file", {}, "WriteFile"),
+    (f"range 9 | {_CROPS} random print", {}, "PrintV2"),
+    # Errors are dropped below.
+    (f"range 9 | {_CROPS} | ignore_errors", {}, "ignore_errors below"),
+    (f"range 9 | {_CROPS} random | shuffle 9 | batch 2 | ignore_errors | prefetch", {}, "ignore_errors below"),
+]
+
+
+@pytest.mark.parametrize(("words", "fields", "why"), SILENT)
+def test_silent(words: str, fields: dict[str, Any], why: str | None) -> None:
+    silences = check_silent(NAME, words, **fields)
+    assert [why in silence.why for silence in silences if why is not None] == ([True] if why else [])
+
+
+FORM = FunctionForm.DECODE_AND_CROP
+
+FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
+    (f"range 9 | {_CROPS}", {}, [f"EXACT n1 {FORM}"]),
+    (f"range 9 | {_CROPS} raises", {}, [f"EXACT n1 {FORM}"]),
+    (f"range 9 | {_CROPS} reads_file", {}, [f"EXACT n1 {FORM}"]),
+    (f"range 9 | {_CROPS} 4 deterministic=False | batch 2", {}, [f"EXACT n1 {FORM}"]),
+    (f"range 9 | {_CROPS} | cache | map random | batch 2", {}, [f"EXACT n1 {FORM}"]),
+    (f"range 9 | {_CROPS} random | batch 2", {}, [f"STATISTICAL n1 {FORM}"]),
+    (f"range 9 | {_CROPS} seeded AUTOTUNE | shuffle 9", {}, [f"STATISTICAL n1 {FORM}"]),
+    (f"range 9 | {_CROPS} seeded", {"randomness_fixed": True}, [f"STATISTICAL n1 {FORM}"]),
+    (f"range 9 | {_CROPS} python_random", {}, [f"STATISTICAL n1 {FORM}"]),
+    (f"range 9 | ignore_errors | {_CROPS}", {}, [f"EXACT n1 {FORM}".replace("n1", "n2")]),
+    (f"list_files | {_CROPS} random | {_CROPS}", {}, [f"STATISTICAL n2 {FORM}", f"EXACT n3 {FORM}"]),
+    (f"a = range 9 | {_CROPS}; b = range 9; zip a b | batch 2", {}, [f"EXACT n1 {FORM}"]),
+]
+
+
+@pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
+    assert outlines(check_fires(NAME, words, **fields)) == expected
+
+
+def test_the_silent_table_is_the_longer_one() -> None:
+    assert len(SILENT) > len(FIRES)
+
+
+def test_what_it_says() -> None:
+    (rewrite,) = check_fires(NAME, f"range 9 | {_CROPS} random")
+    assert [edit.digest for edit in rewrite.edits if isinstance(edit, ReplaceFunction)] == ["cropped"]
+    assert rewrite.reproducible and rewrite.safety is Safety.STATISTICAL
+    assert "train.py:2" in rewrite.summary and "9 elements: all" in rewrite.notes[0]
+
+
+def test_a_function_is_replaced_once() -> None:
+    described = context(f"range 9 | {_CROPS} rows=exact | batch 2")
+    (crop,) = proposals(find_rule(NAME), described)[0]
+    (vectorized,) = proposals(find_rule("vectorize-map"), described)[0]
+    assert conflict(described, [crop]) == conflict(described, [vectorized]) == ""
+    assert "replaced twice" in conflict(described, [vectorized, crop])

@@ -1,0 +1,207 @@
+"""Decoding only the window, in source: what is changed, exactly, and what is left alone with the reason."""
+
+# ruff: noqa: E501 (the cases are source text, shown as it stands in a file)
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.edits import Plan, ReplaceFunction, Rewrite, Safety, SetArgument
+from pipetune.core.functions import FunctionFacts, FunctionForm
+from pipetune.source.emit import Emission, emit
+from tests.source.recorder import record
+
+HEAD = "import tensorflow as tf\n\n\n"
+TAIL = "\n\ntrain(tf.data.Dataset.range(3).map(augment))\n"
+
+GOLDEN: list[tuple[str, str, str]] = [
+    (
+        "two statements",
+        "def augment(data):\n    image = tf.io.decode_jpeg(data, channels=3)\n    image = tf.image.random_crop(image, [9, 9, 3])\n    return image\n",
+        "def augment(data):\n    image = random_crop_jpeg(data, [9, 9, 3], channels=3)\n    return image\n",
+    ),
+    (
+        "names of their own, a comment, a statement between",
+        "def augment(data):\n    whole = tf.image.decode_jpeg(data, 3)  # RGB\n    size = 9, 9, 3\n    part = tf.image.random_crop(size=size, value=whole)\n    return part\n",
+        "def augment(data):\n    size = 9, 9, 3\n    part = random_crop_jpeg(data, size, channels=3)\n    return part\n",
+    ),
+    (
+        "in one expression, inside another call",
+        "def augment(data):\n    return tf.image.resize(tf.image.random_crop(tf.io.decode_jpeg(data['image'], channels=1), (9, 9, 1), seed=5), [3, 3])\n",
+        "def augment(data):\n    return tf.image.resize(random_crop_jpeg(data['image'], (9, 9, 1), channels=1, seed=5), [3, 3])\n",
+    ),
+    (
+        "a helper that only decodes stays for the others",
+        "def decode(data):\n    '''A picture.'''\n    return tf.io.decode_jpeg(contents=data, channels=3)\n\n\ndef show(data):\n    return decode(data)\n\n\ndef augment(data):\n    image = decode(data['image'])\n    return tf.image.crop_to_bounding_box(image, 1, 2, target_width=7, target_height=6)\n",
+        "def decode(data):\n    '''A picture.'''\n    return tf.io.decode_jpeg(contents=data, channels=3)\n\n\ndef show(data):\n    return decode(data)\n\n\n<helpers>def augment(data):\n    return crop_jpeg(data['image'], [1, 2, 0], [6, 7, 3], channels=3)\n",
+    ),
+    (
+        "bytes that are worked out",
+        "def augment(path):\n    image = tf.io.decode_jpeg(\n        tf.io.read_file(\n            path\n        ),\n        channels=3,\n    )\n    return tf.image.random_crop(image, [9, 9, 3])\n",
+        "def augment(path):\n    contents = (tf.io.read_file(\n            path\n        ))\n    return random_crop_jpeg(contents, [9, 9, 3], channels=3)\n",
+    ),
+    (
+        "in a function that the function calls",
+        "def load(data):\n    image = tf.io.decode_jpeg(data, channels=3)\n    return tf.image.random_crop(image, [9, 9, 3])\n\n\ndef augment(data):\n    return load(data) / 255\n",
+        "def load(data):\n    return random_crop_jpeg(data, [9, 9, 3], channels=3)\n\n\ndef augment(data):\n    return load(data) / 255\n",
+    ),
+    (
+        "the shape is asked for, and a slice",
+        "def augment(data):\n    image = tf.io.decode_jpeg(data, channels=3)\n    high, wide = tf.shape(image)[0], tf.shape(image)[1]\n    return tf.slice(image, [high - 9, wide // 2, 0], [8, 9, 3])\n",
+        "def augment(data):\n    high, wide = jpeg_shape(data, channels=3)[0], jpeg_shape(data, channels=3)[1]\n    return crop_jpeg(data, [high - 9, wide // 2, 0], [8, 9, 3], channels=3)\n",
+    ),
+    (
+        "the same name for bytes and image, below a comment",
+        "# Pictures.\n# Small ones.\n@staticmethod\ndef augment(x):\n    x = tf.io.decode_jpeg(x, channels=3)\n    x = tf.image.random_crop(x, [9, 9, 3])\n    return x\n",
+        "# Pictures.\n# Small ones.\n@staticmethod\ndef augment(x):\n    x = random_crop_jpeg(x, [9, 9, 3], channels=3)\n    return x\n",
+    ),
+]
+
+
+def emitted(tmp_path, text: str, *, name: str = "augment", **more) -> tuple[str, Emission]:
+    path = tmp_path / "sample.py"
+    path.write_bytes(text.encode())
+    recorder = record(path)
+    pipeline = recorder.pipeline()
+    node = next(one for one in pipeline if one.op == "map")
+    named = FunctionFacts(name=name, digest="d")
+    pipeline = replace(pipeline, nodes=tuple(replace(o, function=named) if o.id == node.id else o for o in pipeline))
+    edit = ReplaceFunction(node.id, FunctionForm.DECODE_AND_CROP, "e")
+    calls = SetArgument(node.id, "num_parallel_calls", 2)
+    rewrites = (
+        Rewrite("decode-and-crop", node.id, Safety.STATISTICAL, (edit,), ""),
+        Rewrite("parallel-map", node.id, Safety.STATISTICAL, (calls,), ""),
+    )
+    emission = emit(pipeline, Plan("p", rewrites), **more)
+    return emission.files.get(str(path), (text, text))[1], emission
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize(("name", "before", "after"), GOLDEN, ids=[case[0] for case in GOLDEN])
+def test_golden(tmp_path, name, before, after, newline):
+    new, emission = emitted(tmp_path, (HEAD + before + TAIL).replace("\n", newline))
+    assert [rejection.why for rejection in emission.not_covered] == []
+    new = new.replace(newline, "\n")
+    helpers = new[new.index("def crop_jpeg(") :].split("\n\n\n")
+    called = ["crop_jpeg", *(one for one in ("jpeg_shape", "random_crop_jpeg") if f"{one}(" in after)]
+    written = "".join(helper + "\n\n\n" for helper in helpers[: len(called)])
+    assert [helper.split("(")[0] for helper in helpers[: len(called)]] == [f"def {one}" for one in called]
+    expected = after if "<helpers>" in after else "<helpers>" + after
+    tail = TAIL.replace("map(augment)", "map(augment, num_parallel_calls=2)")
+    assert new == HEAD + expected.replace("<helpers>", written) + tail
+
+
+ALIASES = ["import tensorflow", "import tensorflow as tf", "import tensorflow as flow"]
+
+
+@pytest.mark.parametrize("line", ALIASES)
+def test_tensorflow_by_the_name_it_has(tmp_path, line):
+    tf = line.split()[-1]
+    text = f"{line}\ndef augment(x):\n    return {tf}.image.random_crop({tf}.io.decode_jpeg(x, channels=3), [9, 9, 3])\ntrain({tf}.data.Dataset.range(3).map(augment))\n"
+    new, emission = emitted(tmp_path, text)
+    assert emission.not_covered == ()
+    assert f"{tf}.io.decode_and_crop_jpeg(contents" in new and (tf == "tf" or "tf." not in new.replace(f"{tf}.", ""))
+
+
+DECODE = "    image = tf.io.decode_jpeg(data, channels=3)\n"
+CROP = "    image = tf.image.random_crop(image, [9, 9, 3])\n"
+
+REFUSED: list[tuple[str, str, str]] = [
+    ("no function of this file", "augment = print\n", "0 plain crops"),
+    ("a lambda that does it all", "augment = lambda data: tf.image.random_crop(tf.io.decode_jpeg(data, channels=3), [9, 9, 3])\n", "0 plain crops"),
+    ("no crop", f"def augment(data):\n{DECODE}    return image\n", "0 plain crops"),
+    ("no decode", f"def augment(image):\n{CROP}    return image\n", "0 plain crops"),
+    ("indices", f"def augment(data):\n{DECODE}    return image[:9, :9]\n", "0 plain crops"),
+    ("another crop", f"def augment(data):\n{DECODE}    return tf.image.central_crop(image, 0.5)\n", "0 plain crops"),
+    ("converted before", f"def augment(data):\n{DECODE}    image = tf.cast(image, tf.float32)\n{CROP}    return image\n", "0 plain crops"),
+    ("several channels unsaid", f"def augment(data):\n    image = tf.io.decode_jpeg(data)\n{CROP}    return image\n", "0 plain crops"),
+    ("channels by a name", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=COLOURS)\n{CROP}    return image\n", "0 plain crops"),
+    ("other settings", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=3, ratio=2)\n{CROP}    return image\n", "0 plain crops"),
+    ("another decoder", f"def augment(data):\n    image = tf.io.decode_image(data, channels=3)\n{CROP}    return image\n", "0 plain crops"),
+    ("decoded if", f"def augment(data):\n    if BIG:\n    {DECODE}{CROP}    return image\n", "0 plain crops"),
+    ("cropped if", f"def augment(data):\n{DECODE}    if BIG:\n    {CROP}    return image\n", "0 plain crops"),
+    ("cropped in a loop", f"def augment(data):\n{DECODE}    for _ in range(2):\n    {CROP}    return image\n", "0 plain crops"),
+    ("cropped in a lambda", f"def augment(data):\n{DECODE}    return (lambda: tf.image.random_crop(image, [9, 9, 3]))()\n", "0 plain crops"),
+    ("stars", f"def augment(data):\n{DECODE}    return tf.image.random_crop(*[image, [9, 9, 3]])\n", "0 plain crops"),
+    ("a name for the op", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3], name='crop')\n", "0 plain crops"),
+    ("a helper that does more", f"def decode(data):\n    print(data)\n    return tf.io.decode_jpeg(data, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "0 plain crops"),
+    ("a helper that decodes something else", f"def decode(data):\n    return tf.io.decode_jpeg(OTHER, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "0 plain crops"),
+    ("a decorated helper", f"@staticmethod\ndef decode(data):\n    return tf.io.decode_jpeg(data, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "0 plain crops"),
+    ("two crops", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3]), tf.image.random_crop(image, [5, 5, 3])\n", "2 plain crops"),
+    ("read between", f"def augment(data):\n{DECODE}    mean = tf.reduce_mean(image)\n{CROP}    return image, mean\n", "image is read elsewhere"),
+    ("read behind", f"def augment(data):\n{DECODE}    part = tf.image.random_crop(image, [9, 9, 3])\n    return part, image\n", "image is read elsewhere"),
+    ("read in a closure", f"def augment(data):\n{DECODE}    def size():\n        return tf.shape(image)\n    part = tf.image.random_crop(image, [9, 9, 3])\n    return part\n", "image is read elsewhere"),
+    ("its shape in a lambda", f"def augment(data):\n{DECODE}    later = lambda: tf.shape(image)\n{CROP}    return image, later\n", "image is read elsewhere"),
+    ("its shape in 64 bits", f"def augment(data):\n{DECODE}    shape = tf.shape(image, out_type=tf.int64)\n{CROP}    return image, shape\n", "image is read elsewhere"),
+    ("its shape behind the crop", f"def augment(data):\n{DECODE}    part = tf.image.random_crop(image, [9, 9, 3])\n    return part, tf.shape(image)\n", "image is read elsewhere"),
+    ("read in the crop", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, tf.shape(image) // 2)\n", "image is read elsewhere"),
+    ("bytes by another name then", f"def augment(data):\n{DECODE}    data = 5\n{CROP}    return image\n", "assigned anew"),
+    ("an entry changed then", f"def augment(data):\n    image = tf.io.decode_jpeg(data['a'], channels=3)\n    data['a'] = 5\n{CROP}    return image\n", "assigned anew"),
+    ("used twice", f"def augment(data):\n{DECODE}{CROP}    return image\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n", "used in 2 places"),
+    ("handed on", f"def augment(data):\n{DECODE}{CROP}    return image\n\nAUGMENT = [augment]\n", "used in 2 places"),
+    ("what calls it is used twice", f"def load(data):\n{DECODE}{CROP}    return image\n\ndef augment(data):\n    return load(data)\n\nalso = augment\n", "augment is used in 2 places"),
+    ("calls itself", f"def augment(data):\n{DECODE}{CROP}    return image if BIG else augment(data)\n", "used in 2 places"),
+    ("a name of its own", f"def crop_jpeg(data):\n    return data\n\ndef augment(data):\n{DECODE}{CROP}    return image\n", "crop_jpeg of its own"),
+    ("no name for TensorFlow", f"def augment(data):\n{DECODE}{CROP}    return image\n\ntf = tf\n", "no name for TensorFlow"),
+    ("no name left", f"contents = jpeg = encoded_image = 0\n\ndef augment(path):\n    image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)\n{CROP}    return image\n", "no plain name left"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "why"), REFUSED, ids=[case[0] for case in REFUSED])
+def test_refused(tmp_path, name, text, why):
+    whole = "COLOURS, BIG, OTHER = 3, True, b''\n" + HEAD + text + TAIL
+    new, emission = emitted(tmp_path, whole)
+    (rejection,) = emission.not_covered
+    assert rejection.rule == "decode-and-crop" and why in rejection.why
+    assert new == whole.replace("map(augment))\n", "map(augment, num_parallel_calls=2))\n") or "validate" in text
+
+
+def test_the_refused_table_is_the_longer_one():
+    assert len(REFUSED) > len(GOLDEN)
+
+
+def test_a_helper_that_stands_there_is_used_again(tmp_path):
+    both = GOLDEN[0][1].replace("augment", "first") + "\n\n" + GOLDEN[0][1]
+    once, _ = emitted(tmp_path, HEAD + both + TAIL)
+    now_first = once.replace("map(augment, num_parallel_calls=2)", "map(first)")
+    twice, emission = emitted(tmp_path, now_first, name="first")
+    assert emission.not_covered == ()
+    assert twice.count("def crop_jpeg(") == twice.count("def random_crop_jpeg(") == 1
+    assert twice.count("= random_crop_jpeg(data, [9, 9, 3], channels=3)") == 2
+
+
+def test_a_function_that_another_dataset_calls_from_another_file(tmp_path):
+    text = HEAD + GOLDEN[0][1] + TAIL
+    path = tmp_path / "sample.py"
+    path.write_text(text)
+    pipeline = record(path).pipeline()
+    elsewhere = replace(pipeline["n1"].location, file="other.py")
+    function = FunctionFacts(name="augment", digest="d")
+    other = replace(pipeline, name="validation", nodes=(replace(pipeline["n1"], location=elsewhere, function=function),))
+    _, emission = emitted(tmp_path, text, others=[other])
+    assert "called for the dataset validation too" in emission.not_covered[0].why
+    renamed = replace(other, nodes=(replace(other.nodes[0], function=replace(function, name="prepare")),))
+    assert emitted(tmp_path, text, others=[renamed])[1].not_covered == ()
+
+
+def test_a_call_that_makes_several_datasets(tmp_path):
+    made = "def make(n):\n    return tf.data.Dataset.range(n).map(augment)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
+    _, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
+    assert "shared by 2 datasets" in emission.not_covered[0].why
+
+
+def test_a_function_imported_from_another_file(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    other = tmp_path / "pictures_for_a_test.py"
+    other.write_text(HEAD + GOLDEN[0][1])
+    text = HEAD.rstrip() + "\nfrom pictures_for_a_test import augment as picture\n\ntrain(tf.data.Dataset.range(3).map(picture))\n"
+    _, emission = emitted(tmp_path, text)
+    assert emission.not_covered == () and set(emission.files) == {str(tmp_path / "sample.py"), str(other)}
+    assert "random_crop_jpeg(data, [9, 9, 3], channels=3)" in emission.files[str(other)][1]
+    assert "crop_jpeg" not in emission.files[str(tmp_path / "sample.py")][1]
+    _, emission = emitted(tmp_path, text.replace("train(", "also = picture\ntrain("))
+    assert "picture is used in 2 places" in emission.not_covered[0].why
+    other.write_text(HEAD + GOLDEN[0][1] + "\n\nalso = augment\n")
+    _, emission = emitted(tmp_path, text)
+    assert "augment is used in 2 places" in emission.not_covered[0].why
