@@ -9,7 +9,7 @@ from pipetune.core.operators import Count, facts
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.cache_costs import paid_in_a_file, paid_in_memory, saved_instead
-from pipetune.rules.cache_places import Place, price, saves_more, worth_trying
+from pipetune.rules.cache_places import Place, price, room_bytes, saves_more, worth_trying
 from pipetune.rules.epoch_constancy import Constancy, constancy_after
 from pipetune.rules.legality import described
 from pipetune.rules.pricing import as_size, bytes_per_element, element_count
@@ -113,13 +113,13 @@ def _read_once(context: RuleContext, output: Node) -> Silence:
 
 
 def _fitting(context: RuleContext, places: list[Place]) -> list[Place]:
-    return [place for place in places if place.size_bytes <= context.memory_limit_bytes]
+    return [place for place in places if place.size_bytes <= room_bytes(context)]
 
 
 def _proposals(context: RuleContext, places: list[Place], safety: Safety) -> Iterator[Rewrite | Silence]:
     """The places worth a trial among those that fit; where another saves more than any of them, what else helps."""
     for best in worth_trying(places, most=1):
-        if best.size_bytes > context.memory_limit_bytes:
+        if best.size_bytes > room_bytes(context):
             yield saved_instead(context, best, rule=NAME)
             yield _rewrite(context, best, safety, to_file=True)
     for place in worth_trying(_fitting(context, places), most=_MOST[safety]):

@@ -135,6 +135,12 @@ def _far_apart(one: Place, other: Place) -> bool:
     return sizes[0] <= MUCH_LESS * sizes[1]
 
 
+def room_bytes(context: RuleContext) -> float:
+    """What the memory limit leaves for a cache beside what the pipeline as written was measured to hold."""
+    peak = context.profile.peak_rss_mib if context.profile is not None else None
+    return context.memory_limit_bytes - (peak or 0.0) * 2**20
+
+
 def epochs_to_pay(once_seconds: float, *, each_seconds: float, saved_seconds: float) -> int | None:
     """The first epoch at whose end less time was spent than without; None where that never comes.
 

@@ -285,3 +285,14 @@ def test_when_reading_from_disk_has_paid(bytes_per_second: float | None, in_file
     rewrites, silences = proposals(RULE, replace(described, profile=known))
     assert in_file in " ".join(rewrites[0].notes)
     assert saved in next(silence.why for silence in silences if silence.node == "n1")
+
+
+def test_a_cache_has_to_fit_beside_what_the_pipeline_holds_already() -> None:
+    """As the search refuses it: 7 MiB would be enough for the cache alone."""
+    described = context(_SLOW, memory_limit_bytes=7 * 2**20)
+    assert described.profile is not None
+    assert outlines(proposals(RULE, described)[0]) == [_cache("n1"), _cache("n0")]
+    holding = replace(described, profile=replace(described.profile, peak_rss_mib=5.0))
+    rewrites, silences = proposals(RULE, holding)
+    assert rewrites[0].needs == frozenset({Consent.FILE_CACHE}) and outlines(rewrites[1:]) == [_cache("n0")]
+    assert "more than what the pipeline leaves of the limit of 7.0 MiB" in silences[-1].why
