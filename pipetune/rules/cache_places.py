@@ -73,11 +73,11 @@ def price(
 def _resting(context: RuleContext, node: Node) -> list[Node]:
     """`node` and what stands above it, up to the script's own caches: above those nothing runs in later epochs."""
     found: list[Node] = []
-    waiting = [node.id]
+    wanted = {node.id}
     for above in (node, *reversed(context.pipeline.upstream(node.id))):
-        if above.id in waiting:
+        if above.id in wanted:
             found.append(above)
-            waiting += () if above.op == "cache" else above.inputs
+            wanted.update(() if above.op == "cache" else above.inputs)
     return found
 
 

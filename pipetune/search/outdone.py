@@ -28,7 +28,8 @@ def find_outdone(
 ) -> Mapping[str, Outdone]:
     """By key: rewrites predicted slower, beyond doubt, than the best of their group that may run.
 
-    Alone, and each beside whatever may stand beside it: what is slower alone may leave room for others.
+    Alone, and each beside whatever may stand beside it: what is slower alone may leave room for others. What needs a
+    consent of its own beats none: what a file takes to read the model does not know.
 
     Args:
         ranked: what is predicted fastest first.
@@ -40,7 +41,7 @@ def find_outdone(
             continue
         other = best.get(rewrite.group)
         if other is None:
-            if _may_run(rewrite, composer, meter):
+            if not rewrite.needs and _may_run(rewrite, composer, meter):
                 best[rewrite.group] = rewrite
             continue
         rest = [one for one in ranked if one.group != rewrite.group]

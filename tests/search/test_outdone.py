@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from pipetune.core.edits import Rewrite
+from pipetune.core.edits import Consent, Rewrite
 from pipetune.core.measurement import Outcome
 from pipetune.search.result import SearchResult
 from pipetune.testing.runner import rewrite
@@ -71,3 +72,13 @@ def test_what_leaves_room_for_others_is_measured_though_it_is_slower_alone() -> 
     scene = Scene(candidates, runner(gains), expected=expecting(gains), conflict=conflict)
     scene.run()
     assert _ran(scene, "small") and _ran(scene, "deep")
+
+
+def test_what_needs_a_consent_of_its_own_beats_none() -> None:
+    """The model does not know what reading a file takes."""
+    in_a_file = replace(rewrite("deep", group="cache"), needs=frozenset({Consent.FILE_CACHE}))
+    candidates = [rewrite("small", group="cache"), in_a_file]
+    made = runner({"small@n1": 1.6, "deep@n1": 1.2})
+    allowed = frozenset({Consent.FILE_CACHE})
+    scene = Scene(candidates, made, expected=expecting({"small@n1": 1.6, "deep@n1": 4.0}), allow=allowed)
+    assert names(scene.run().chosen) == ["small"] and _ran(scene, "deep")
