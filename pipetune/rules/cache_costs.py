@@ -9,6 +9,7 @@ from __future__ import annotations
 from pipetune.core.edits import Silence
 from pipetune.rules.base import RuleContext
 from pipetune.rules.cache_places import Place, epochs_to_pay, room_bytes
+from pipetune.rules.epoch_constancy import Constancy
 from pipetune.rules.legality import described
 from pipetune.rules.pricing import as_size, as_time
 
@@ -48,13 +49,14 @@ def saved_instead(context: RuleContext, place: Place, *, rule: str) -> Silence:
     size, saved = as_size(place.size_bytes), place.seconds
     cost = f", {_time(place)} to make once" if saved else ""
     pays = f" {_paid_by_reading(context, place, saved, before_training=True)}" if saved else ""
+    order = " Every epoch then has the order it was saved in." if place.constancy is Constancy.SAME_ELEMENTS else ""
     limit = f"the limit of {as_size(context.memory_limit_bytes)}"
     if room_bytes(context) < context.memory_limit_bytes:
         limit = f"what the pipeline leaves of {limit}"
     why = (
         f"A memory cache behind {described(place.node)} would take {size}, more than {limit}. Instead, save the "
-        f"dataset up to here once with Dataset.save ({size} on disk{cost}) and begin with Dataset.load.{pays} "
-        f"{GUARANTEES}"
+        f"dataset up to here once with Dataset.save ({size} on disk{cost}) and begin with Dataset.load.{pays}"
+        f"{order} {GUARANTEES}"
     )
     return Silence(rule, place.node.id, why)
 

@@ -296,3 +296,12 @@ def test_a_cache_has_to_fit_beside_what_the_pipeline_holds_already() -> None:
     rewrites, silences = proposals(RULE, holding)
     assert rewrites[0].needs == frozenset({Consent.FILE_CACHE}) and outlines(rewrites[1:]) == [_cache("n0")]
     assert "more than what the pipeline leaves of the limit of 7.0 MiB" in silences[-1].why
+
+
+@pytest.mark.parametrize(("files", "frozen"), [("list_files", True), ("list_files shuffle=False", False)])
+def test_a_dataset_saved_behind_a_shuffle_has_the_order_it_was_saved_in(files: str, frozen: bool) -> None:
+    words = f"{files} elements=4 | interleave elements=9 bytes=600k | map random"
+    rewrites, silences = proposals(RULE, context(words, memory_limit_bytes=1e6))
+    assert [bool(rewrite.needs) for rewrite in rewrites] == [True]
+    (offer,) = [silence.why for silence in silences if "Dataset.save" in silence.why]
+    assert ("the order it was saved in" in offer) == frozen
