@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pipetune.core.editing import ROW_NUMBER_BYTES
+from pipetune.core import amounts
+from pipetune.core.amounts import whole
 from pipetune.core.operators import facts
-from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline
 from pipetune.core.profile import Profile
 
 AUTOTUNE_PREFETCH_ELEMENTS = 8
@@ -22,23 +21,8 @@ DEFAULT_CYCLE_LENGTH = 16
 
 
 def element_bytes(pipeline: Pipeline, node_id: str, profile: Profile) -> float:
-    """Bytes of one element that `node_id` puts out: measured, else static, else those of what it hands on.
-
-    0 where nothing is known.
-    """
-    node = pipeline[node_id]
-    if node_id in pipeline.numbered:
-        return ROW_NUMBER_BYTES * (_whole(node, "batch_size", 1) if facts(node.op).batches else 1)
-    measured = profile.operator(node_id)
-    if measured is not None and measured.bytes_out is not None:
-        return measured.bytes_out
-    if node.element_bytes is not None:
-        return node.element_bytes
-    if node_id == pipeline.output.id and profile.element_bytes is not None:
-        return profile.element_bytes
-    if node.inputs and facts(node.op).same_elements:
-        return element_bytes(pipeline, node.inputs[0], profile)
-    return 0.0
+    """Bytes of one element that `node_id` puts out; 0 where nothing is known."""
+    return amounts.element_bytes(pipeline, profile, node_id) or 0.0
 
 
 def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: float = 1.0) -> float:
@@ -50,20 +34,20 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
     out = element_bytes(pipeline, node.id, profile)
     match node.op:
         case "prefetch":
-            size = _whole(node, "buffer_size", AUTOTUNE)
+            size = whole(node.argument("buffer_size"), AUTOTUNE)
             return (AUTOTUNE_PREFETCH_ELEMENTS if size == AUTOTUNE else size) * out
         case "shuffle":
-            count = _elements_above(pipeline, node, profile)
-            size = _whole(node, "buffer_size", 0)
+            count = _elements(pipeline, node, profile)
+            size = whole(node.argument("buffer_size"), 0)
             return (min(size, count) if count is not None else size) * out
         case "cache":
             if node.argument("filename"):
                 return 0.0
-            count = _elements_above(pipeline, node, profile)
+            count = _elements(pipeline, node, profile)
             return 0.0 if count is None else count * out
         case "interleave" | "flat_map":
             calls = _calls(node, cores)
-            cycle = _whole(node, "cycle_length", AUTOTUNE) if node.op == "interleave" else 1
+            cycle = whole(node.argument("cycle_length"), AUTOTUNE) if node.op == "interleave" else 1
             readers = DEFAULT_CYCLE_LENGTH if cycle <= 0 else cycle
             return readers * READER_BYTES + (2 * readers * out if calls else 0.0)
         case "map":
@@ -108,11 +92,6 @@ def added_bytes(original: Pipeline, edited: Pipeline, profile: Profile, *, cores
     return predicted_peak_bytes(edited, profile, cores=cores) - before
 
 
-def _whole(node: Node, name: str, default: int) -> int:
-    value = node.argument(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
 def _calls(node: Node, cores: float) -> float:
     """Parallel calls in flight; 0 for a serial operator."""
     value = node.argument(facts(node.op).parallel_argument or "num_parallel_calls")
@@ -121,18 +100,7 @@ def _calls(node: Node, cores: float) -> float:
     return max(1.0, cores) if value == AUTOTUNE or not isinstance(value, int) else float(value)
 
 
-def _elements_above(pipeline: Pipeline, node: Node, profile: Profile) -> int | None:
-    """Elements that arrive at `node` in an epoch; None where unknown or infinite."""
-    counted: Mapping[str, int] = profile.cardinality or {}
-    names = [node.id]
-    while (
-        pipeline[names[-1]].inputs
-        and facts(pipeline[names[-1]].op).same_elements
-        and (pipeline[names[-1]].op in ("prefetch", "cache", "shuffle", "with_options"))
-    ):
-        names.append(pipeline[names[-1]].inputs[0])
-    for name in names:
-        count = counted.get(name, pipeline[name].cardinality)
-        if count >= 0:
-            return count
-    return None
+def _elements(pipeline: Pipeline, node: Node, profile: Profile) -> int | None:
+    """Elements that pass `node` in an epoch, at most; None where unknown or infinite."""
+    count = amounts.elements_at_most(pipeline, profile, node.id)
+    return None if count == INFINITE else count

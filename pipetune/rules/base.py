@@ -28,6 +28,8 @@ class RuleContext:
     randomness_fixed: bool = False  # the script sets a seed or asks for determinism anywhere
     trained_variables: frozenset[str] | None = None  # None: any variable may be changed by training
     partial_read: bool = False  # a consumer stops before one epoch of the data was read
+    epochs: int | None = None  # of all training over this dataset; None: the script does not say, or may train again
+    steps_per_epoch: int | None = None  # elements of the output that the script asks for in each
     fingerprint: str = ""  # of the pipeline as captured; empty: `pipeline.fingerprint`
     rank: int = 0  # of this worker among those that train together
     cycle_length_in_force: int | None = (

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pipetune.core.edits import Consent, Insert, Rewrite, Safety, Silence
-from pipetune.core.operators import facts
+from pipetune.core.operators import Count, facts
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rules.base import Rule, RuleContext
+from pipetune.rules.cache_costs import paid_in_a_file, paid_in_memory, saved_instead
+from pipetune.rules.cache_places import Place, price, room_bytes, saves_more, worth_trying
 from pipetune.rules.epoch_constancy import Constancy, constancy_after
 from pipetune.rules.legality import described
-from pipetune.rules.pricing import as_size, bytes_per_element, element_count, seconds_per_output
+from pipetune.rules.pricing import as_size, bytes_per_element, element_count
 
 NAME = "cache"
 
@@ -20,54 +21,51 @@ _READS_PARTLY = frozenset({"take", "take_while", "zip", "choose"})
 
 _OPAQUE_READERS = frozenset({"opaque", "scan"})
 
-
-@dataclass(frozen=True)
-class _Place:
-    """A place behind `node` where a cache may stand, and its price."""
-
-    node: Node
-    constancy: Constancy
-    elements: int
-    size_bytes: float
-    seconds: float | None  # CPU seconds per element of the output that a cache here saves
+_MOST = {Safety.EXACT: 3, Safety.REORDERS: 2}
+"""Places proposed at most: each costs the search a whole epoch, to fill it."""
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
-    pipeline = context.pipeline
-    output = pipeline.output
+    output = context.pipeline.output
     if context.partial_read:
         yield Silence(
             NAME, output.id, "No cache: a consumer stops before the data ends, so it would never be complete."
         )
         return
-    places: list[_Place] = []
+    places: list[Place] = []
     stopped = ""
-    for node in pipeline:
+    for node in context.pipeline:
         if not _worth_keeping(context, node):
             continue
         answer = _place(context, node)
-        if isinstance(answer, _Place):
+        if isinstance(answer, Place):
             places.append(answer)
         elif answer.why != stopped:  # one sentence for the operator that decides, not one for each below it
             stopped = answer.why
             yield answer
+    if any(place.never_pays for place in places):
+        yield _read_once(context, output)
+        places = [place for place in places if not place.never_pays]
     exact = [place for place in places if place.constancy is Constancy.SAME]
-    yield from _proposals(context, exact, Safety.EXACT)
     frozen = [place for place in places if place.constancy is Constancy.SAME_ELEMENTS]
-    if frozen and (not exact or _saves_more(context, frozen[-1], exact[-1])):
-        yield from _proposals(context, frozen, Safety.REORDERS)
+    yield from _proposals(context, exact, Safety.EXACT)
+    best = next(iter(worth_trying(_fitting(context, exact), most=1)), None)
+    yield from _proposals(
+        context, [one for one in frozen if best is None or saves_more(one, best)], Safety.REORDERS
+    )
 
 
 def _worth_keeping(context: RuleContext, node: Node) -> bool:
-    """Whether a cache directly behind `node` saves work that none above it saves."""
+    """Whether a cache directly behind `node` saves work that none above it saves, or holds less than all above it."""
     here = facts(node.op)
-    if _only_passes(node) and not here.batches:
+    fewer = here.count is Count.FEWER and not here.batches
+    if _only_passes(node) and not here.batches and not fewer:
         return False
     from_files = here.reads_files or (here.source and not _in_memory(node))
     works = (*context.pipeline.upstream(node.id), node)
     if all(_in_memory(work) or _only_passes(work) for work in works):
         return False  # arrays in memory are a cache already
-    return here.takes_function or here.batches or from_files
+    return here.takes_function or here.batches or from_files or fewer
 
 
 def _only_passes(node: Node) -> bool:
@@ -79,7 +77,7 @@ def _in_memory(node: Node) -> bool:
     return facts(node.op).source and not facts(node.op).reads_files and not facts(node.op).python
 
 
-def _place(context: RuleContext, node: Node) -> _Place | Silence:
+def _place(context: RuleContext, node: Node) -> Place | Silence:
     found = constancy_after(context, node.id)
     if found.constancy is Constancy.DIFFERENT:
         return Silence(
@@ -103,45 +101,37 @@ def _place(context: RuleContext, node: Node) -> _Place | Silence:
         return Silence(
             NAME, node.id, f"No cache behind {described(node)}: it is not known {unknown}, so no price."
         )
-    return _Place(node, found.constancy, elements, elements * size, _saved(context, node))
+    return price(context, node, found.constancy, elements=elements, element_bytes=size)
 
 
-def _saved(context: RuleContext, node: Node) -> float | None:
-    costs = [seconds_per_output(context, work.id) for work in (*context.pipeline.upstream(node.id), node)]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None
+def _read_once(context: RuleContext, output: Node) -> Silence:
+    asked = f"{context.epochs} epoch" + ("s" if context.epochs != 1 else "")
+    if context.steps_per_epoch is not None:
+        asked += f" of {context.steps_per_epoch:,} steps"
+    why = f"the script trains for {asked} and reads its data no more than once; a cache serves later epochs"
+    return Silence(NAME, output.id, f"No cache: {why}. What Dataset.save stores would serve later runs.")
 
 
-def _saves_more(context: RuleContext, later: _Place, earlier: _Place) -> bool:
-    """Whether something that costs work stands between the two places."""
-    between = {node.id for node in context.pipeline.downstream(earlier.node.id)}
-    return later.node.id in between and (
-        later.seconds is None or earlier.seconds is None or later.seconds > earlier.seconds
-    )
+def _fitting(context: RuleContext, places: list[Place]) -> list[Place]:
+    return [place for place in places if place.size_bytes <= room_bytes(context)]
 
 
-def _proposals(context: RuleContext, places: list[_Place], safety: Safety) -> Iterator[Rewrite | Silence]:
-    """The deepest place that fits and the smallest; where the deepest does not fit, what else helps."""
-    if not places:
-        return
-    deepest = places[-1]
-    fitting = [place for place in places if place.size_bytes <= context.memory_limit_bytes]
-    if deepest not in fitting:
-        yield _does_not_fit(context, deepest)
-        yield _rewrite(context, deepest, safety, to_file=True)
-    if fitting:
-        chosen = fitting[-1]
-        yield _rewrite(context, chosen, safety, to_file=False)
-        smallest = min(fitting, key=lambda place: place.size_bytes)
-        if safety is Safety.EXACT and smallest.size_bytes < 0.5 * chosen.size_bytes:
-            yield _rewrite(context, smallest, safety, to_file=False)
+def _proposals(context: RuleContext, places: list[Place], safety: Safety) -> Iterator[Rewrite | Silence]:
+    """The places worth a trial among those that fit; where another saves more than any of them, what else helps."""
+    for best in worth_trying(places, most=1):
+        if best.size_bytes > room_bytes(context):
+            yield saved_instead(context, best, rule=NAME)
+            yield _rewrite(context, best, safety, to_file=True)
+    for place in worth_trying(_fitting(context, places), most=_MOST[safety]):
+        yield _rewrite(context, place, safety, to_file=False)
 
 
-def _rewrite(context: RuleContext, place: _Place, safety: Safety, *, to_file: bool) -> Rewrite:
+def _rewrite(context: RuleContext, place: Place, safety: Safety, *, to_file: bool) -> Rewrite:
     node = place.node
     filename = f"pipetune-cache-{context.identity}-rank{context.rank}" if to_file else ""
     where = "in a file" if to_file else "in memory"
-    notes = _sharing(context, node)
+    paid = paid_in_a_file(context, place) if to_file else paid_in_memory(place)
+    notes = [*([paid] if paid else []), *_sharing(context, node)]
     if safety is Safety.REORDERS:
         notes.append("Every epoch then has the order of the first: the shuffle above is frozen.")
     if to_file:
@@ -181,31 +171,20 @@ def _sharing(context: RuleContext, node: Node) -> list[str]:
     return notes
 
 
-def _does_not_fit(context: RuleContext, place: _Place) -> Silence:
-    measured = context.profile.operator(place.node.id) if context.profile else None
-    cost = ""
-    if place.seconds is not None and measured is not None and measured.visits:
-        cost = f", about {place.seconds / measured.visits * place.elements:,.0f} CPU seconds to make once"
-    why = (
-        f"A memory cache behind {described(place.node)} would take {as_size(place.size_bytes)}, more than "
-        f"the limit of {as_size(context.memory_limit_bytes)}. Instead, save the dataset up to here once with "
-        f"Dataset.save ({as_size(place.size_bytes)} on disk{cost}) and read it with Dataset.load."
-    )
-    return Silence(NAME, place.node.id, why)
-
-
 RULE = Rule(
     name=NAME,
-    summary="Keeps the elements of the first epoch, where that saves most or where it holds least.",
+    summary="Keeps the elements of the first epoch where that saves most time, or most for the bytes it holds.",
     legality=(
         "Only where every operator above gives the same elements in every epoch: never behind a random op, a "
         "Python function or generator, a function that reads a variable or a table that can change, a side "
-        "effect, `deterministic=False`, a repeat, or a step nobody knows. Not where a consumer reads the "
-        "data partly, nor above take, take_while, zip or a choice between datasets. Only with a known price "
-        "(elements times bytes) below the memory limit; where it does not fit, the size of a saved dataset "
-        "is named instead and a file cache is offered, which needs --allow file-cache and carries the "
-        "pipeline's fingerprint and the worker's rank in its name. Where others share the branch, the "
-        "rewrite says so."
+        "effect, `deterministic=False`, a repeat, a step nobody knows, or one that picks by position (take, skip, "
+        "shard, enumerate, a dropped last batch) behind a shuffle. Not where a consumer reads the data partly, nor "
+        "above take, take_while, zip or a choice between datasets, nor where the script is known to train for one "
+        "epoch. Only with a known price (elements times bytes) below the memory limit. Of the places left, those are "
+        "tried that no other beats in both time saved and bytes held, three at most. Where the best does not fit, "
+        "the size and the cost of a saved dataset are named instead and a file cache is offered, which needs "
+        "--allow file-cache and carries the pipeline's fingerprint and the worker's rank in its name. Where others "
+        "share the branch, the rewrite says so."
     ),
     safety=(
         "EXACT where order repeats too. REORDERS behind `shuffle` or `list_files` (which shuffles by "

@@ -19,6 +19,9 @@ from pipetune.rules.legality import (
     runs_python,
 )
 
+_POSITIONAL = frozenset({"take", "skip", "shard", "take_while", "zip", "enumerate", "scan", "window"})
+"""Operators that give other elements, not only another order, where those above come in another order."""
+
 
 class Constancy(enum.IntEnum):
     """How much of an epoch repeats, from everything to nothing."""
@@ -43,10 +46,12 @@ def constancy_after(context: RuleContext, node_id: str) -> Finding:
     own = _of(node, context)
     if node.op == "cache" or own.constancy is Constancy.DIFFERENT:
         return own
-    return max(
-        (own, *(constancy_after(context, above) for above in node.inputs)),
-        key=lambda finding: finding.constancy,
+    above = max(
+        (constancy_after(context, name) for name in node.inputs), key=lambda finding: finding.constancy, default=own
     )
+    if above.constancy is Constancy.SAME_ELEMENTS and (why := _by_position(node)):
+        return Finding(Constancy.DIFFERENT, node.id, why)
+    return max((own, above), key=lambda finding: finding.constancy)
 
 
 def _of(node: Node, context: RuleContext) -> Finding:
@@ -71,6 +76,15 @@ def _of(node: Node, context: RuleContext) -> Finding:
         if holds:
             return Finding(constancy, node.id, why)
     return Finding(Constancy.SAME, node.id)
+
+
+def _by_position(node: Node) -> str:
+    """Why other elements come out when those that go in come in another order; empty if none do."""
+    if node.op in _POSITIONAL:
+        return "what it gives depends on the order of elements, and the shuffle above draws one for each epoch"
+    if facts(node.op).batches and node.argument("drop_remainder"):
+        return "behind a shuffle it drops other elements at the end of each epoch"
+    return ""
 
 
 def _ends_never(node: Node) -> bool:

@@ -11,6 +11,7 @@ from pipetune.search.budget import Part
 from pipetune.search.composing import Composer, structural
 from pipetune.search.forecast import Forecast
 from pipetune.search.kit import Kit
+from pipetune.search.outdone import find_outdone
 from pipetune.search.screening import PROMISE, Screener
 from pipetune.search.sparing import spares_memory
 from pipetune.search.statistics import LOOKS
@@ -34,8 +35,8 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     one rewrite of it that promises most alone, or makes way for that: without time to grow a plan there is none to
     ablate one either, and what adds nothing would stay in it. What is offered where it is as fast joins only where it
     promises more alone. The most promising by the forecast come first; those that it expects to lose, alone and beside
-    all others, are not run. The time for one paired decision is kept throughout, so that with little time less is
-    screened.
+    all others, are not run, nor those of a group that it expects to lose to one that ran. The time for one paired
+    decision is kept throughout, so that with little time less is screened.
     """
 
     base, meter, composer, gate, unit = kit.base, kit.meter, kit.composer, kit.gate, kit.unit
@@ -52,11 +53,18 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     shares = meter.runner.shares_processors
     losing = _losing(order, base, forecast, composer=composer, shares_processors=shares)
     for rewrite, why in losing:
-        screener.trials.append(Trial(composer.plan([rewrite]), Outcome.SKIPPED, why, kind="screening"))
-        kit.tell(screener.trials[-1:])
+        _skip(rewrite, why, screener, kit)
     skipped = {rewrite.key for rewrite, _ in losing}
     order = [rewrite for rewrite in order if rewrite.key not in skipped]
-    screened = screener.alone(order, composer)
+    outdone = find_outdone(order, forecast, composer=composer, meter=meter)
+    screened = screener.alone([rewrite for rewrite in order if rewrite.key not in outdone], composer)
+    ran = {one.rewrite.key for one in screened if not one.harmful}
+    beaten = {key for key, one in outdone.items() if one.by in ran}
+    for rewrite in order:
+        if rewrite.key in beaten:
+            _skip(rewrite, outdone[rewrite.key].why, screener, kit)
+    order = [rewrite for rewrite in order if rewrite.key not in beaten]
+    screened += screener.alone([rewrite for rewrite in order if rewrite.key in outdone], composer)
     unusable = {trial.plan.key for trial in screener.trials if trial.outcome is not Outcome.SCREENED}
     unusable |= {one.rewrite.key for one in screened if one.harmful}
     found.promise = {one.rewrite.key: one.promise for one in screened}
@@ -86,6 +94,12 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
         if len(joined.rewrites) > len(grown.rewrites):
             found.plans = [grown, joined] if kit.affords_decision(2) else [joined]
     return found
+
+
+def _skip(rewrite: Rewrite, why: str, screener: Screener, kit: Kit) -> None:
+    """A rewrite that is not run is a trial too."""
+    screener.trials.append(Trial(kit.composer.plan([rewrite]), Outcome.SKIPPED, why, kind="screening"))
+    kit.tell(screener.trials[-1:])
 
 
 def _most_promising(joined: Plan, promise: Mapping[str, float], kit: Kit) -> Plan | None:

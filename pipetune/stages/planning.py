@@ -55,6 +55,8 @@ def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContex
         memory_limit_bytes=study.memory_limit_bytes,
         randomness_fixed=study.subject.randomness_fixed,
         partial_read=study.subject.partial_read,
+        epochs=study.subject.epochs,
+        steps_per_epoch=study.subject.use.steps_per_epoch,
         fingerprint=pipeline.fingerprint,
         cycle_length_in_force=study.machine.cores_affinity,
         cores_believed=study.machine.cores_believed,

@@ -50,6 +50,11 @@ class Subject:
             return False
         return has < 0 or steps < has
 
+    @property
+    def epochs(self) -> int | None:
+        """Epochs that the script trains on this dataset in all; None where that is not certain."""
+        return self.use.epochs if self.use.certain else None
+
     def results(self) -> tuple[DatasetResult, ...]:
         """Every dataset of the script as the session lists them, the studied one first."""
         return tuple(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pipetune.core import sessionfile
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Insert, Plan
 from pipetune.core.functions import FunctionForm
 from pipetune.core.messages import Job, MessageWriter, Progress, Verified
 from pipetune.core.pipeline import Node, Pipeline
@@ -28,7 +30,6 @@ def verify(job: Job, writer: MessageWriter) -> int:
     if dataset is None or patch is None or dataset.plan is None:
         writer.send(Verified(False, "The session holds no patch."))
         return 1
-    overlay = overlay_of(session)
     outcome: list[Verified] = []
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
@@ -36,9 +37,24 @@ def verify(job: Job, writer: MessageWriter) -> int:
         outcome.append(_prove(use, session, dataset, patch))
         return 0
 
-    code = observing.Observation(replace(job, overlay=overlay), writer, work).run()
+    with tempfile.TemporaryDirectory(prefix="pipetune-verified-") as folder:
+        overlay = with_file_caches_in(folder, overlay_of(session), dataset.plan)
+        code = observing.Observation(replace(job, overlay=overlay), writer, work).run()
     writer.send(outcome[0] if outcome else Verified(False, "The patched source did not reach the consumer."))
     return code if outcome else 1
+
+
+def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """The patched texts with the files of the plan's caches in `folder`.
+
+    Where the user runs the script they would be filled by this run, or be left half full and locked.
+    """
+    inserted = [edit for edit in plan.edits if isinstance(edit, Insert) and edit.op == "cache"]
+    names = [name for edit in inserted if isinstance(name := edit.arguments.get("filename"), str) and name]
+    texts = dict(overlay)
+    for name in names:
+        texts = {path: text.replace(name, f"{folder}/{name}") for path, text in texts.items()}
+    return texts
 
 
 def _prove(use: consumption.Consumption, session: Session, dataset: DatasetResult, patch: PatchResult) -> Verified:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from pipetune.core.edits import Consent, Insert
+from pipetune.core.storage import FileUse, Reader, Sweep
 from pipetune.rules.cache import RULE
 from pipetune.testing.rules import check_fires, check_silent, context, proposals
 from tests.rules.outline import outlines
 
 _FILES = "TFRecordDataset elements=10 bytes=1k"
 _CYCLE = "list_files shuffle=False | interleave elements=10 bytes=1k"
+_SHUFFLED = "from_tensor_slices elements=10 bytes=1k | shuffle 9"
 
 SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     # What is above differs from epoch to epoch.
@@ -56,6 +58,22 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     (f"{_FILES} | map | scan unknown", {}, "may stop reading"),
     (f"a = {_FILES} | map; b = range 9; zip a b", {}, "may stop reading"),
     ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", {}, "draws random numbers"),
+    # Behind a shuffle other elements are picked in each epoch, not only in another order.
+    (f"{_SHUFFLED} | take 5 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | skip 2 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | shard 2 index=1 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | enumerate | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | window 2 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | take_while | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | batch 3 drop_remainder=True | map bytes=1k", {}, "drops other elements"),
+    (f"a = {_SHUFFLED}; b = range 9; zip a b | map bytes=1k elements=9", {}, "depends on the order"),
+    ("list_files elements=9 | take 5 | map reads_file bytes=1k", {}, "depends on the order"),
+    # It is read once.
+    (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 1}, "no more than once"),
+    (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 1, "steps_per_epoch": 5}, "1 epoch of 5 steps"),
+    (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 2}, "no more than once"),
+    (f"{_FILES} | map bytes=1k | repeat 1 | batch 2", {"epochs": 1}, "no more than once"),
+    (f"{_FILES} | map bytes=600k", {"epochs": 1, "memory_limit_bytes": 1e4}, "no more than once"),
     # No price.
     ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", {}, "how many elements"),
     ("TFRecordDataset elements=9 | map | batch 2", {}, "how large an element"),
@@ -105,6 +123,20 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_FILES} | map bytes=600k | map random | batch 2", {}, [_cache("n1"), _cache("n0")]),
     # A user's cache makes what is above it the same.
     (f"{_FILES} | map random bytes=1k | cache | map bytes=1k | map random", {}, [_cache("n3")]),
+    # Three at most: what saves most, then what saves most per byte held.
+    (f"{_FILES} | map bytes=10k cpu=1ms | map bytes=100k cpu=1ms | map bytes=1M cpu=1ms | map random",
+     {}, [_cache("n3"), _cache("n1"), _cache("n2")]),
+    # Nothing that another beats in both.
+    (f"{_FILES} | map bytes=600k cpu=1ms | map bytes=1k cpu=1ms | map random", {}, [_cache("n2")]),
+    (f"{_FILES} | shard 2 index=1 | map random", {}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k | skip 3 | map random", {}, [_cache("n2")]),
+    # What would be read partly above a take is whole behind it.
+    (f"{_FILES} | map bytes=1k | batch 2 | take 3", {}, [_cache("n3")]),
+    # It is read more than once.
+    (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 2}, [_cache("n2")]),
+    (f"{_FILES} | map bytes=1k | repeat 3 | batch 2", {"epochs": 1}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 5}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 1}, [_cache("n1")]),
     # A shuffle freezes.
     ("list_files elements=4 | interleave elements=9 bytes=1k | map random", {}, [_cache("n2", "REORDERS")]),
     (f"{_FILES} | map bytes=1k | shuffle 9 | map bytes=1k | batch 2",
@@ -113,6 +145,8 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_FILES} | shuffle 9 reshuffle_each_iteration=False | map bytes=1k | map random", {}, [_cache("n2")]),
     (f"{_FILES} | shuffle 9 seed=1 | map bytes=1k cpu=1ms | map random", {},
      [_cache("n0"), _cache("n2", "REORDERS")]),
+    (f"{_SHUFFLED} | batch 3 | map bytes=1k", {}, [_cache("n3", "REORDERS")]),
+    (f"{_SHUFFLED} reshuffle_each_iteration=False | take 5 | map bytes=1k | map random", {}, [_cache("n3")]),
     # A repeat below is what makes it worth while.
     (f"{_FILES} | map bytes=1k | repeat | batch 2", {}, [_cache("n1")]),
     (f"{_FILES} | map bytes=1k", {"options": {"deterministic": True}}, [_cache("n1")]),
@@ -151,6 +185,7 @@ def test_counts_are_taken_through_operators_that_keep_them() -> None:
         ("range 10 elements=10 | take -1 | map bytes=1k", 10_000),
         ("range 10 elements=10 | skip 4 | map bytes=1k", 6_000),
         ("range 10 elements=10 | filter | map bytes=1k", 10_000),  # at most
+        (f"{_FILES} | shard 3 index=1 | map bytes=1k", 4_000),  # at most
         ("range 10 elements=10 | map static_bytes=8 | batch 3", 12 * 8),  # four batches of at most three
         ("range 10 | map bytes=1k | batch 3 elements=4", 4 * 3 * 1_000),
     ],
@@ -178,7 +213,7 @@ def test_what_does_not_fit_is_named_and_a_file_cache_offered() -> None:
     assert any("outlives the run" in note for note in in_file.notes)
     assert in_memory.needs == frozenset() and in_memory.predicted_bytes == 1e4
     (offer,) = [silence for silence in silences if silence.node == "n1"]
-    for part in ("5.7 MiB", "977 KiB", "Dataset.save", "Dataset.load", "CPU seconds"):
+    for part in ("5.7 MiB", "977 KiB", "Dataset.save", "Dataset.load", "100 ms of CPU time to make once"):
         assert part in offer.why
 
 
@@ -202,3 +237,71 @@ def test_says_where_two_branches_read_behind_it() -> None:
     words = f"a = {_FILES} | map bytes=1k; b = a | map random; c = a | map random; concatenate b c"
     (rewrite,) = check_fires("cache", words)
     assert "Two branches" in " ".join(rewrite.notes)
+
+
+_SLOW = f"{_FILES} | map bytes=600k cpu=9990us | map random"
+"""10 ms per element, ten elements."""
+
+
+def _notes(words: str, **fields: Any) -> str:
+    return " ".join(check_fires("cache", words, **fields)[0].notes)
+
+
+def test_says_what_it_saves_and_from_when_on() -> None:
+    notes = _notes(_SLOW, epochs=5)
+    assert "From the second epoch on it saves 100 ms of CPU time per epoch" in notes
+    assert "400 ms in the 5 epochs of the script" in notes
+    assert "epochs of the script" not in _notes(_SLOW)
+
+
+def test_waiting_is_saved_too_and_told_apart() -> None:
+    described = context(_SLOW)
+    assert described.profile is not None
+    first, *rest = described.profile.operators
+    waits = replace(described.profile, operators=(replace(first, waiting_seconds=0.05), *rest))
+    rewrites, _ = proposals(RULE, replace(described, profile=waits))
+    assert "100 ms of CPU time and 500 ms of waiting per epoch" in " ".join(rewrites[0].notes)
+
+
+def test_what_the_script_caches_already_is_not_saved_again() -> None:
+    words = f"{_FILES} | map cpu=1s bytes=1k | cache cpu=0us | map cpu=10ms bytes=1k | map random"
+    assert "saves 100 ms of CPU time per epoch" in _notes(words)
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_second", "in_file", "saved"),
+    [
+        (None, "more than 57.2 MiB per second are read", "more than 57.2 MiB per second are read"),
+        (1e9, "reading takes 6.0 ms at least; written as fast, it has paid after 2 epochs", "has paid after 2 epochs"),
+        (1.1e8, "reading takes 55 ms at least; written as fast, it has paid after 3 epochs", "has paid after 4 epochs"),
+        (1e7, "reading takes 600 ms at least, so it never pays", "it never pays"),
+    ],
+)
+def test_when_reading_from_disk_has_paid(bytes_per_second: float | None, in_file: str, saved: str) -> None:
+    described = context(_SLOW, memory_limit_bytes=1e5)
+    assert described.profile is not None
+    sweep = Sweep(Reader.FILES, (), ceiling=bytes_per_second)
+    known = replace(described.profile, files=FileUse(sweeps=(sweep,)))
+    rewrites, silences = proposals(RULE, replace(described, profile=known))
+    assert in_file in " ".join(rewrites[0].notes)
+    assert saved in next(silence.why for silence in silences if silence.node == "n1")
+
+
+def test_a_cache_has_to_fit_beside_what_the_pipeline_holds_already() -> None:
+    """As the search refuses it: 7 MiB would be enough for the cache alone."""
+    described = context(_SLOW, memory_limit_bytes=7 * 2**20)
+    assert described.profile is not None
+    assert outlines(proposals(RULE, described)[0]) == [_cache("n1"), _cache("n0")]
+    holding = replace(described, profile=replace(described.profile, peak_rss_mib=5.0))
+    rewrites, silences = proposals(RULE, holding)
+    assert rewrites[0].needs == frozenset({Consent.FILE_CACHE}) and outlines(rewrites[1:]) == [_cache("n0")]
+    assert "more than what the pipeline leaves of the limit of 7.0 MiB" in silences[-1].why
+
+
+@pytest.mark.parametrize(("files", "frozen"), [("list_files", True), ("list_files shuffle=False", False)])
+def test_a_dataset_saved_behind_a_shuffle_has_the_order_it_was_saved_in(files: str, frozen: bool) -> None:
+    words = f"{files} elements=4 | interleave elements=9 bytes=600k | map random"
+    rewrites, silences = proposals(RULE, context(words, memory_limit_bytes=1e6))
+    assert [bool(rewrite.needs) for rewrite in rewrites] == [True]
+    (offer,) = [silence.why for silence in silences if "Dataset.save" in silence.why]
+    assert ("the order it was saved in" in offer) == frozen

@@ -119,6 +119,21 @@ def test_fit_is_training_and_never_returns() -> None:
     assert found.roles == {"check": "validation", "train": "training"}
 
 
+@pytest.mark.parametrize(
+    ("text", "epochs", "certain"),
+    [
+        ("model.fit(train)", 1, True),
+        ("model.fit(train, epochs=9, initial_epoch=4)", 5, True),
+        ("for epoch in range(3):\n    model.fit(train)", 1, False),
+        ("model.fit(train)\nmodel.evaluate(train)", 1, False),
+    ],
+)
+def test_whether_a_fit_is_all_the_training_there_is(text: str, epochs: int, certain: bool) -> None:
+    script = compile(text, "train.py", "exec")
+    found = run(lambda: exec(script, {"model": compiled(), "train": pairs(), "__name__": "__main__"}))
+    assert (found.use.name, found.use.epochs, found.use.certain) == ("train", epochs, certain)
+
+
 def test_fit_of_tf_keras() -> None:
     tf_keras = pytest.importorskip("tf_keras")
 

@@ -22,7 +22,8 @@ class Consumption:
     file: str = ""
     line: int = 0
     steps_per_epoch: int | None = None
-    epochs: int | None = None
+    epochs: int | None = None  # that the call asks for
+    certain: bool = False  # the script makes that call once: `epochs` is all the training there is
     extra: dict[str, Any] = field(default_factory=dict)
     wall_seconds: float = 0.0  # the script spent taking elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # of the process in that time

@@ -24,6 +24,7 @@ from pipetune.tf import private
 from pipetune.tf.script import capture, consumers, fit_consumer, loop_consumer
 from pipetune.tf.script.consumption import Consumption, Stopwatch, name_in
 from pipetune.tf.script.imports import ImportWatcher
+from pipetune.tf.script.once import made_once
 from pipetune.tf.script.resuming import ResumeWatch, in_callbacks
 from pipetune.tf.script.turns import called_by_library, inside_workflow, workflow_at_work
 
@@ -171,7 +172,12 @@ class Hooks:
             with self._as_role("fit on other data"):
                 return original(model, *args, **kwargs)
         use = self._note(dataset, "training", "Model.fit")
-        use.steps_per_epoch, use.epochs = given.get("steps_per_epoch"), given.get("epochs")
+        use.steps_per_epoch = given.get("steps_per_epoch")
+        epochs, begun = given.get("epochs"), given.get("initial_epoch")
+        use.epochs = epochs - begun if isinstance(epochs, int) and isinstance(begun, int) else None
+        caller, called = capture.user_frame(sys._getframe())
+        if caller is not None and called == "_around_fit":  # no library stands between
+            use.certain = made_once(caller, "fit", data=use.variable)
         for found in in_callbacks(given.get("callbacks"), file=use.file, line=use.line):
             self._resumes(found)
         use.extra = {"callbacks": given.get("callbacks"), "validation_steps": given.get("validation_steps")}

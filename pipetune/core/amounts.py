@@ -1,0 +1,117 @@
+"""How many elements an operator puts out in one epoch, and how large they are.
+
+A figure comes from the profile where it was measured, else from the static facts, else by arithmetic from its
+neighbours, else it is None: nothing is guessed. What a rule prices by it is what the memory limit is held by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipetune.core.editing import ROW_NUMBER_BYTES
+from pipetune.core.operators import Count, facts
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.core.profile import Profile
+
+
+def elements_at_most(pipeline: Pipeline, profile: Profile | None, node_id: str) -> int | None:
+    """Elements `node_id` puts out per epoch, at most; INFINITE, or None where it is not known."""
+    counted = (profile.cardinality if profile is not None else None) or {}
+    above = _from_above(pipeline, counted, node_id)
+    return above if above is not None else _from_below(pipeline, counted, node_id)
+
+
+def element_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
+    """Bytes of one element that `node_id` puts out: measured, else static, else those of what it hands on."""
+    node = pipeline[node_id]
+    if node_id in pipeline.numbered:
+        return ROW_NUMBER_BYTES * (whole(node.argument("batch_size"), 1) if facts(node.op).batches else 1)
+    measured = profile.operator(node_id) if profile is not None else None
+    if measured is not None and measured.bytes_out is not None:
+        return measured.bytes_out
+    if node.element_bytes is not None:
+        return node.element_bytes
+    if profile is not None and profile.element_bytes is not None and node_id == pipeline.output.id:
+        return profile.element_bytes
+    if len(node.inputs) == 1:
+        if facts(node.op).same_elements:
+            return element_bytes(pipeline, profile, node.inputs[0])
+        if node.op == "batch":
+            size, above = whole(node.argument("batch_size"), 0), element_bytes(pipeline, profile, node.inputs[0])
+            return size * above if size and above is not None else None
+    return _taken_in(pipeline, profile, node_id)
+
+
+def whole(value: object, default: int) -> int:
+    """`value` where it is a whole number, else `default`."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _known(counted: Mapping[str, int], node: Node) -> int | None:
+    if counted.get(node.id, INFINITE - 1) >= INFINITE:
+        return counted[node.id]
+    return node.cardinality if node.cardinality >= INFINITE else None
+
+
+def _from_above(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) -> int | None:
+    node = pipeline[node_id]
+    known = _known(counted, node)
+    if known is not None or len(node.inputs) != 1:
+        return known
+    above = _from_above(pipeline, counted, node.inputs[0])
+    return None if above is None else _through(node, above)
+
+
+def _through(node: Node, above: int) -> int | None:
+    """Elements put out for `above` elements taken in, at most."""
+    operator = facts(node.op)
+    if node.op == "repeat":
+        count = node.argument("count")
+        infinite = above == INFINITE or count is None or count == INFINITE
+        return INFINITE if infinite else above * whole(count, 1)
+    if above == INFINITE:
+        return None if node.op == "take_while" else _limited(node, INFINITE)
+    if operator.batches:
+        size = whole(node.argument("batch_size"), 0)
+        return -(-above // size) if size and operator.count is Count.FEWER else None
+    if operator.count in (Count.ONE_TO_ONE, Count.FEWER):
+        return _limited(node, above)
+    return None
+
+
+def _limited(node: Node, above: int) -> int:
+    count = whole(node.argument("count"), INFINITE)
+    if node.op == "take" and count != INFINITE:
+        return count if above == INFINITE else min(count, above)
+    if node.op == "skip" and above != INFINITE and count >= 0:
+        return max(0, above - count)
+    if node.op == "shard" and above != INFINITE:
+        return -(-above // max(1, whole(node.argument("num_shards"), 1)))
+    return above
+
+
+def _from_below(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) -> int | None:
+    consumers = pipeline.consumers(node_id)
+    if len(consumers) != 1 or len(consumers[0].inputs) != 1:
+        return None
+    (consumer,) = consumers
+    known = _known(counted, consumer)
+    if known is None:
+        known = _from_below(pipeline, counted, consumer.id)
+    if known is None or known == INFINITE:
+        return None
+    if facts(consumer.op).count is Count.ONE_TO_ONE:
+        return known
+    size = whole(consumer.argument("batch_size"), 0)
+    keeps_all = not consumer.argument("drop_remainder")
+    batches = consumer.op in ("batch", "padded_batch", "ragged_batch")
+    return known * size if batches and size and keeps_all else None
+
+
+def _taken_in(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
+    """What the reader of `node_id` was measured to take in per element, where it takes one for one."""
+    for consumer in pipeline.consumers(node_id):
+        measured = profile.operator(consumer.id) if profile is not None else None
+        if measured is not None and measured.bytes_in and facts(consumer.op).count is Count.ONE_TO_ONE:
+            return measured.bytes_in
+    return None

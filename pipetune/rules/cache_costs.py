@@ -1,0 +1,89 @@
+"""What a cache costs and when it has paid, in sentences: in memory, in a file, or as a dataset saved once.
+
+Figures that nobody measured are left out. How fast a disk is read is known where the script's own files were read in a
+sweep; elsewhere the sentence gives the rate from which on it pays.
+"""
+
+from __future__ import annotations
+
+from pipetune.core.edits import Silence
+from pipetune.rules.base import RuleContext
+from pipetune.rules.cache_places import Place, epochs_to_pay, room_bytes
+from pipetune.rules.epoch_constancy import Constancy
+from pipetune.rules.legality import described
+from pipetune.rules.pricing import as_size, as_time
+
+GUARANTEES = (
+    "Dataset.save writes one shard, so that Dataset.load keeps the order. Nobody checks that a saved dataset still "
+    "fits the code: save it again whenever the data or a function changes. Dataset.snapshot writes while the first "
+    "epoch runs. It begins anew when the graph above it changes, now and then when nothing did, never when files or "
+    "Python code change; it keeps the order only where the reading machine has at least as many processors as the "
+    "writing one, and elements above 256 KiB need compression=None."
+)
+"""What the two ways to store a dataset promise; `tests/tf/test_stored_facts.py` holds each sentence."""
+
+
+def paid_in_memory(place: Place) -> str:
+    """What a cache in memory saves; '' where the costs were not measured."""
+    saved = place.seconds
+    if not saved or place.size_bytes <= 0:
+        return ""
+    per_size = as_time(saved / place.size_bytes * 2**20)
+    text = f"From the second epoch on it saves {_time(place)} per epoch, {per_size} for each MiB held"
+    if place.epochs is not None:
+        text += f": {as_time(saved * (place.epochs - 1))} in the {place.epochs:.3g} epochs of the script"
+    return f"{text}. The first epoch takes as long as before."
+
+
+def paid_in_a_file(context: RuleContext, place: Place) -> str:
+    """What a cache in a file saves, which the first epoch writes and later ones read; '' where not measured."""
+    saved = place.seconds
+    if not saved:
+        return ""
+    begins = f"The first epoch also writes {as_size(place.size_bytes)}, which each later one reads"
+    return f"{begins} in place of {_time(place)}. {_paid_by_reading(context, place, saved, before_training=False)}"
+
+
+def saved_instead(context: RuleContext, place: Place, *, rule: str) -> Silence:
+    """A place that does not fit in memory: the dataset saved once, its size, its cost and when it has paid."""
+    size, saved = as_size(place.size_bytes), place.seconds
+    cost = f", {_time(place)} to make once" if saved else ""
+    pays = f" {_paid_by_reading(context, place, saved, before_training=True)}" if saved else ""
+    order = " Every epoch then has the order it was saved in." if place.constancy is Constancy.SAME_ELEMENTS else ""
+    limit = f"the limit of {as_size(context.memory_limit_bytes)}"
+    if room_bytes(context) < context.memory_limit_bytes:
+        limit = f"what the pipeline leaves of {limit}"
+    why = (
+        f"A memory cache behind {described(place.node)} would take {size}, more than {limit}. Instead, save the "
+        f"dataset up to here once with Dataset.save ({size} on disk{cost}) and begin with Dataset.load.{pays}"
+        f"{order} {GUARANTEES}"
+    )
+    return Silence(rule, place.node.id, why)
+
+
+def _paid_by_reading(context: RuleContext, place: Place, saved: float, *, before_training: bool) -> str:
+    """When reading from disk has paid. How fast it writes nobody measured: as fast as it reads, says the sentence.
+
+    Args:
+        before_training: the elements are made and written before the first epoch, which reads them already; else the
+            first epoch makes and writes them.
+    """
+    files = context.profile.files if context.profile is not None else None
+    rate = files.storage_bytes_per_second if files is not None else None
+    if not rate:
+        return f"That pays where more than {as_size(place.size_bytes / saved)} per second are read."
+    reading = place.size_bytes / rate
+    once = saved + reading if before_training else saved
+    paid = epochs_to_pay(once, each_seconds=reading, saved_seconds=saved)
+    known = f"At {as_size(rate)} per second, as the script's files are read, reading takes {as_time(reading)} at least"
+    if paid is None:
+        return f"{known}, so it never pays."
+    return f"{known}; written as fast, it has paid after {paid} epochs."
+
+
+def _time(place: Place) -> str:
+    """Time of one epoch up to the place: "12 s of CPU time and 3.1 s of waiting"."""
+    outputs = place.outputs or 0.0
+    text = f"{as_time((place.work or 0.0) * outputs)} of CPU time"
+    waiting = place.waiting * outputs
+    return f"{text} and {as_time(waiting)} of waiting" if waiting > 0.01 * (place.seconds or 0.0) else text
