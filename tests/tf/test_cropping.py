@@ -21,7 +21,8 @@ from pipetune.rules.base import RuleContext
 from pipetune.tf import private
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import cropping, live, replay
-from pipetune.tf.pipelines.cropped import MARGIN_PIXELS, decoding_window
+from pipetune.tf.pipelines.crop_window import MARGIN_PIXELS
+from pipetune.tf.pipelines.cropped import decoding_window
 from tests.tf.jpegs import KINDS, jpeg, png
 
 Function = Callable[..., Any]
