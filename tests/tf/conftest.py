@@ -1,0 +1,16 @@
+"""What every test of TensorFlow parts leaves behind for the next: no global seed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_global_seed() -> Iterator[None]:
+    """Takes back a global seed that a test set: datasets made later would draw theirs from it."""
+    yield
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(None)
