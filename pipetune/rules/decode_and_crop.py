@@ -12,6 +12,10 @@ from pipetune.rules.legality import described, draws, keeps_state, runs_python
 
 NAME = "decode-and-crop"
 
+LEAST_SAVED = 0.10
+"""Share of the function's cost below which nothing is proposed: the form adds some twenty lines to the user's code, and
+whether a few per cent were kept would change from run to run."""
+
 _OTHER_DECODERS = {
     "DecodeImage": "tf.io.decode_image takes any format, and only JPEGs can be decoded in part",
     "DecodePng": "only JPEGs can be decoded in part, and it decodes with decode_png",
@@ -25,10 +29,20 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
         if node.function.cropping is None and not _decodes(node):
             continue
         why = _obstacle(node, context)
+        share = _share_left(node, context)
         if why:
             yield Silence(NAME, node.id, f"{described(node)} decodes whole images: {why}.")
+        elif share is not None and share > 1 - LEAST_SAVED:
+            saved = f"{1 - share:.0%} of what {described(node)} costs" if share < 1 else "nothing"
+            yield Silence(NAME, node.id, f"Decoding only what is cropped saves {saved}: too little for new code in it.")
         else:
             yield _rewrite(node)
+
+
+def _share_left(node: Node, context: RuleContext) -> float | None:
+    """The measured share of its cost that the function keeps in that form."""
+    measured = context.profile.operator(node.id) if context.profile is not None else None
+    return measured.cropping_share if measured is not None else None
 
 
 def _decodes(node: Node) -> bool:
@@ -87,7 +101,8 @@ RULE = Rule(
         "pixels wider on each side, as far as the image reaches, and sliced: without that colours at the edge differ. "
         "Elements from the start, the middle and the end of the data, as far as it can be reached, must be JPEGs. "
         "Never above ignore_errors, with state or with Python; never for decode_image or decode_png. Values are "
-        "compared bit by bit on real elements before a plan holds it."
+        "compared bit by bit on real elements before a plan holds it. Nothing is proposed where it is measured to save "
+        "less than a tenth of what the function costs: the window is then most of the image."
     ),
     safety=(
         "EXACT where the function draws no random numbers. STATISTICAL where it does, though its draws stay the "

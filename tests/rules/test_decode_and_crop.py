@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,18 @@ def test_what_it_says() -> None:
     assert [edit.digest for edit in rewrite.edits if isinstance(edit, ReplaceFunction)] == ["cropped"]
     assert rewrite.reproducible and rewrite.safety is Safety.STATISTICAL
     assert "train.py:2" in rewrite.summary and "9 elements: all" in rewrite.notes[0]
+
+
+@pytest.mark.parametrize(("share", "fires"), [(None, True), (0.4, True), (0.9, True), (0.94, False), (1.02, False)])
+def test_what_saves_little_is_not_worth_new_code(share: float | None, fires: bool) -> None:
+    described = context(f"range 9 | {_CROPS} random | batch 2")
+    assert described.profile is not None
+    operators = tuple(replace(one, cropping_share=share) for one in described.profile.operators)
+    priced = replace(described, profile=replace(described.profile, operators=operators))
+    rewrites, silences = proposals(find_rule(NAME), priced)
+    assert bool(rewrites) is fires and len(rewrites) + len(silences) == 1
+    if share == 0.94:
+        assert "saves 6% of what map" in silences[0].why and "train.py:2" in silences[0].why
 
 
 def test_a_function_is_replaced_once() -> None:
