@@ -119,3 +119,11 @@ def test_busy_trains_and_saves(tmp_path: Path) -> None:
     printed = run("busy/train.py", "--epochs", "1", "--steps", "3", "--width", "16", "--out", saved)
     assert "3/3" in printed
     assert saved.stat().st_size > 0
+
+
+@pytest.mark.parametrize(("example", "smaller"), [("table", ["--rows", "1000"]), ("series", ["--length", "500"])])
+def test_arrays_in_memory_train_and_save(example: str, smaller: list[str], tmp_path: Path) -> None:
+    saved = tmp_path / f"{example}.keras"
+    printed = run(f"{example}/train.py", "--epochs", "1", "--steps", "3", *smaller, "--out", saved)
+    assert "3/3" in printed
+    assert saved.stat().st_size > 0
