@@ -148,14 +148,18 @@ def _affords(arms: int, kit: Kit) -> bool:
 
 def _halved(plan: Plan, kit: Kit, promise: Mapping[str, float]) -> Plan:
     """The plan without the rewrites of least promise, as long as there are too many to leave out each in
-    turn.
+    turn. What spares memory stays: it need not be faster, and promises nothing.
     """
     while len(plan.rewrites) > 2:
         if _affords(len(plan.rewrites) + 1, kit):
             break
-        ranked = sorted(plan.rewrites, key=lambda rewrite: promise.get(rewrite.key, 1.0))
+        sparing = [rewrite for rewrite in plan.rewrites if spares_memory(rewrite, kit.base, kit.meter)]
+        others = [rewrite for rewrite in plan.rewrites if rewrite not in sparing]
+        if len(others) < 2:
+            break
+        ranked = sorted(others, key=lambda rewrite: promise.get(rewrite.key, 1.0))
         middle = (len(ranked) + 1) // 2
-        halves = (kit.composer.plan(ranked[middle:]), kit.composer.plan(ranked[:middle]))
+        halves = (kit.composer.plan([*ranked[middle:], *sparing]), kit.composer.plan([*ranked[:middle], *sparing]))
         rest = next((half for half in halves if _keeps(half, plan, kit)), None)
         if rest is None:
             break

@@ -61,8 +61,10 @@ def _rewrite(told: Any, rule: Rule = gather_batches.RULE) -> Rewrite:
     return found
 
 
-@pytest.mark.parametrize("below", BELOW)
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize(
+    ("structure", "below"),
+    [*((structure, "dropping the rest") for structure in STRUCTURES), *(("two arrays", below) for below in BELOW)],
+)
 def test_equal(structure: str, below: str) -> None:
     source, told = _told(BELOW[below](tf.data.Dataset.from_tensor_slices(STRUCTURES[structure])))
     rewrite = _rewrite(told)
@@ -123,26 +125,41 @@ SERIES: dict[str, Any] = {
     "split": lambda ds: ds.window(5, shift=1, drop_remainder=True)
     .flat_map(lambda w: w.batch(5))
     .map(lambda w: (w[:-1], w[-1])),
+    "shuffled, then split": lambda ds: ds.window(5, shift=1, drop_remainder=True)
+    .flat_map(lambda w: w.batch(5))
+    .shuffle(30)
+    .prefetch(1)
+    .map(lambda w: (w[:-1], w[-1])),
     "split, of known length": lambda ds: ds.window(5, shift=2, drop_remainder=True)
     .flat_map(lambda w: w.batch(5, drop_remainder=True))
     .map(lambda w: (w[:-1], w[-1] * 2), num_parallel_calls=2),
 }
 
 
-@pytest.mark.parametrize("series", [LABELS, IMAGES], ids=["numbers", "images"])
-@pytest.mark.parametrize("name", SERIES)
-def test_windows_are_equal(name: str, series: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "series", "drop"),
+    [
+        ("batched", LABELS, False),
+        ("batched", IMAGES, True),
+        ("of known length", IMAGES, False),
+        ("with gaps", LABELS, True),
+        ("split", LABELS, True),
+        ("split", IMAGES, False),
+        ("shuffled, then split", LABELS, False),
+        ("split, of known length", IMAGES, True),
+    ],
+)
+def test_windows_are_equal(name: str, series: Any, drop: bool) -> None:
     dataset = SERIES[name](tf.data.Dataset.from_tensor_slices(series))
-    for below in (dataset.batch(8), dataset.shuffle(20).batch(8, drop_remainder=True).prefetch(1)):
-        source, told = _told(below)
-        rewrite = _rewrite(told, gather_windows.RULE)
-        assert rewrite.safety is Safety.EXACT and told["n0"].gathering is not None
-        edited = apply_edits(source.pipeline, rewrite.edits)
-        made = replay(source, edited)
-        assert made.element_spec == source.dataset.element_spec
-        proof = compare(source, edited, Safety.EXACT, elements=64)
-        assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
-        assert measure_batch_costs(source, told)["n0"] > 0
+    source, told = _told(dataset.shuffle(20).batch(8, drop_remainder=drop).prefetch(1))
+    rewrite = _rewrite(told, gather_windows.RULE)
+    assert rewrite.safety is Safety.EXACT and told["n0"].gathering is not None
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    made = replay(source, edited)
+    assert made.element_spec == source.dataset.element_spec
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+    assert measure_batch_costs(source, told)["n0"] > 0
 
 
 def test_windows_of_several_arrays_are_equal() -> None:
