@@ -67,10 +67,12 @@ test-one-core: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(TOGETHER) --one-core -m "one_core or (tensorflow and not slow)" \
 	  --ignore tests/e2e --ignore tests/bench --ignore tests/examples
 
-# Side by side what may be; then what starts processes of its own or has to name what it measures.
+# Side by side what may be; then what starts processes of its own or holds measured costs against known ones.
+ALONE := tests/bench tests/e2e tests/tf/test_differencing.py
+
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(TOGETHER) --ignore tests/e2e --ignore tests/bench
-	$(BIN)/python -m pytest -q tests/bench tests/e2e
+	$(BIN)/python -m pytest -q -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))
+	$(BIN)/python -m pytest -q $(ALONE)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
