@@ -17,6 +17,9 @@ AUTOTUNE = -1
 INFINITE = -1
 UNKNOWN = -2
 
+DEFAULT_GRAPH_SEED = "87654321"
+"""What tf.data puts in front of a seed where only the operator has one: "87654321,7"."""
+
 _NOT_IDENTITY = frozenset({"seed", "filename", "filenames", "path", "pattern"})
 
 
@@ -115,6 +118,11 @@ class Pipeline:
     def numbered(self) -> frozenset[str]:
         """Operators that hand on row numbers, because a map below gathers the rows."""
         return frozenset(above.id for node in self.nodes if node.gathers for above in self.upstream(node.id))
+
+    def with_functions(self, functions: Mapping[str, FunctionFacts]) -> Pipeline:
+        """The pipeline with these facts about the functions of these operators, by node id."""
+        nodes = (replace(node, function=functions.get(node.id, node.function)) for node in self.nodes)
+        return replace(self, nodes=tuple(nodes))
 
     def rename(self, name: str) -> Pipeline:
         return replace(self, name=name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, Silence
 from pipetune.core.functions import FunctionForm, OnBatches
-from pipetune.core.pipeline import Node
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
 from pipetune.rules.moving import way_up
@@ -67,6 +67,14 @@ def parses(node: Node) -> bool:
     return any(kind in _PARSERS or kind.startswith(_PARSER_KINDS) for kind in known)
 
 
+def plain_batches(pipeline: Pipeline) -> Iterator[Node]:
+    """The operators `batch` that put several elements into one."""
+    for node in pipeline:
+        size = node.argument("batch_size")
+        if node.op == "batch" and len(node.inputs) == 1 and isinstance(size, int) and size > 1:
+            yield node
+
+
 def batch_first(
     context: RuleContext, *, rule: str, summary: str, concerns: Callable[[Node], bool]
 ) -> Iterator[Rewrite | Silence]:
@@ -77,10 +85,7 @@ def batch_first(
         summary: with `{maps}` and `{size}` to be filled in.
         concerns: whether the uppermost map of such a run, or the one that has to stay, is this rule's affair.
     """
-    for batch in context.pipeline:
-        size = batch.argument("batch_size")
-        if batch.op != "batch" or len(batch.inputs) != 1 or not isinstance(size, int) or size < 2:
-            continue
+    for batch in plain_batches(context.pipeline):
         moved: list[Node] = []
         for found in maps_above(batch, context):
             if found.why_not:

@@ -9,7 +9,7 @@ from pipetune.core.editing import ROW_NUMBER_BYTES
 from pipetune.core.edits import Edit, Remove, ReplaceSource, Rewrite, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import RuleContext
-from pipetune.rules.batching import HANDS_THROUGH, MapAbove, batch_first_group, behind, maps_above
+from pipetune.rules.batching import HANDS_THROUGH, MapAbove, batch_first_group, behind, maps_above, plain_batches
 from pipetune.rules.legality import described
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
@@ -37,10 +37,7 @@ def gather_at_once(context: RuleContext, *, rule: str, windows: bool, summary: s
         windows: whether windows are made of the rows.
         summary: with `{size}`, of the batch, and `{after}`, what is done to the batch, to be filled in.
     """
-    for batch in context.pipeline:
-        size = batch.argument("batch_size")
-        if batch.op != "batch" or len(batch.inputs) != 1 or not isinstance(size, int) or size < 2:
-            continue
+    for batch in plain_batches(context.pipeline):
         way = _way(batch, context)
         if way is None or bool(way.windows) is not windows:
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Safety
 from pipetune.core.operators import CAUTIOUS, Count, facts
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import DEFAULT_GRAPH_SEED, Node, Pipeline
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
 
@@ -134,15 +134,12 @@ def seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, .
     return False
 
 
-_DEFAULT_GRAPH_SEED = "87654321"  # what tf.data puts where only the operator has a seed
-
-
 def _seed_given(shuffle: Node) -> bool:
     """Whether the call surely names its seed: under a global seed one drawn for it looks the same in the dataset."""
     seed = shuffle.argument("seed")
     if not isinstance(seed, str):
         return seed is not None
-    return "," not in seed or seed.startswith(f"{_DEFAULT_GRAPH_SEED},")
+    return "," not in seed or seed.startswith(f"{DEFAULT_GRAPH_SEED},")
 
 
 def shuffle_move_class(shuffle: Node, context: RuleContext, step: Step) -> tuple[Safety, tuple[str, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionForm
-from pipetune.core.pipeline import AUTOTUNE, Node, Value
+from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.core.standalone import StandaloneParts, quoted
 from pipetune.source.forms import vectorized_text
 from pipetune.source.standalone_sharding import READERS, Sharding
@@ -15,7 +15,6 @@ SHARED_SEED = "SHARED_SEED"
 SOURCE_ROWS = "source_rows"
 REPLICAS = "replicas"
 _LONG = 90
-_DEFAULT_GRAPH_SEED = "87654321"  # what tf.data puts where only the operator has a seed
 
 ENUM_OPTIONS = {
     "autotune.autotune_algorithm": "AutotuneAlgorithm",
@@ -109,7 +108,7 @@ class Steps:
         if isinstance(seed, str):
             graph_seed, operator_seed = seed.split(",")
             found.append(f"seed={operator_seed}")
-            if graph_seed != _DEFAULT_GRAPH_SEED:
+            if graph_seed != DEFAULT_GRAPH_SEED:
                 self.notes.append(
                     f"the order also follows the global seed: call tf.random.set_seed({graph_seed}) first, "
                     "as the script does"

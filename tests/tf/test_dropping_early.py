@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
-from pipetune.worker.verifying import first_difference
+from tests.tf.patching import check_patch
 from tests.tf.test_capture import Sample
 
 _DRAW = np.random.default_rng(5)
@@ -238,18 +237,7 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     rule, text, expected = CASES[name]
     sample = Sample(tmp_path, text)
     source, (rewrite,) = proposed(rule, sample.run().ds)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
-    assert emission.not_covered == ()
-    _, new = emission.files[str(sample.file)]
-    assert expected in new
-
-    sample.file.write_text(new)
-    linecache.clearcache()
-    patched = live.read(sample.run().ds)
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    assert first_difference(patched.pipeline, edited) == ""
-    proof = compare(source, edited, rewrite.safety, elements=30)
-    assert proof.proven and proof.equal
+    check_patch(sample, source, rewrite, expected=expected, elements=30)
 
 
 def test_a_split_that_two_datasets_share_stays_in_the_plan(tmp_path: Path) -> None:

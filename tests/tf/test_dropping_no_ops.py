@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,13 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Plan, Remove, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Remove, Rewrite, Safety, SetArgument
 from pipetune.rules import drop_no_op, merge_repeats
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.source.emit import emit
 from pipetune.tf import private
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import live
-from pipetune.worker.verifying import first_difference
+from tests.tf.patching import check_patch
 from tests.tf.test_capture import Sample
 
 _OFF = tf.data.Options()
@@ -229,15 +227,4 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     rule, text, expected = CASES[name]
     sample = Sample(tmp_path, f"import tensorflow as tf\nEPOCHS = 3\n{text}\n")
     source, (rewrite,) = proposed(rule, sample.run().ds)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
-    assert emission.not_covered == ()
-    _, new = emission.files[str(sample.file)]
-    assert expected in new
-
-    sample.file.write_text(new)
-    linecache.clearcache()
-    patched = live.read(sample.run().ds)
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    assert first_difference(patched.pipeline, edited) == ""
-    proof = compare(source, edited, rewrite.safety, elements=30)
-    assert proof.proven and proof.equal
+    check_patch(sample, source, rewrite, expected=expected, elements=30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Move, Plan, Rewrite, Safety
+from pipetune.core.edits import Move, Rewrite, Safety
 from pipetune.core.functions import OnInput
 from pipetune.rules import filter_early
 from pipetune.rules.base import RuleContext
-from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare, compare_datasets
 from pipetune.tf.pipelines import live, on_inputs
-from pipetune.worker.verifying import first_difference
+from tests.tf.patching import check_patch
 from tests.tf.test_capture import Sample
 
 _DRAW = np.random.default_rng(5)
@@ -233,15 +231,5 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(tmp_path: Path) -> No
         """
     sample = Sample(tmp_path, text)
     source, (rewrite,) = proposed(sample.run().ds)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
-    assert emission.not_covered == ()
-    _, new = emission.files[str(sample.file)]
-    assert "ds = ds.filter(lambda x, y: y < 3)\nds = ds.map(scale)  # every row\nds = ds.batch(4)\n" in new
-
-    sample.file.write_text(new)
-    linecache.clearcache()
-    patched = live.read(sample.run().ds)
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    assert first_difference(patched.pipeline, edited) == ""
-    proof = compare(source, edited, rewrite.safety, elements=30)
-    assert proof.proven and proof.equal
+    expected = "ds = ds.filter(lambda x, y: y < 3)\nds = ds.map(scale)  # every row\nds = ds.batch(4)\n"
+    check_patch(sample, source, rewrite, expected=expected, elements=30)

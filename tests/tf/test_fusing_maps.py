@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare, compare_datasets
 from pipetune.tf.pipelines import fusion, live
-from pipetune.worker.verifying import first_difference
+from tests.tf.patching import check_patch
 from tests.tf.test_capture import Sample
 
 _DRAW = np.random.default_rng(5)
@@ -210,18 +209,7 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     text, expected = CASES[name]
     sample = Sample(tmp_path, text)
     source, (rewrite,) = proposed(sample.run().ds)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
-    assert emission.not_covered == ()
-    _, new = emission.files[str(sample.file)]
-    assert expected in new
-
-    sample.file.write_text(new)
-    linecache.clearcache()
-    patched = live.read(sample.run().ds)
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    assert first_difference(patched.pipeline, edited) == ""
-    proof = compare(source, edited, rewrite.safety, elements=30)
-    assert proof.proven and proof.equal
+    check_patch(sample, source, rewrite, expected=expected, elements=30)
 
 
 @pytest.mark.parametrize(

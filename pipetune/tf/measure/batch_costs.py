@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import tensorflow as tf
-
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Remove, ReplaceSource
 from pipetune.core.measurement import RunFailed
@@ -61,21 +59,13 @@ def _function_seconds(source: live.LivePipeline, _told: Pipeline, node: Node, ba
     return max(0.0, statistics.median(rounds))
 
 
-def undisturbed(dataset: Any) -> Any:
-    """The dataset as it is written: TensorFlow makes nothing parallel, and prefetches nothing."""
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.experimental_optimization.inject_prefetch = False
-    return dataset.with_options(options)
-
-
 def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, batch: Node) -> float:
     """From the row numbers to the gathered rows, with what hands the numbers on; no maps: they would stand behind."""
     assert node.gathering is not None
-    windows = node.gathering.windows
-    leave = {"map"} if windows is None else {"map", "window", "flat_map"}
+    of_rows = node.gathering.windows
+    leave = {"map"} if of_rows is None else {"map", "window", "flat_map"}
     out = [Remove(above.id) for above in told.upstream(batch.id) if above.op in leave]
-    gather = ReplaceSource(node.id, batch.id, node.gathering.digest, windows)
+    gather = ReplaceSource(node.id, batch.id, node.gathering.digest, of_rows)
     edited = apply_edits(told, [*out, gather])
     way = {gather.gather, *(above.id for above in edited.upstream(gather.gather))}
     part = replace(edited, nodes=tuple(one for one in edited if one.id in way))
@@ -85,7 +75,7 @@ def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, ba
 
 def _window(dataset: Any) -> float:
     """Seconds per element in one thread, the first left out."""
-    iterator = iter(undisturbed(dataset))
+    iterator = iter(windows.undisturbed(dataset))
     try:
         next(iterator)
         count, start = 0, time.perf_counter()

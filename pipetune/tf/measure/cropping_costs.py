@@ -11,8 +11,7 @@ from typing import Any
 from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.measure import failures
-from pipetune.tf.measure.batch_costs import undisturbed
+from pipetune.tf.measure import failures, windows
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.cropped import decoding_window
 
@@ -64,7 +63,7 @@ def _forms(plain: Any, traced: Any) -> tuple[Any, ...]:
     """Without the function, with it as it is, with it decoding a window only."""
     with private.reusing_traced_functions():
         mapped = [plain.map(one, synchronous=True) for one in (traced, decoding_window(traced))]
-    return tuple(undisturbed(one) for one in (plain, *mapped))
+    return tuple(windows.undisturbed(one) for one in (plain, *mapped))
 
 
 def _cpu_seconds(dataset: Any) -> float:

@@ -82,6 +82,14 @@ def endless(dataset: Any) -> Any:
     return on_host(dataset, lambda host: host if is_endless(host) else host.repeat())
 
 
+def undisturbed(dataset: Any) -> Any:
+    """The dataset as it is written: TensorFlow makes nothing parallel, and prefetches nothing."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
+
+
 def is_endless(dataset: Any) -> bool:
     return bool(int(host_part(dataset).cardinality()) == tf.data.INFINITE_CARDINALITY)
 

@@ -27,13 +27,12 @@ _JPEG = b"\xff\xd8\xff"
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """`pipeline` (that of `source`, told other things or not), told which functions could decode a window only."""
-    return replace(pipeline, nodes=tuple(_told(source, node) for node in pipeline))
-
-
-def _told(source: live.LivePipeline, node: Node) -> Node:
-    if node.op != "map" or not node.inputs or node.function is None or DECODER not in node.function.operations:
-        return node
-    return replace(node, function=replace(node.function, cropping=ask(source, node)))
+    told = {
+        node.id: replace(node.function, cropping=ask(source, node))
+        for node in pipeline
+        if node.op == "map" and node.inputs and node.function is not None and DECODER in node.function.operations
+    }
+    return pipeline.with_functions(told)
 
 
 def ask(source: live.LivePipeline, node: Node) -> Cropping:

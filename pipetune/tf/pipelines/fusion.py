@@ -22,14 +22,12 @@ REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """`pipeline`, the lowest of every run of maps told what all of them would be as one."""
-    answers = {run[-1].id: _ask(source, run) for run in map_runs(pipeline)}
-    nodes = tuple(
-        replace(node, function=replace(node.function, fused=answers[node.id]))
-        if node.id in answers and node.function is not None
-        else node
-        for node in pipeline
-    )
-    return replace(pipeline, nodes=nodes)
+    told = {
+        lowest.id: replace(lowest.function, fused=_ask(source, run))
+        for run in map_runs(pipeline)
+        if (lowest := run[-1]).function is not None
+    }
+    return pipeline.with_functions(told)
 
 
 def fused(source: live.LivePipeline, names: tuple[str, ...]) -> Any:

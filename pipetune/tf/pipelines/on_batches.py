@@ -28,18 +28,12 @@ _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "Sta
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """`pipeline`, told of the functions that could be called on batches what they do there."""
-    answers: dict[str, OnBatches] = {}
+    told: dict[str, FunctionFacts] = {}
     for node in pipeline:
         batch = batch_below(pipeline, node)
         if batch is not None and node.op == "map" and node.inputs and node.function and node.function.stateless:
-            answers[node.id] = ask(source, node, batch)
-    nodes = tuple(
-        replace(node, function=replace(node.function, on_batches=answers[node.id]))
-        if node.id in answers and node.function is not None
-        else node
-        for node in pipeline
-    )
-    return replace(pipeline, nodes=nodes)
+            told[node.id] = replace(node.function, on_batches=ask(source, node, batch))
+    return pipeline.with_functions(told)
 
 
 def batch_below(pipeline: Pipeline, node: Node) -> Node | None:

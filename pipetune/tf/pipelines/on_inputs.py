@@ -23,13 +23,12 @@ _HANDS_THROUGH = frozenset({"prefetch", "with_options"})
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """`pipeline`, its predicates told what they say above the maps that feed them."""
-    nodes = tuple(
-        replace(node, function=replace(node.function, on_inputs=tuple(_ask(source, pipeline, node))))
-        if node.op == "filter" and node.function is not None and node.function.stateless
-        else node
+    told = {
+        node.id: replace(node.function, on_inputs=tuple(_ask(source, pipeline, node)))
         for node in pipeline
-    )
-    return replace(pipeline, nodes=nodes)
+        if node.op == "filter" and node.function is not None and node.function.stateless
+    }
+    return pipeline.with_functions(told)
 
 
 def _ask(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[OnInput]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from pipetune.core.functions import Windows
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.tf.pipelines import live
+from pipetune.tf.pipelines import functions, live
 
 _ALLOWED = frozenset({"Placeholder", "Const", "Identity", "NoOp", "BatchDatasetV2", "ZipDataset"})
 
@@ -67,9 +67,7 @@ def _batching(function: Any, components: int) -> tuple[int, bool] | None:
 
 
 def _origin(tensor: Any) -> Any:
-    while tensor.op.type == "Identity":
-        tensor = tensor.op.inputs[0]
-    return tensor.op
+    return functions.before_identity(tensor).op
 
 
 def _constant(tensor: Any) -> Any:
