@@ -24,7 +24,8 @@ _MARKS: Mapping[str, tuple[str, str]] = {
     "mindspore": ("v", COLOURS["undecided"]),
 }
 _CACHED = "#a9d3c6"
-_ROW_INCHES, _EDGE_INCHES, _WIDTH_INCHES = 0.42, 1.1, 7.5
+_SPREAD = 0.5  # of a row that the marks of the rivals take, one above the other
+_ROW_INCHES, _EDGE_INCHES, _WIDTH_INCHES = 0.5, 1.1, 7.5
 
 
 def write_figure(benchmarks: Benchmarks, path: Path) -> None:
@@ -57,11 +58,12 @@ def _row(axes: Axes, place: int, workload: WorkloadResult) -> None:
         _bar(axes, place, with_cache, _CACHED if cached else COLOURS["tuned"])
     if cached and bare is not None:
         _bar(axes, place, bare, COLOURS["tuned"])
-    for name, (mark, colour) in _MARKS.items():
+    for position, (name, (mark, colour)) in enumerate(_MARKS.items()):
         ratio = workload.over_defaults.get(name)
         if ratio is not None:
-            axes.plot([ratio.low, ratio.high], [place, place], color=colour, linewidth=1, alpha=0.7)
-            axes.plot([ratio.median], [place], mark, color=colour, markersize=4.5, markeredgewidth=1.2)
+            height = place + _SPREAD * (position / (len(_MARKS) - 1) - 0.5)
+            axes.plot([ratio.low, ratio.high], [height, height], color=colour, linewidth=1, alpha=0.6)
+            axes.plot([ratio.median], [height], mark, color=colour, markersize=4, markeredgewidth=1.2)
 
 
 def _bar(axes: Axes, place: int, ratio: Interval, colour: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipetune.bench import Say
-from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, Peak, peak_file, take, workload_of
+from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, Peak, peak_file, take, teller, workload_of
 from pipetune.bench.rivals.preparing import Analysis, analyse, make_data, run
 from pipetune.core.benchmarks import OURS, WorkloadResult
 from pipetune.core.codec import Json
@@ -22,7 +22,6 @@ from pipetune.core.messages import (
     Job,
     Log,
     MessageWriter,
-    Progress,
     WorkloadMeasured,
     read_job,
     write_job,
@@ -33,8 +32,9 @@ from pipetune.core.session import Session
 from pipetune.core.summary import summary
 from pipetune.core.workloads import Workload
 
-PHASE = "bench"
 QUICK_PEAKS = ("defaults", OURS)
+QUICK_SECONDS = 300.0
+"""The short form begins no workload that would end later, to judge by those before."""
 
 _LOG_FILE = "bench.log"
 _ABOUT_THE_MACHINE = "While measuring"
@@ -46,8 +46,8 @@ def main() -> int:
     writer = MessageWriter(job.message_descriptor)
     code = 0
     try:
-        for place, name in enumerate(job.arguments, 1):
-            code = max(code, _measure(workload_of(job, name), job, writer, place=f"{place} of {len(job.arguments)}"))
+        job = replace(job, command={**job.command, "started": time.monotonic()})
+        code = _measure_all(job, writer)
     except Exception as error:
         writer.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
         code = 1
@@ -55,15 +55,26 @@ def main() -> int:
     return code
 
 
-def _measure(workload: Workload, job: Job, writer: MessageWriter, *, place: str) -> int:
+def _measure_all(job: Job, writer: MessageWriter) -> int:
+    """Every workload that the time of the form has room for; what is left out is told."""
+    code, began, longest = 0, time.monotonic(), 0.0
+    for number, name in enumerate(job.arguments):
+        started = time.monotonic()
+        if job.settings.quick and started - began + longest > QUICK_SECONDS:
+            left = ", ".join(job.arguments[number:])
+            writer.send(Log(f"No time was left in the short form for {left}: run it again to go on."))
+            break
+        label = f"{name} ({number + 1} of {len(job.arguments)})"
+        own = replace(job, command={**job.command, "label": label})
+        code = max(code, _measure(workload_of(job, name), own, writer))
+        longest = max(longest, time.monotonic() - started)
+    return code
+
+
+def _measure(workload: Workload, job: Job, writer: MessageWriter) -> int:
     """One workload; an error in it is told, and the others go on."""
     started = time.monotonic()
-
-    def say(doing: str) -> None:
-        writer.send(
-            Progress(PHASE, f"{workload.name} ({place}): {doing}", elapsed_seconds=time.monotonic() - started)
-        )
-
+    say = teller(job, writer)
     folder = Path(job.out) / "benchmarks" / workload.name
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from pipetune.bench import Say
 from pipetune.core.benchmarks import CacheUse
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan
 from pipetune.core.files import write_text
 from pipetune.core.machine import Machine
 from pipetune.core.measurement import Interval, Rate
-from pipetune.core.messages import Job
+from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.workloads import Workload, find_workloads
 
 Value = TypeVar("Value")
@@ -53,6 +55,17 @@ class Peak:
 def workload_of(job: Job, name: str) -> Workload:
     """The workload of that name in the folder of examples that the job is about."""
     return find_workloads(Path(str(job.command["examples"])))[name]
+
+
+def teller(job: Job, writer: MessageWriter) -> Say:
+    """Says what is being done with the workload of the job, and how long all of the run took so far."""
+    label = str(job.command["label"])
+    started = float(str(job.command["started"]))
+
+    def say(doing: str) -> None:
+        writer.send(Progress("bench", f"{label}: {doing}", elapsed_seconds=time.monotonic() - started))
+
+    return say
 
 
 def hand_over(value: object, path: Path) -> None:

@@ -11,11 +11,11 @@ from pipetune.bench.alone import study_of
 from pipetune.bench.examples import training_dataset
 from pipetune.bench.rivals import mindspore
 from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
-from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, hand_over, workload_of
+from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, hand_over, teller, workload_of
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, Length, take_windows
 from pipetune.core.editing import apply_edits
-from pipetune.core.messages import Job, MessageWriter, Progress, read_job
+from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.planfile import load_plan
 from pipetune.core.workloads import Workload
 from pipetune.model.bottleneck import diagnose
@@ -35,11 +35,8 @@ def main() -> int:
     job = read_job(Path(sys.argv[1]))
     writer = MessageWriter(job.message_descriptor)
     (name,) = job.arguments
-
-    def say(doing: str) -> None:
-        writer.send(Progress("bench", f"{name}: {doing}"))
-
-    hand_over(measure_workload(workload_of(job, name), job, say), Path(job.out) / MEASURED_FILE)
+    measured = measure_workload(workload_of(job, name), job, teller(job, writer))
+    hand_over(measured, Path(job.out) / MEASURED_FILE)
     return 0
 
 

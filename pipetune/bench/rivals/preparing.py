@@ -17,7 +17,7 @@ from pipetune.core.sessionfile import load
 from pipetune.core.workloads import Workload
 
 ANALYZE_COMMAND = (sys.executable, "-P", "-m", "pipetune", "analyze", "--quiet")
-QUICK_BUDGET_SECONDS = 12.0
+QUICK_BUDGET_SECONDS = 20.0
 
 _SIGN_SECONDS = 5.0
 _SHOWN_LINES = 4
