@@ -8,7 +8,6 @@ from pipetune.core.edits import Insert, Plan, Remove, Rewrite, Safety
 from pipetune.core.operators import facts
 from pipetune.core.workloads import Workload
 from pipetune.rules.base import RuleContext
-from pipetune.rules.pricing import as_size
 
 _HOLDING = frozenset({"cache", "snapshot"})
 
@@ -45,13 +44,19 @@ def cache_use(plan: Plan, context: RuleContext, workload: Workload) -> CacheUse 
         of = "here"
     else:
         would = None if ratio is None else published * ratio
-        of = f"of the published {as_size(published)}"
+        of = f"of the published {_decimal(published)}"
     if would is None:
         return CacheUse(held or 0.0, ratio, published, False, "It is not known what it would hold.")
     counts = would <= MOST_CACHED_BYTES
     verb = "fits" if counts else "does not fit"
-    why = f"It would hold {as_size(would)} {of}: that {verb} in {as_size(MOST_CACHED_BYTES)}."
+    why = f"It would hold {_decimal(would)} {of}: that {verb} in {_decimal(MOST_CACHED_BYTES)}."
     return CacheUse(held or 0.0, ratio, published, counts, why)
+
+
+def _decimal(size: float) -> str:
+    """A number of bytes as published sizes are given: "148 GB"."""
+    unit, scale = next(((name, one) for name, one in (("GB", 1e9), ("MB", 1e6)) if size >= one), ("kB", 1e3))
+    return f"{size / scale:,.3g} {unit}"
 
 
 def source_bytes(context: RuleContext) -> float | None:

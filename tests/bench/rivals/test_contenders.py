@@ -84,6 +84,7 @@ def test_a_cache_counts_where_the_published_data_would_fit(size: int | None, cou
     use = cache_use(OUR_PLAN, context(), published(size))
     assert use is not None and use.bytes_ratio == pytest.approx(10) and use.held_bytes == 100e3
     assert use.counts is counts
+    assert ("does not fit" in use.why) is not counts and "64 GB" in use.why
 
 
 def test_what_is_not_known_does_not_count() -> None:

@@ -26,7 +26,7 @@ from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Job, Mode
 from pipetune.core.planfile import PlanFile, save_plan
 from pipetune.core.settings import Settings
-from pipetune.core.workloads import Workload, find_workloads
+from pipetune.core.workloads import FOLDER, Workload, find_workloads
 from pipetune.rules.base import RuleContext
 from pipetune.tf.bench import queues
 from pipetune.tf.pipelines import live, replay
@@ -93,6 +93,13 @@ def test_a_script_must_say_what_it_trains_on(tmp_path: Path) -> None:
     (small.folder / "train.py").write_text(SCRIPT.replace("rows=32", "rows"))
     with pytest.raises(PipetuneError, match=r"no training_dataset\(\) that can be called"):
         training_dataset(small.folder)
+
+
+@pytest.mark.parametrize("name", ["table", "series", "artificial"])
+def test_the_examples_say_what_they_train_on(name: str) -> None:
+    dataset = training_dataset(FOLDER / name)
+    assert isinstance(dataset, tf.data.Dataset)
+    assert next(iter(dataset)) is not None
 
 
 def test_a_peak_is_that_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
