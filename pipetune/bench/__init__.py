@@ -20,7 +20,7 @@ A figure that takes long and can go on where it was interrupted says `RESUMES = 
 `kept: Kept` (`bench.keeping`).
 
 Each runs in a process of its own that has imported TensorFlow and nothing of the user's. Files without
-`measure` hold what figures share.
+`measure` hold what figures share. How fast its plans are beside those of others is in `rivals/`.
 """
 
 from __future__ import annotations

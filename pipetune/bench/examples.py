@@ -3,51 +3,66 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pipetune
+from pipetune.core.errors import PipetuneError
+from pipetune.core.workloads import FOLDER
 
-FOLDER = Path(pipetune.__file__).resolve().parents[1] / "examples"
+_ENTRY = "training_dataset"
 
 
 def example_datasets() -> dict[str, Callable[[], Any]]:
     """By name, what builds the dataset; those whose files are missing are left out."""
-    found = {
-        "photos": (FOLDER / "photos" / "pipeline.py", _photos),
-        "digits": (FOLDER / "digits" / "train.py", _digits),
-        "busy": (FOLDER / "busy" / "train.py", _busy),
-        "artificial": (FOLDER / "artificial" / "train.py", _artificial),
-    }
     return {
-        name: lambda path=path, build=build: build(_module(path))  # type: ignore[misc]
-        for name, (path, build) in found.items()
-        if path.exists() and (name != "photos" or any(_photo_files()))
+        name: lambda folder=FOLDER / name: training_dataset(folder)  # type: ignore[misc]
+        for name in ("photos", "digits", "busy", "artificial")
+        if (FOLDER / name / "train.py").exists() and (name != "photos" or any(_photo_files()))
     }
+
+
+def training_dataset(folder: Path) -> Any:
+    """What the `train.py` of a folder trains on when it is run without arguments.
+
+    Raises:
+        PipetuneError: it has no `training_dataset()` that can be called without arguments, and is none of those known.
+    """
+    module = _module(folder / "train.py")
+    build = getattr(module, _ENTRY, None)
+    if callable(build) and _needs_nothing(build):
+        return build()
+    if folder.name not in _BUILT:
+        raise PipetuneError(
+            f"{folder / 'train.py'} has no {_ENTRY}() that can be called without arguments.",
+            hint="Give it one that returns the dataset it trains on.",
+        )
+    return _BUILT[folder.name](module)
+
+
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(one.default is not one.empty or one.kind in variadic for one in parameters)
 
 
 def _photo_files() -> Iterator[Path]:
     return (FOLDER / "photos" / "data").glob("train-*.tfrecord")
 
 
-def _photos(module: ModuleType) -> Any:
-    return module.training_dataset(str(FOLDER / "photos" / "data" / "train-*.tfrecord"))
-
-
-def _digits(module: ModuleType) -> Any:
-    return module.make_dataset(*module.load_arrays(20))
-
-
-def _busy(module: ModuleType) -> Any:
-    return module.make_dataset(module.ROWS)
-
-
-def _artificial(module: ModuleType) -> Any:
-    return module.make_dataset(8, 25)
+_BUILT: Mapping[str, Callable[[ModuleType], Any]] = {
+    "photos": lambda module: module.training_dataset(str(FOLDER / "photos" / "data" / "train-*.tfrecord")),
+    "digits": lambda module: module.make_dataset(*module.load_arrays(20)),
+    "busy": lambda module: module.make_dataset(module.ROWS),
+    "artificial": lambda module: module.make_dataset(8, 25),
+    "table": lambda module: module.make_dataset(*module.load_table(100_000)),
+    "series": lambda module: module.windowed_dataset(module.load_series(20_000)),
+}
+"""As `main` builds it, with the defaults of its arguments; for scripts without a function of that name."""
 
 
 def _module(path: Path) -> ModuleType:
@@ -55,6 +70,7 @@ def _module(path: Path) -> ModuleType:
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module  # where what it defines looks for its own module
     with _importing_from(path.parent):
         specification.loader.exec_module(module)
     return module

@@ -18,6 +18,7 @@ from typing import Any
 
 from pipetune import rules
 from pipetune.bench import Say
+from pipetune.bench.alone import study_of
 from pipetune.bench.examples import example_datasets
 from pipetune.bench.keeping import Kept
 from pipetune.core.accuracy import Claim
@@ -26,10 +27,6 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.session import Session
-from pipetune.core.settings import Settings
-from pipetune.core.version import VERSION
-from pipetune.journal import Journal, Silence
 from pipetune.model.bottleneck import diagnose
 from pipetune.model.throughput import foresee
 from pipetune.rules.conflicts import conflict
@@ -37,10 +34,7 @@ from pipetune.search.composing import Composer, structural
 from pipetune.stages import planning
 from pipetune.stages.costs import refine_costs
 from pipetune.stages.profiling import take_profile
-from pipetune.stages.study import Study, Subject
-from pipetune.tf.measure import grammar, machine
-from pipetune.tf.pipelines import live
-from pipetune.tf.script import consumers, consumption
+from pipetune.tf.measure import grammar
 
 RESUMES = True
 PIPELINES, QUICK_PIPELINES = 12, 2
@@ -211,21 +205,6 @@ def tried_plans(candidates: Sequence[Rewrite], baselines: Mapping[str, Plan], co
     plans += [composer.plan([rewrite]) for rewrite in candidates if rewrite not in order]
     allowed = {plan.key: plan for plan in plans if not composer.conflict(plan)}
     return tuple(allowed.values())[:MOST_PLANS]
-
-
-def study_of(dataset: Any) -> Study:
-    """A study of a live dataset, alone."""
-    here = machine.read_machine()
-    settings = Settings(force=True)
-    use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
-    subject = Subject(live.read(dataset), consumers.NoConsumer("The input is measured alone."), use)
-    return Study(subject, settings, here, _journal(settings, subject))
-
-
-def _journal(settings: Settings, subject: Subject) -> Journal:
-    journal = Journal(Session(VERSION, command={}), settings, Silence())
-    journal.update(datasets=subject.results())
-    return journal
 
 
 def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUNDS) -> Case:

@@ -1,4 +1,4 @@
-"""`pipetune bench`: how right pipetune is, measured on this machine."""
+"""`pipetune bench`: how fast its plans are beside its rivals', and how right it is, measured on this machine."""
 
 from __future__ import annotations
 
@@ -10,44 +10,80 @@ from pathlib import Path
 from pipetune.cli.command import Subparsers, add_command
 
 _DESCRIPTION = """\
-Measures how right pipetune is on this machine: how well costs are attributed,
+Measures the plans of `pipetune analyze` beside those of its rivals on the
+workloads of the repository's examples/: the script as written, with TensorFlow's
+optimisations off, AUTOTUNE everywhere, every number the cores, the stage-based
+algorithm, and the rules of Plumber and MindSpore. Each workload is kept in
+benchmarks.json as soon as it is measured; an interrupted run goes on where it
+was. A workload takes about six minutes, and wants the machine to itself.
+
+With --accuracy it measures how right pipetune is: how well costs are attributed,
 bottlenecks named and rates predicted, how often it accepts what is no gain, and
-what its hooks cost. Each figure is kept in accuracy.json as soon as it is there;
-an interrupted run goes on where it was. The whole takes about an hour, and wants
-the machine to itself."""
+what its hooks cost. That takes about an hour."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     """The parser of this command."""
     parser = add_command(
-        subparsers, "bench", summary="measure how right pipetune is, on this machine", description=_DESCRIPTION
+        subparsers,
+        "bench",
+        summary="measure pipetune beside its rivals, or how right it is",
+        description=_DESCRIPTION,
+        usage="pipetune bench [OPTIONS] [WORKLOAD...] | --accuracy [FIGURE...]",
     )
     parser.add_argument(
-        "figures",
-        metavar="FIGURE",
+        "names",
+        metavar="WORKLOAD",
         nargs="*",
-        help="attribution, bottleneck, prediction, false_positives, overhead: these only, anew "
-        "(default: all that were not measured yet)",
+        help="folders of examples/: these only, anew (default: all that were not measured yet); with --accuracy "
+        "attribution, bottleneck, prediction, false_positives, overhead",
     )
     parser.add_argument("--accuracy", action="store_true", help="measure the figures of accuracy.json")
     parser.add_argument(
-        "--quick", action="store_true", help="the short form: fewer cases, into accuracy-quick.json"
+        "--quick",
+        action="store_true",
+        help="the short form: three workloads in five minutes (or fewer cases), into a file of its own",
     )
     parser.add_argument("--again", action="store_true", help="measure anew what was measured before")
     parser.add_argument("--out", metavar="DIR", default="reports", help="where results go (default reports)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything drawn (default 0)")
-    parser.add_argument("--json", action="store_true", help="print accuracy.json at the end, and nothing else")
+    parser.add_argument("--json", action="store_true", help="print the results' JSON at the end, and nothing else")
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command; 1 where a promise was missed or a figure could not be measured."""
-    from pipetune.core.errors import PipetuneError
+    """Run the command; 1 where something could not be measured, or a promise of accuracy was missed."""
+    return _accuracy(arguments) if arguments.accuracy else _rivals(arguments)
 
-    if not arguments.accuracy:
-        raise PipetuneError(
-            "Not yet: the benchmark against rivals comes later.", hint="`pipetune bench --accuracy` is there."
-        )
+
+def _rivals(arguments: argparse.Namespace) -> int:
+    from pipetune.core.benchmarks import WorkloadResult, benchmarks_data
+    from pipetune.report.benchmarks import print_benchmarks, print_workload
+    from pipetune.report.progress import Progress
+    from pipetune.supervisor.rivals import Request, bench_rivals
+
+    def show(result: WorkloadResult) -> None:
+        if not arguments.json:
+            print_workload(result)
+
+    request = Request(
+        tuple(dict.fromkeys(arguments.names)),
+        Path(arguments.out).absolute(),
+        quick=arguments.quick,
+        seed=arguments.seed,
+        again=arguments.again,
+    )
+    with Progress() as screen:
+        known, status = bench_rivals(request, screen=screen, show=show)
+    if arguments.json:
+        print(json.dumps(benchmarks_data(known), indent=1, allow_nan=False))
+    elif known.workloads:
+        print_benchmarks(known)
+        print(f"The results: {request.file}, the same as .md and .png", file=sys.stderr)
+    return status
+
+
+def _accuracy(arguments: argparse.Namespace) -> int:
     from pipetune.core.accuracy import Figure, accuracy_data
     from pipetune.report.accuracy import print_figure
     from pipetune.report.progress import Progress
@@ -58,7 +94,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print_figure(name, figure)
 
     request = Request(
-        tuple(dict.fromkeys(arguments.figures)),
+        tuple(dict.fromkeys(arguments.names)),
         Path(arguments.out).absolute(),
         quick=arguments.quick,
         seed=arguments.seed,

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipetune.core.accuracy import Figure
+from pipetune.core.benchmarks import WorkloadResult
 from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
+from pipetune.core.machine import Machine
 from pipetune.core.measurement import Interval
 from pipetune.core.session import Rejection, Session
 from pipetune.core.settings import Settings
@@ -33,7 +35,7 @@ class Mode(enum.StrEnum):
     RUN = "run"  # run the script with a plan applied
     MACHINE = "machine"  # read the machine as TensorFlow sees it, into a session
     DOCTOR = "doctor"  # the same, and what is wrong with it
-    BENCH = "bench"  # measure the figures named by `Job.arguments` into `Job.out`
+    BENCH = "bench"  # measure the figures, or the workloads, named by `Job.arguments` into `Job.out`
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,14 @@ class FigureMeasured:
 
 
 @dataclass(frozen=True)
+class WorkloadMeasured:
+    """One workload of `pipetune bench`, and the machine it was measured on."""
+
+    result: WorkloadResult
+    machine: Machine
+
+
+@dataclass(frozen=True)
 class Finished:
     """The worker's last word."""
 
@@ -187,6 +197,7 @@ Message = (
     | Failed
     | Log
     | FigureMeasured
+    | WorkloadMeasured
     | Finished
 )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipetune.core.accuracy import FIGURES, Accuracy, Figure
+from pipetune.core.accuracy import FIGURES, Accuracy, Claim, Figure
+from pipetune.core.machine import Machine
 from pipetune.report import words
 from pipetune.report.console import console_for, unit_text, write
 from pipetune.report.markdown_text import escape, table
@@ -26,16 +28,14 @@ _MET = {True: "met", False: "missed", None: ""}
 _STYLE = {"met": "green", "missed": "bold red", "": ""}
 
 
-def print_figure(name: str, figure: Figure, *, stream: TextIO | None = None, width: int | None = None) -> None:
-    """Print one figure, a line for each of its claims."""
-    stream = sys.stdout if stream is None else stream
-    console = console_for(stream, width=width)
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """A row for each claim: what, measured, wanted, whether it was met."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(ratio=5)
     table.add_column(ratio=5)
     table.add_column(ratio=3, style="dim")
     table.add_column(no_wrap=True, justify="right")
-    for claim in figure.claims:
+    for claim in claims:
         met = _MET[claim.met]
         table.add_row(
             words.clean(claim.what),
@@ -43,9 +43,16 @@ def print_figure(name: str, figure: Figure, *, stream: TextIO | None = None, wid
             unit_text(words.clean(claim.wanted)),
             Text(met, style=_STYLE[met]),
         )
+    return table
+
+
+def print_figure(name: str, figure: Figure, *, stream: TextIO | None = None, width: int | None = None) -> None:
+    """Print one figure, a line for each of its claims."""
+    stream = sys.stdout if stream is None else stream
+    console = console_for(stream, width=width)
     with console.capture() as captured:
         console.print(unit_text(f"{TITLES.get(name, name)}  {_when(figure)}", style="bold"))
-        console.print(Padding(table, (0, 0, 0, 2)))
+        console.print(Padding(claims_table(figure.claims), (0, 0, 0, 2)))
         for note in figure.notes:
             console.print(Padding(unit_text(words.sentence(words.clean(note))), (0, 0, 0, 2)))
         console.print()
@@ -57,26 +64,34 @@ def _when(figure: Figure) -> str:
     return ", ".join(part for part in (words.clean(figure.date), took) if part)
 
 
+def claims_markdown(claims: Sequence[Claim]) -> list[str]:
+    """The same as a Markdown table."""
+    rows = [(claim.what, claim.measured, claim.wanted, _MET[claim.met]) for claim in claims]
+    cells = ([escape(words.clean(text)) for text in row] for row in rows)
+    return table(("what", "measured", "wanted", ""), cells)
+
+
+def machine_line(machine: Machine) -> str:
+    """The machine in one sentence of Markdown."""
+    return (
+        f"{machine.cores_granted:g} of {machine.cores_host} cores, {words.byte_size(machine.memory_limit_bytes)}, "
+        f"{words.clean(machine.processor)}, TensorFlow {words.clean(machine.tensorflow)}."
+    )
+
+
 def markdown_text(accuracy: Accuracy) -> str:
     """All of it as Markdown, the figures that are missing said to be."""
     lines = ["# How right pipetune is", ""]
     lines += [f"`pipetune bench --accuracy{' --quick' if accuracy.quick else ''}`, pipetune {accuracy.version}."]
-    machine = accuracy.machine
-    if machine is not None:
-        lines += [
-            f"{machine.cores_granted:g} of {machine.cores_host} cores, {words.byte_size(machine.memory_limit_bytes)}, "
-            f"{words.clean(machine.processor)}, TensorFlow {words.clean(machine.tensorflow)}."
-        ]
+    if accuracy.machine is not None:
+        lines.append(machine_line(accuracy.machine))
     for name in FIGURES:
         figure = accuracy.figures.get(name)
         lines += ["", f"## {TITLES[name]}", ""]
         if figure is None:
             lines.append("Not measured.")
             continue
-        rows = [(claim.what, claim.measured, claim.wanted, _MET[claim.met]) for claim in figure.claims]
-        cells = ([escape(words.clean(text)) for text in row] for row in rows)
-        lines += table(("what", "measured", "wanted", ""), cells)
-        lines.append("")
+        lines += [*claims_markdown(figure.claims), ""]
         for note in figure.notes:
             lines += [escape(words.sentence(words.clean(note))), ""]
         lines.append(f"Measured {_when(figure)}.")

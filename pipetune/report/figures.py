@@ -5,8 +5,10 @@ The files are the same bytes each time: no date, ids salted with a constant, tex
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-_COLOURS = {
+COLOURS = {
     "input": "#d9731a",
     "model": "#4658c8",
     "wait": "#f3c9c0",
@@ -32,7 +34,7 @@ _COLOURS = {
     "undecided": "#8a5a00",
     "failed": "#b3321f",
 }
-_PLAIN = "#9aa0ab"
+PLAIN = "#9aa0ab"
 
 
 def write_figures(session: Session, folder: str | os.PathLike[str], *, format: str = "svg") -> tuple[Path, ...]:
@@ -41,12 +43,23 @@ def write_figures(session: Session, folder: str | os.PathLike[str], *, format: s
     Args:
         format: "svg", "png" or "pdf".
     """
-    import matplotlib
-
     view = make_view(session)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     written = []
+    with house_style():
+        for name, canvas in _figures(view):
+            path = place / f"{name}.{format}"
+            save_canvas(canvas, path, format=format)
+            written.append(path)
+    return tuple(written)
+
+
+@contextlib.contextmanager
+def house_style() -> Iterator[None]:
+    """Inside, matplotlib draws as all figures here are drawn; a canvas made without pyplot needs no display."""
+    import matplotlib
+
     settings = matplotlib.rc_context(
         {
             "svg.hashsalt": "pipetune",
@@ -57,17 +70,17 @@ def write_figures(session: Session, folder: str | os.PathLike[str], *, format: s
             "axes.spines.right": False,
         }
     )
-    # A figure made without pyplot draws without a display and leaves no global state behind.
     with settings, warnings.catch_warnings():
         # A name in a script the font lacks shows as boxes; that is nothing a user could act on.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        for name, canvas in _figures(view):
-            path = place / f"{name}.{format}"
-            # Each format names its own date differently; None leaves it out.
-            dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format, {})
-            canvas.savefig(path, format=format, dpi=160, bbox_inches="tight", metadata=dates)
-            written.append(path)
-    return tuple(written)
+        yield
+
+
+def save_canvas(canvas: Canvas, path: Path, *, format: str) -> None:
+    """Write a figure; the same bytes each time."""
+    # Each format names its own date differently; None leaves it out.
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format, {})
+    canvas.savefig(path, format=format, dpi=160, bbox_inches="tight", metadata=dates)
 
 
 def _figures(view: View) -> list[tuple[str, Canvas]]:
@@ -106,7 +119,7 @@ def _rates(axes: Axes, dataset: DatasetView) -> None:
     if dataset.ladder.bound.known:
         known.append(("bound", "Bound: the model alone", dataset.ladder.bound))
     for place, (name, _, figure) in enumerate(known):
-        bar = axes.barh(place, figure.value or 0.0, color=_COLOURS.get(name, _PLAIN), height=0.6)
+        bar = axes.barh(place, figure.value or 0.0, color=COLOURS.get(name, PLAIN), height=0.6)
         axes.bar_label(bar, [f" {figure.text}"])
     axes.set_yticks(range(len(known)), [label for _, label, _ in known])
     axes.invert_yaxis()
@@ -117,7 +130,7 @@ def _rates(axes: Axes, dataset: DatasetView) -> None:
 def _operators(axes: Axes, dataset: DatasetView) -> None:
     rows = [row for row in dataset.operators.rows if row.share.known]
     for place, row in enumerate(rows):
-        bar = axes.barh(place, 100 * (row.share.value or 0.0), color=_COLOURS.get(row.stage, _PLAIN), height=0.6)
+        bar = axes.barh(place, 100 * (row.share.value or 0.0), color=COLOURS.get(row.stage, PLAIN), height=0.6)
         axes.bar_label(bar, [f" {row.share.text}"])
     axes.set_yticks(range(len(rows)), [_short(f"{row.title} {row.where}".strip()) for row in rows])
     axes.invert_yaxis()
@@ -133,7 +146,7 @@ def _timeline(axes: Axes, dataset: DatasetView) -> None:
             left, width = bar.start * longest, bar.width * longest
             alpha = 1.0 if row.measured else 0.5
             height = 2.4 * place + bar.lane
-            axes.barh(height, width, left=left, height=0.9, color=_COLOURS[bar.kind], alpha=alpha)
+            axes.barh(height, width, left=left, height=0.9, color=COLOURS[bar.kind], alpha=alpha)
     axes.set_yticks([2.4 * place + 0.5 for place in range(len(rows))], [row.label for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds; input above, model below")
@@ -144,8 +157,8 @@ def _predictions(axes: Axes, dataset: DatasetView) -> None:
     measured = [row.measured.value or 0.0 for row in rows]
     predicted = [row.predicted.value or 0.0 for row in rows]
     ends = (min(*measured, *predicted) / 1.3, max(*measured, *predicted) * 1.3)
-    axes.plot(ends, ends, color=_PLAIN, linewidth=1)
-    axes.plot(measured, predicted, "o", color=_COLOURS["model"])
+    axes.plot(ends, ends, color=PLAIN, linewidth=1)
+    axes.plot(measured, predicted, "o", color=COLOURS["model"])
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set_xlabel("measured examples per second, input alone")
     axes.set_ylabel("predicted")
@@ -155,12 +168,12 @@ def _trials(axes: Axes, view: View) -> None:
     rows = [row for row in view.attempts.rows if row.gain.known]
     for place, row in enumerate(rows):
         low, middle, high = row.gain.low or 0.0, row.gain.value or 0.0, row.gain.high or 0.0
-        colour = _COLOURS.get(row.outcome, _PLAIN)
-        axes.plot(row.ratios, [place] * len(row.ratios), ".", color=_PLAIN, alpha=0.3)
+        colour = COLOURS.get(row.outcome, PLAIN)
+        axes.plot(row.ratios, [place] * len(row.ratios), ".", color=PLAIN, alpha=0.3)
         axes.plot([low, high], [place, place], color=colour, linewidth=2)
         axes.plot([middle], [place], "o", color=colour)
-    axes.axvline(1.0, color=_PLAIN, linewidth=1)
-    axes.axvline(view.attempts.acceptance, color=_PLAIN, linewidth=1, linestyle=":")
+    axes.axvline(1.0, color=PLAIN, linewidth=1)
+    axes.axvline(view.attempts.acceptance, color=PLAIN, linewidth=1, linestyle=":")
     axes.set_yticks(range(len(rows)), [_short(row.label) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("gain, ratio")

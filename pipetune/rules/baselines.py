@@ -1,6 +1,8 @@
-"""The three pipelines every gain is measured against. No rules: they are what others already get for free."""
+"""The pipelines every gain is measured against. No rules: they are what others already get for free."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
@@ -43,29 +45,47 @@ def autotune_plan(
     context = RuleContext(
         pipeline, cores=cores, cycle_length_in_force=cycle_length_in_force, cores_believed=cores_believed
     )
+    edits = (*numbers(context, lambda node: AUTOTUNE, prefetch=AUTOTUNE), *bounds(context))
+    return baseline_plan("autotune", pipeline, edits, "Set AUTOTUNE everywhere.")
+
+
+def numbers(context: RuleContext, calls: Callable[[Node], int], *, prefetch: int) -> tuple[Edit, ...]:
+    """Edits that give every map and interleave a number of parallel calls and the end a prefetch.
+
+    Batches stay: a parallel one is not fused with the map above it. A synchronous map refuses calls. The order of an
+    interleave is kept: its cycle length in force is written out, and more calls than that are refused by the runtime.
+
+    Args:
+        calls: the number for each of these operators, AUTOTUNE among them.
+        prefetch: elements ahead of the consumer.
+    """
     edits: list[Edit] = []
-    for node in pipeline:
+    for node in context.pipeline:
+        if not takes_calls(node):
+            continue
+        number = calls(node)
         if node.op == "interleave":
-            edits.extend(_written_out(node, context))
-        # Batches stay: a parallel one is not fused with the map above it. A synchronous map refuses calls.
-        if node.op in ("map", "interleave") and node.argument("synchronous") is not True:
-            edits.extend(_set(node, "num_parallel_calls", AUTOTUNE))
-    last, output = last_working(pipeline), pipeline.output
+            length = cycle_length_in_force(node, context)
+            edits.extend(_set(node, "cycle_length", length))
+            edits.extend(_set(node, "block_length", block_length_in_force(node)))
+            number = min(number, length)
+        edits.extend(_set(node, "num_parallel_calls", number))
+    last, output = last_working(context.pipeline), context.pipeline.output
     if last.op == "prefetch":
-        edits.extend(_set(last, "buffer_size", AUTOTUNE))
+        edits.extend(_set(last, "buffer_size", prefetch))
     else:
-        edits.append(Insert(output.id, "prefetch", f"prefetch@{output.id}", {"buffer_size": AUTOTUNE}))
-    edits.extend(bounds(context))
-    if not edits:
-        return Plan("autotune")
-    return Plan("autotune", (_baseline("autotune", pipeline, tuple(edits), "Set AUTOTUNE everywhere."),))
+        edits.append(Insert(output.id, "prefetch", f"prefetch@{output.id}", {"buffer_size": prefetch}))
+    return tuple(edits)
 
 
-def _written_out(node: Node, context: RuleContext) -> list[Edit]:
-    return [
-        *_set(node, "cycle_length", cycle_length_in_force(node, context)),
-        *_set(node, "block_length", block_length_in_force(node)),
-    ]
+def takes_calls(node: Node) -> bool:
+    """Whether a number of parallel calls can be set at `node` in a baseline."""
+    return node.op in ("map", "interleave") and node.argument("synchronous") is not True
+
+
+def baseline_plan(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Plan:
+    """A plan of these edits under that name; without edits it is the pipeline as written."""
+    return Plan(name, (_baseline(name, pipeline, edits, summary),) if edits else ())
 
 
 def _set(node: Node, name: str, value: int) -> list[Edit]:
@@ -73,8 +93,8 @@ def _set(node: Node, name: str, value: int) -> list[Edit]:
 
 
 def _baseline(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Rewrite:
-    # Measured, never recommended: the class is the most that AUTOTUNE on a random map may change.
-    safety = Safety.STATISTICAL if name == "autotune" else Safety.EXACT
+    # Measured, never recommended: the class is the most that parallel calls of a random map may change.
+    safety = Safety.EXACT if name == "off" else Safety.STATISTICAL
     return Rewrite(
         rule=f"baseline-{name}", node=pipeline.output.id, safety=safety, edits=edits, summary=summary
     )

@@ -95,15 +95,25 @@ def bench(
             case _:
                 pass
 
+    status = listen(job, hear, screen=screen, command=bench_command)
+    return known, _status(known, status)
+
+
+def listen(job: Job, hear: Callable[[Message], None], *, screen: Screen, command: Sequence[str]) -> int:
+    """Starts a process that measures and hears it to its end; the exit status of a command that did it.
+
+    Raises:
+        PipetuneError: it said that it cannot go on.
+    """
     limits = Limits(start=_SILENCE_SECONDS, phases={}, other=_SILENCE_SECONDS)
-    with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=bench_command) as running:
+    with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=command) as running:
         conversation = watch(running, limits=limits, interrupts=interrupts, on_message=hear)
     if conversation.failed:
         raise PipetuneError(conversation.failed.message, hint=conversation.failed.hint, exit_code=1)
     if conversation.why:
         screen.warn(f"The measuring process {conversation.why}. What was measured is kept; run it again to go on.")
     ended = conversation.finished.exit_code if conversation.finished else 1
-    return known, _status(known, 130 if interrupts.count else ended)
+    return 130 if interrupts.count else ended
 
 
 def kept(request: Request) -> Accuracy:

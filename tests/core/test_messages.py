@@ -30,13 +30,15 @@ from pipetune.core.messages import (
     TrialStarted,
     VerdictKnown,
     Verified,
+    WorkloadMeasured,
     from_line,
     read_job,
     to_line,
     write_job,
 )
 from pipetune.core.settings import Settings
-from tests.core.sessions import session
+from tests.core.invented_benchmarks import result
+from tests.core.sessions import MACHINE, session
 
 EVERY_KIND: list[Message] = [
     Started("Runs the script."),
@@ -55,6 +57,7 @@ EVERY_KIND: list[Message] = [
         "overhead",
         Figure({"text": {"low": 0.1, "pairs": 3}}, (Claim("text", "1 %", "below 2 %", True),), ("a note",)),
     ),
+    WorkloadMeasured(result("digits", 3.0, bare=2.0), MACHINE),
     Finished(0),
 ]
 

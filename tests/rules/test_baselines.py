@@ -6,7 +6,8 @@ import pytest
 
 from pipetune.core.editing import apply_edits
 from pipetune.rules import find_rules
-from pipetune.rules.baselines import autotune_plan, defaults_plan, off_plan
+from pipetune.rules.base import RuleContext
+from pipetune.rules.baselines import autotune_plan, baseline_plan, defaults_plan, numbers, off_plan
 from pipetune.testing.rules import check_well_formed
 from pipetune.testing.words import pipeline
 from tests.rules.outline import outlines
@@ -64,3 +65,12 @@ def test_nothing_to_tune_is_an_empty_plan() -> None:
 
 def test_baselines_are_no_rules() -> None:
     assert not any("baseline" in rule.name for rule in find_rules())
+
+
+def test_numbers_are_set_wherever_they_can_be_and_never_above_a_cycle_length() -> None:
+    words = "list_files | interleave cycle_length=3 | map | map synchronous=True | batch 2 | prefetch 1"
+    known = pipeline(words)
+    edited = apply_edits(known, numbers(RuleContext(known, cores=4), lambda node: 4, prefetch=5))
+    assert [node.argument("num_parallel_calls") for node in edited] == [None, None, 3, 4, None, None, None]
+    assert edited.output.argument("buffer_size") == 5
+    assert baseline_plan("cores", known, (), "Nothing.").rewrites == ()

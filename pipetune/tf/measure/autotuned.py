@@ -97,7 +97,7 @@ class ParameterLog:
         """Of the last looks the one that shows most operators, the newest of equals: some are gone between epochs."""
         looks: list[tuple[Any, list[tuple[int, str]]]] = []
         for model in reversed(self._models):
-            looks.append((model, list(_chain(model, pipeline, _top(model, repeated=self._repeated)))))
+            looks.append((model, list(runtime_operators(model, pipeline, repeated=self._repeated))))
         return max(looks, key=lambda look: len({node_id for _, node_id in look[1]}))
 
 
@@ -127,6 +127,14 @@ def watch(dataset: Any, *, seconds: float) -> ParameterLog:
         del iterator
         windows.settle()
     return log
+
+
+def runtime_operators(model: Any, pipeline: Pipeline, *, repeated: bool) -> Iterator[tuple[int, str]]:
+    """Runtime nodes from the output up, each with the operator of `pipeline` it runs; as `_chain`.
+
+    `repeated`: the outermost repeat is the window's own.
+    """
+    yield from _chain(model, pipeline, _top(model, repeated=repeated))
 
 
 def _top(model: Any, *, repeated: bool) -> int:

@@ -34,7 +34,7 @@ _COMPILED = (
     "New shapes were compiled inside the windows of training steps, and in those repeated after them too: the step "
     "times include it. A smaller last batch does that (drop_remainder), and elements padded to their longest."
 )
-_KEPT = 4  # datasets kept built: a memory cache lives in its dataset object
+_KEPT = 4  # a memory cache lives in its dataset object
 _SHORTEST_SETTLE_SECONDS = 0.3
 _FILL_LIMIT_SECONDS = 60.0
 
@@ -65,6 +65,7 @@ class TensorFlowRunner:
         self._seed = seed
         self._compare_seconds = compare_seconds
         self.cold_files = cold_files
+        self.kept = _KEPT  # datasets that stay built
         self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._bound: Any = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -224,7 +225,7 @@ class TensorFlowRunner:
                 raise RunFailed(f"The plan cannot be built: {first_line(error)}") from error
             _fill_caches(edited, self.source.pipeline, nodes)
             self._built[key] = nodes[replay.OUTPUT]
-            while len(self._built) > _KEPT:
+            while len(self._built) > self.kept:
                 self._built.popitem(last=False)
         self._built.move_to_end(key)
         return self._built[key]

@@ -70,8 +70,12 @@ def options_of(values: Mapping[str, Any]) -> tf.data.Options:
         *path, last = name.split(".")
         for part in path:
             target = getattr(target, part)
-        setattr(target, last, value)
+        setattr(target, last, _NAMED[name][value] if name in _NAMED and isinstance(value, str) else value)
     return options
+
+
+_NAMED: Mapping[str, Any] = {"autotune.autotune_algorithm": tf.data.experimental.AutotuneAlgorithm}
+"""Options whose values are members of an enumeration: an edit holds the name of one."""
 
 
 def _build(node: Node, source: live.LivePipeline, above: list[Any]) -> Any:

@@ -1,0 +1,25 @@
+"""A study of a live dataset, alone: nothing trains on it and nobody listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipetune.core.session import Session
+from pipetune.core.settings import Settings
+from pipetune.core.version import VERSION
+from pipetune.journal import Journal, Silence
+from pipetune.stages.study import Study, Subject
+from pipetune.tf.measure import machine
+from pipetune.tf.pipelines import live
+from pipetune.tf.script import consumers, consumption
+
+
+def study_of(dataset: Any) -> Study:
+    """The study, its trials forced: there is no training step to say whether they are worth it."""
+    here = machine.read_machine()
+    settings = Settings(force=True)
+    use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
+    subject = Subject(live.read(dataset), consumers.NoConsumer("The input is measured alone."), use)
+    journal = Journal(Session(VERSION, command={}), settings, Silence())
+    journal.update(datasets=subject.results())
+    return Study(subject, settings, here, journal)

@@ -1,0 +1,19 @@
+"""How fast pipetune's plans are beside its rivals': `pipetune bench`.
+
+Of each workload, in processes of its own: its data is made, `pipetune analyze` runs on the unmodified script as a user
+runs it, and the plan it leaves is measured beside every rival's on the same dataset, window by window in turn. Peak
+memory comes from a fresh process for each.
+
+| module | holds |
+| --- | --- |
+| `__main__` | goes through the workloads, and tells each as soon as it is measured |
+| `preparing` | the data, and the analysis |
+| `measuring` | one workload: profile, contenders, windows; a process of its own |
+| `contenders` | what each rival makes of a pipeline |
+| `plumber`, `mindspore` | the rules of two of them, as published |
+| `caches` | what a cache holds, and whether it counts |
+| `rounds` | windows of every contender in turn |
+| `judging` | windows to rates, ratios and intervals |
+| `peaks` | peak memory of one contender; a process of its own |
+| `exchange` | the values these processes hand each other |
+"""

@@ -1,0 +1,107 @@
+"""What each rival makes of a pipeline: plans, replayed by the same runner as pipetune's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pipetune.bench.rivals import mindspore
+from pipetune.bench.rivals.caches import cache_use, without_caches
+from pipetune.bench.rivals.plumber import plumber_edits
+from pipetune.core.benchmarks import OURS, CacheUse
+from pipetune.core.edits import Edit, Insert, Plan, Remove, SetArgument, SetOption
+from pipetune.core.measurement import RunFailed
+from pipetune.core.pipeline import AUTOTUNE, Pipeline, Value
+from pipetune.core.workloads import Workload
+from pipetune.rules.base import RuleContext
+from pipetune.rules.baselines import baseline_plan, numbers
+
+UNCACHED = " without its cache"
+"""Behind the name of a contender: the same plan, its cache taken out."""
+
+Queues = Callable[[tuple[mindspore.Stage, ...]], mindspore.Seen]
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """Plans by contender: one for each rival, and one more for each whose cache counts."""
+
+    plans: Mapping[str, Plan]
+    caches: Mapping[str, CacheUse] = field(default_factory=dict)  # by rival
+
+    def without_cache(self, rival: str) -> str:
+        """The contender that stands for a rival where no caches are compared."""
+        return rival + UNCACHED if rival + UNCACHED in self.plans else rival
+
+
+def contenders(
+    context: RuleContext, baselines: Mapping[str, Plan], ours: Plan, *, workload: Workload, queues: Queues
+) -> Contenders:
+    """All of them, the rivals in the order of benchmarks.json, pipetune last.
+
+    Args:
+        baselines: "off", "defaults" and "autotune".
+        ours: the plan of `pipetune analyze`, without edits where it found none.
+        queues: runs MindSpore's numbers and looks at its queues; not called where no operator works in parallel.
+    """
+    pipeline = context.pipeline
+    try:
+        stages = mindspore.tune(context, queues)
+    except RunFailed:  # its windows will fail as well, and say why
+        stages = mindspore.first_stages(context)
+    rivals = {
+        **baselines,
+        "cores": _plan("cores", pipeline, numbers(context, lambda node: context.cores, prefetch=context.cores)),
+        "stage_based": stage_based_plan(baselines["autotune"], pipeline),
+        "plumber": _plan("plumber", pipeline, plumber_edits(context)),
+        "mindspore": _plan("mindspore", pipeline, mindspore.mindspore_edits(context, stages)),
+        OURS: Plan(OURS, ours.rewrites),
+    }
+    plans: dict[str, Plan] = {}
+    caches: dict[str, CacheUse] = {}
+    for name, plan in rivals.items():
+        use = cache_use(plan, context, workload)
+        if use is None:
+            plans[name] = plan
+            continue
+        caches[name] = use
+        # A rival chooses its numbers anew where it has no cache; pipetune's plan only loses it.
+        bare = without_caches(plan) if name == OURS else _plan(name, pipeline, plumber_edits(context, cached=False))
+        plans |= {name: plan, name + UNCACHED: bare} if use.counts else {name: bare}
+    return Contenders(plans, caches)
+
+
+def stage_based_plan(autotune: Plan, pipeline: Pipeline) -> Plan:
+    """AUTOTUNE everywhere, its numbers found by the stage-based algorithm."""
+    edits = (*autotune.edits, SetOption("autotune.autotune_algorithm", "STAGE_BASED"))
+    return _plan("stage_based", pipeline, edits)
+
+
+def words_of(plan: Plan, pipeline: Pipeline) -> str:
+    """What a plan sets, short: "map num_parallel_calls=2, prefetch(buffer_size=4)"; the rules where it has any."""
+    if plan.name == OURS:
+        return ", ".join(dict.fromkeys(rewrite.rule for rewrite in plan.rewrites))
+    return ", ".join(filter(None, (_words(edit, pipeline) for edit in plan.edits)))
+
+
+def _plan(name: str, pipeline: Pipeline, edits: tuple[Edit, ...]) -> Plan:
+    return baseline_plan(name, pipeline, edits, f"What {name} sets.")
+
+
+def _words(edit: Edit, pipeline: Pipeline) -> str:
+    match edit:
+        case SetArgument(node=node, name=name, value=value):
+            title = pipeline[node].title if node in pipeline else node
+            return f"{title} {name}={_value(value)}"
+        case Insert(op=op, arguments=arguments):
+            told = ", ".join(f"{name}={_value(value)}" for name, value in arguments.items() if value != "")
+            return f"{op}({told})"
+        case SetOption(name=name, value=value):
+            return f"options.{name}={_value(value)}"
+        case Remove(node=node):
+            return f"without {node.partition('@')[0]}"
+    return type(edit).__name__
+
+
+def _value(value: Value) -> str:
+    return "AUTOTUNE" if value == AUTOTUNE and value is not True else str(value)

@@ -1,0 +1,119 @@
+"""`python -m pipetune.bench.rivals.measuring JOB`: one workload, all contenders in turn, in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+from pipetune.bench import Say
+from pipetune.bench.alone import study_of
+from pipetune.bench.examples import training_dataset
+from pipetune.bench.rivals import mindspore
+from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
+from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, hand_over, teller, workload_of
+from pipetune.bench.rivals.judging import judge
+from pipetune.bench.rivals.rounds import QUICK, WHOLE, Length, take_windows
+from pipetune.core.editing import apply_edits
+from pipetune.core.messages import Job, MessageWriter, read_job
+from pipetune.core.planfile import load_plan
+from pipetune.core.workloads import Workload
+from pipetune.model.bottleneck import diagnose
+from pipetune.rules.base import RuleContext
+from pipetune.search.runner import SystemClock
+from pipetune.stages import planning
+from pipetune.stages.costs import refine_costs
+from pipetune.stages.files import measure_files
+from pipetune.stages.profiling import take_profile
+from pipetune.stages.study import Study
+from pipetune.tf.bench import queues
+from pipetune.tf.pipelines import replay
+
+
+def main() -> int:
+    """Measures the workload that the job names, into its folder."""
+    job = read_job(Path(sys.argv[1]))
+    writer = MessageWriter(job.message_descriptor)
+    (name,) = job.arguments
+    measured = measure_workload(workload_of(job, name), job, teller(job, writer))
+    hand_over(measured, Path(job.out) / MEASURED_FILE)
+    return 0
+
+
+def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
+    """Profiles the workload's dataset, lets each rival make its plan, and measures them in rounds.
+
+    Raises:
+        RunFailed: the pipeline as written cannot be run.
+        PlanMismatch: the plan was made for another pipeline than `training_dataset()` gives.
+    """
+    length = QUICK if job.settings.quick else WHOLE
+    study = study_of(training_dataset(workload.folder))
+    pipeline = study.subject.source.pipeline
+    file = load_plan(job.plan)
+    file.check(pipeline)
+    gc.collect()
+    gc.freeze()  # as in a worker: each window ends with a collection, over all that TensorFlow imports it takes 0.2 s
+    try:
+        say("profiling")
+        context = facts_of(study, whole=not job.settings.quick)
+        say("the rivals choose their numbers")
+        found = contenders(
+            context,
+            planning.baselines_of(study),
+            file.plan,
+            workload=workload,
+            queues=lambda stages: _queues(study, context, stages, length),
+        )
+        study.runner.kept = len(found.plans)  # caches stay filled from round to round
+        windows, failed = take_windows(
+            found, study.runner, SystemClock(), length=length, seed=job.settings.seed, say=say
+        )
+        judged = judge(windows, found)
+        plans = {name: plan for name, plan in found.plans.items() if not name.endswith(UNCACHED)}
+        return Measured(
+            machine=study.machine,
+            rivals=judged.rates,
+            ratio_over=judged.ratio_over,
+            without_cache=judged.without_cache,
+            over_defaults=judged.over_defaults,
+            plans=plans,
+            sets={name: words_of(plan, pipeline) for name, plan in plans.items()},
+            caches=found.caches,
+            failed=failed,
+        )
+    finally:
+        gc.unfreeze()
+        study.runner.restore()
+        study.runner.forget()
+
+
+def facts_of(study: Study, *, whole: bool) -> RuleContext:
+    """What the rivals' rules go by: costs, bytes, counts and files, measured as an analysis measures them."""
+    profile = take_profile(study)
+    diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
+    if whole:
+        profile, diagnosis = refine_costs(study, profile, diagnosis)
+    profile = planning.completed(study, measure_files(study, profile))
+    return planning.facts_of(study, profile, diagnosis)
+
+
+def _queues(
+    study: Study, context: RuleContext, stages: tuple[mindspore.Stage, ...], length: Length
+) -> mindspore.Seen:
+    """Runs MindSpore's numbers and looks at its queues."""
+    source = study.subject.source
+    edited = apply_edits(source.pipeline, mindspore.mindspore_edits(context, stages))
+    by_stage = mindspore.queues_of(edited, stages)
+    seen = queues.watch(
+        replay.replay(source, edited),
+        edited,
+        by_stage.values(),
+        seconds=length.queue_seconds,
+        warmup_seconds=length.warmup_seconds,
+    )
+    return mindspore.Seen(seen.rate, {name: seen.filled.get(queue, 0.0) for name, queue in by_stage.items()})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Rounds of windows: every contender once, in an order drawn anew, one after the other in one process."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+
+from pipetune.bench import Say
+from pipetune.bench.rivals.contenders import Contenders
+from pipetune.core.measurement import RunFailed, Window
+from pipetune.search.baselines import DEFAULTS
+from pipetune.search.budget import Budget, Part
+from pipetune.search.meter import Meter, Refused
+from pipetune.search.runner import Clock, Runner
+
+_ENDLESS_SECONDS = 1e6  # the rounds end the measuring, never a budget
+
+
+@dataclass(frozen=True)
+class Length:
+    """How much is measured."""
+
+    rounds: int
+    window_seconds: float
+    warmup_seconds: float
+    queue_seconds: float  # of each look at MindSpore's queues
+
+
+WHOLE = Length(rounds=10, window_seconds=0.8, warmup_seconds=0.4, queue_seconds=0.8)
+QUICK = Length(rounds=4, window_seconds=0.3, warmup_seconds=0.15, queue_seconds=0.3)
+
+
+def take_windows(
+    found: Contenders, runner: Runner, clock: Clock, *, length: Length, seed: int, say: Say
+) -> tuple[dict[str, list[Window]], dict[str, str]]:
+    """Windows by contender, one of each round; who fails leaves, with the reason.
+
+    Raises:
+        RunFailed: the pipeline as written failed.
+    """
+    meter = Meter(
+        runner,
+        clock,
+        budget=Budget(_ENDLESS_SECONDS, clock),
+        window_seconds=length.window_seconds,
+        warmup_seconds=length.warmup_seconds,
+    )
+    draw = random.Random(seed)
+    windows: dict[str, list[Window]] = defaultdict(list)
+    failed: dict[str, str] = {}
+    for number in range(length.rounds):
+        running = [name for name in found.plans if name not in failed]
+        say(f"round {number + 1} of {length.rounds}, {len(running)} pipelines in turn")
+        for name in draw.sample(running, len(running)):
+            try:
+                windows[name].append(meter.window(found.plans[name], "input", part=Part.SEARCH))
+            except (RunFailed, Refused) as problem:
+                if name == DEFAULTS:
+                    raise RunFailed(f"The pipeline as written could not be measured: {problem}") from problem
+                failed[name] = str(problem)
+                windows.pop(name, None)
+    return dict(windows), failed

@@ -1,0 +1,87 @@
+"""What `pipetune bench` promises on two cores, beside what was measured; a miss is stated with its reason."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from pipetune.core.accuracy import Claim
+from pipetune.core.benchmarks import BASELINES, Benchmarks, WorkloadResult, geometric_mean_over
+
+KEEPS_UP = 0.97
+"""A rival is ahead where the whole interval of the ratio over it lies below this."""
+
+LEAST_WITHOUT_CACHE, LEAST_WITH_CACHE = 2.0, 4.0
+PLAN_SECONDS = 60.0
+CORES = 2
+
+
+def claims(benchmarks: Benchmarks) -> tuple[Claim, ...]:
+    """The targets; they are held against the whole suite on two cores, elsewhere the numbers stand alone."""
+    workloads = benchmarks.workloads
+    machine = benchmarks.machine
+    held = not benchmarks.quick and machine is not None and round(machine.cores_granted) == CORES
+    means = geometric_mean_over(workloads)
+    found = [
+        _least(f"geometric mean over {name}, {words}", means[part][name], least, held=held)
+        for part, words, least in (
+            ("without_cache", "no caches", LEAST_WITHOUT_CACHE),
+            ("all", "with caches", LEAST_WITH_CACHE),
+        )
+        for name in BASELINES
+    ]
+    for name in BASELINES:
+        mean = means["end_to_end"][name]
+        if mean is not None:
+            found.append(Claim(f"geometric mean over {name}, training step", _ratio(mean)))
+    found.append(_behind(workloads, held=held))
+    found.append(_plan_seconds(workloads, held=held))
+    return tuple(found)
+
+
+def reasons(benchmarks: Benchmarks) -> tuple[str, ...]:
+    """Why a workload is without a plan, or behind a rival: a sentence each."""
+    found = []
+    for one in benchmarks.workloads:
+        if one.why:
+            found.append(f"{one.name}: {one.why}")
+        if one.best_rival is not None and behind(one):
+            ratio = one.ratio_over[one.best_rival]
+            sets = one.plans.get(one.best_rival, "")
+            found.append(
+                f"{one.name}: {one.best_rival} is ahead, {_ratio(ratio.median)} ({_ratio(ratio.low)} to "
+                f"{_ratio(ratio.high)})" + (f"; it sets {sets}" if sets else "")
+            )
+    return tuple(found)
+
+
+def behind(workload: WorkloadResult) -> bool:
+    """Whether some rival is surely faster."""
+    return any(ratio.high < KEEPS_UP for ratio in workload.ratio_over.values())
+
+
+def _least(what: str, mean: float | None, least: float, *, held: bool) -> Claim:
+    measured = "not measured" if mean is None else _ratio(mean)
+    return Claim(what, measured, f"at least {least:g}x", None if mean is None or not held else mean >= least)
+
+
+def _behind(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
+    names = [one.name for one in workloads if behind(one)]
+    measured = f"{len(names)} of {len(workloads)}" + (f" ({', '.join(names)})" if names else "")
+    return Claim(f"workloads where a rival is surely ahead (below {KEEPS_UP:g})", measured, "none",
+                 not names if held and workloads else None)  # fmt: skip
+
+
+def _plan_seconds(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
+    known = [one.plan_seconds for one in workloads if one.plan_seconds is not None]
+    mean = statistics.fmean(known) if known else None
+    return Claim(
+        "seconds to the plan, on average",
+        "not measured" if mean is None else f"{mean:.0f} s",
+        f"at most {PLAN_SECONDS:.0f} s",
+        None if mean is None or not held else mean <= PLAN_SECONDS,
+    )
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}x"

@@ -1,0 +1,186 @@
+"""pipetune beside its rivals: the workloads of `pipetune bench` for the terminal and as Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from rich.padding import Padding
+from rich.table import Table
+
+from pipetune.core.benchmark_targets import claims, reasons
+from pipetune.core.benchmarks import OURS, RIVALS, Benchmarks, WorkloadResult
+from pipetune.core.measurement import Interval
+from pipetune.report import words
+from pipetune.report.accuracy import claims_markdown, claims_table, machine_line
+from pipetune.report.console import console_for, unit_text, write
+from pipetune.report.markdown_text import escape, table
+
+MISSING = "-"
+
+EXPLAINED = (
+    "Rates are of the input alone, consumed as fast as it delivers; medians of windows taken in turn in one process. "
+    "A ratio is pipetune's rate over the rival's, window by window, with its 95 % interval. Caches are filled before "
+    "they are measured, and count where the published data would fit in 64 GB. CPU time is that of the "
+    "process, per example; memory the peak of a fresh process, above what it held before the first element."
+)
+QUICK_EXPLAINED = (
+    "This is the short form: few workloads, short windows, a small budget for each plan, peak memory of two only. "
+    "Its numbers are a first look."
+)
+
+_HEAD = ("", "examples/s", "CPU", "first batch", "memory", "pipetune over it")
+_SUMMARY_HEAD = ("workload", "examples/s", "defaults", "autotune", "best rival", "training", "plan")
+_SUMMARY_SAYS = (
+    "How many times as fast pipetune's plan is as the script as written, AUTOTUNE everywhere and its best rival, the "
+    "input alone; the same of the script's training step over as written; how long `pipetune analyze` took."
+)
+
+
+def print_workload(result: WorkloadResult, *, stream: TextIO | None = None, width: int | None = None) -> None:
+    """Print one workload: a line for each rival, then what there is to say."""
+    rows = [(words.clean(name), *cells) for name, *cells in _rival_rows(result)]
+
+    def draw(show: Callable[[object], None]) -> None:
+        show(unit_text(_title(result), style="bold"))
+        show(Padding(_grid(_HEAD, rows), (0, 0, 0, 2)))
+        for line in _remarks(result):
+            show(Padding(unit_text(words.clean(line)), (0, 0, 0, 2)))
+        show("")
+
+    _print(draw, stream, width)
+
+
+def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None, width: int | None = None) -> None:
+    """Print all of them: a line for each workload, the targets, and why one was missed."""
+
+    def draw(show: Callable[[object], None]) -> None:
+        show(unit_text(_SUMMARY_SAYS))
+        show(_grid(_SUMMARY_HEAD, _summary_rows(benchmarks.workloads)))
+        show("")
+        show(claims_table(claims(benchmarks)))
+        for line in reasons(benchmarks):
+            show(unit_text(words.sentence(words.clean(line))))
+        if benchmarks.quick:
+            show(unit_text(QUICK_EXPLAINED))
+
+    _print(draw, stream, width)
+
+
+def markdown_text(benchmarks: Benchmarks) -> str:
+    """All of it as Markdown."""
+    option = " --quick" if benchmarks.quick else ""
+    lines = ["# pipetune beside its rivals", "", f"`pipetune bench{option}`, pipetune {benchmarks.version}."]
+    if benchmarks.machine is not None:
+        lines.append(machine_line(benchmarks.machine))
+    took = f" Measured in {words.seconds(benchmarks.seconds)}, {words.clean(benchmarks.date)}."
+    lines += ["", EXPLAINED + (f" {QUICK_EXPLAINED}" if benchmarks.quick else "") + took, ""]
+    lines += [_SUMMARY_SAYS, ""]
+    lines += table(_SUMMARY_HEAD, _escaped(_summary_rows(benchmarks.workloads)))
+    lines += ["", *claims_markdown(claims(benchmarks)), ""]
+    lines += [f"- {escape(words.sentence(words.clean(line)))}" for line in reasons(benchmarks)]
+    for result in benchmarks.workloads:
+        lines += ["", f"## {escape(_title(result))}", "", *table(_HEAD, _escaped(_rival_rows(result))), ""]
+        lines += [f"{escape(words.clean(line))}\n" for line in _remarks(result)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _print(draw: Callable[[Callable[[object], None]], None], stream: TextIO | None, width: int | None) -> None:
+    stream = sys.stdout if stream is None else stream
+    console = console_for(stream, width=width)
+    with console.capture() as captured:
+        draw(console.print)
+    write(stream, "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for place, name in enumerate(head):
+        grid.add_column(name, justify="right" if place else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(unit_text(cell) for cell in row), style="bold" if row[0] == OURS else "")
+    return grid
+
+
+def _escaped(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[escape(words.clean(cell)) for cell in row] for row in rows]
+
+
+def _title(result: WorkloadResult) -> str:
+    title = f": {result.title}" if result.title and result.title != result.name else ""
+    took = f", took {words.seconds(result.seconds)}" if result.seconds else ""
+    return words.clean(f"{result.name}{title}{took}")
+
+
+def _rival_rows(result: WorkloadResult) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name in RIVALS:
+        rate = result.rivals.get(name)
+        if rate is None:
+            continue
+        ratio = result.ratio_over.get(name)
+        rows.append(
+            (
+                name,
+                _told(rate.examples_per_second, words.significant),
+                _told(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
+                _told(rate.first_batch_seconds, words.seconds),
+                _told(rate.peak_rss_mib, words.mebibytes),
+                "" if name == OURS else _interval(ratio),
+            )
+        )
+    return rows
+
+
+def _summary_rows(workloads: Sequence[WorkloadResult]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for one in workloads:
+        ours = one.rivals.get(OURS)
+        best = one.best_rival
+        rows.append(
+            (
+                words.clean(one.name),
+                _told(ours.examples_per_second if ours else None, words.significant),
+                _short(one.ratio_over.get("defaults")),
+                _short(one.ratio_over.get("autotune")),
+                f"{_short(one.ratio_over[best])} {best}" if best else MISSING,
+                _short(one.end_to_end),
+                _told(one.plan_seconds, lambda value: f"{value:.0f} s"),
+            )
+        )
+    return rows
+
+
+def _remarks(result: WorkloadResult) -> list[str]:
+    """What the plan does, what is left of it without a cache, what went wrong."""
+    said = []
+    if result.rewrites:
+        equal = result.equality or {}
+        proof = f"; data {'equal' if equal.get('equal') else 'not proven equal'}" if equal else ""
+        said.append(f"Plan: {', '.join(result.rewrites)}{proof}.")
+    elif result.why:
+        said.append(words.sentence(result.why))
+    for name, use in result.caches.items():
+        bare = result.without_cache.get("defaults") if name == OURS else None
+        left = f" Without it {_interval(bare)} over defaults." if bare is not None and use.counts else ""
+        kept = "" if use.counts else " It was measured without it."
+        said.append(f"The cache of {name}: {use.why}{kept}{left}")
+    if result.end_to_end is not None:
+        said.append(f"Training step: {_interval(result.end_to_end)} over the script as written.")
+    said += [f"{name} could not be run: {words.sentence(why)}" for name, why in result.failed.items()]
+    return [*said, *result.notes]
+
+
+def _told(value: float | None, in_words: Callable[[float], str]) -> str:
+    return MISSING if value is None else in_words(value)
+
+
+def _interval(ratio: Interval | None) -> str:
+    if ratio is None:
+        return MISSING
+    return f"{words.ratio(ratio.median)} ({words.ratio(ratio.low)} to {words.ratio(ratio.high)})"
+
+
+def _short(ratio: Interval | None) -> str:
+    return MISSING if ratio is None else words.ratio(ratio.median)

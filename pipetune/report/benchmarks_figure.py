@@ -1,0 +1,101 @@
+"""The picture of `pipetune bench`: of each workload how fast every rival is beside the script as written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipetune.core.benchmarks import OURS, Benchmarks, WorkloadResult
+from pipetune.core.measurement import Interval
+from pipetune.report import words
+from pipetune.report.figures import COLOURS, PLAIN, house_style, save_canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MARKS: Mapping[str, tuple[str, str]] = {
+    "off": ("x", PLAIN),
+    "autotune": ("o", COLOURS["model"]),
+    "cores": ("s", COLOURS["extract"]),
+    "stage_based": ("^", COLOURS["load"]),
+    "plumber": ("D", COLOURS["failed"]),
+    "mindspore": ("v", COLOURS["undecided"]),
+}
+_CACHED = "#a9d3c6"
+_SPREAD = 0.5  # of a row that the marks of the rivals take, one above the other
+_ROW_INCHES, _EDGE_INCHES, _WIDTH_INCHES = 0.5, 1.1, 7.5
+
+
+def write_figure(benchmarks: Benchmarks, path: Path) -> None:
+    """Draw a bar for pipetune and a mark for each rival, as multiples of `defaults`, on a logarithmic axis.
+
+    A light bar behind the dark one is what a cache adds. The format is that of the path's suffix.
+    """
+    from matplotlib.figure import Figure as Canvas
+
+    workloads = benchmarks.workloads
+    with house_style():
+        canvas = Canvas(figsize=(_WIDTH_INCHES, _EDGE_INCHES + _ROW_INCHES * len(workloads)))
+        axes: Axes = canvas.subplots()
+        axes.set_xscale("log")
+        for place, workload in enumerate(workloads):
+            _row(axes, place, workload)
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(workloads)), [words.clean(one.name) for one in workloads])
+        axes.set_ylim(len(workloads) - 0.4, -0.6)
+        axes.set_xlabel("examples per second over the script as written (defaults), input alone")
+        _ticks(axes)
+        _legend(axes)
+        save_canvas(canvas, path, format=path.suffix.removeprefix("."))
+
+
+def _row(axes: Axes, place: int, workload: WorkloadResult) -> None:
+    with_cache, bare = workload.ratio_over.get("defaults"), workload.without_cache.get("defaults")
+    cached = OURS in workload.caches and workload.caches[OURS].counts
+    if with_cache is not None:
+        _bar(axes, place, with_cache, _CACHED if cached else COLOURS["tuned"])
+    if cached and bare is not None:
+        _bar(axes, place, bare, COLOURS["tuned"])
+    for position, (name, (mark, colour)) in enumerate(_MARKS.items()):
+        ratio = workload.over_defaults.get(name)
+        if ratio is not None:
+            height = place + _SPREAD * (position / (len(_MARKS) - 1) - 0.5)
+            axes.plot([ratio.low, ratio.high], [height, height], color=colour, linewidth=1, alpha=0.6)
+            axes.plot([ratio.median], [height], mark, color=colour, markersize=4, markeredgewidth=1.2)
+
+
+def _bar(axes: Axes, place: int, ratio: Interval, colour: str) -> None:
+    axes.barh(place, ratio.median - 1.0, left=1.0, height=0.62, color=colour, zorder=0)
+    axes.plot([ratio.low, ratio.high], [place, place], color="black", linewidth=2.2, alpha=0.6, zorder=1)
+
+
+def _ticks(axes: Axes) -> None:
+    """Round multiples as labels: a logarithmic axis says 10^0 by itself."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = axes.get_xlim()
+    ticks = [
+        factor * 10.0**power
+        for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for factor in (1, 2, 5)
+    ]
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}x"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _legend(axes: Axes) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Line2D | Patch] = [
+        Patch(color=COLOURS["tuned"], label=OURS),
+        Patch(color=_CACHED, label=f"{OURS} with a cache"),
+    ]
+    handles += [
+        Line2D([], [], marker=mark, color=colour, linestyle="", markersize=4.5, label=name)
+        for name, (mark, colour) in _MARKS.items()
+    ]
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=4, frameon=False)

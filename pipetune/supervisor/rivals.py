@@ -1,0 +1,113 @@
+"""`pipetune bench`: starts the process that measures workloads beside rivals, keeps each as soon as it is there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipetune.core import benchmarks
+from pipetune.core.benchmarks import Benchmarks, WorkloadResult
+from pipetune.core.files import write_text
+from pipetune.core.messages import Job, Log, Message, Mode, Progress, WorkloadMeasured
+from pipetune.core.settings import Settings
+from pipetune.core.version import VERSION
+from pipetune.core.workloads import FOLDER, choose_workloads
+from pipetune.report.benchmarks import markdown_text
+from pipetune.report.benchmarks_figure import write_figure
+from pipetune.report.progress import Progress as Screen
+from pipetune.supervisor.benching import listen
+
+RIVALS_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench.rivals")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which workloads, and where the results go."""
+
+    names: tuple[str, ...]  # each measured anew; none named: those the file lacks
+    out: Path
+    quick: bool = False
+    seed: int = 0
+    again: bool = False  # those the file has, too
+    examples: Path = FOLDER
+
+    @property
+    def file(self) -> Path:
+        """The short form has a file of its own: it must not take the place of what took hours."""
+        return self.out / ("benchmarks-quick.json" if self.quick else "benchmarks.json")
+
+
+def bench_rivals(
+    request: Request,
+    *,
+    screen: Screen,
+    show: Callable[[WorkloadResult], None],
+    command: Sequence[str] = RIVALS_COMMAND,
+) -> tuple[Benchmarks, int]:
+    """Measure what is asked for; all workloads known by then, and the exit status of a command that did it.
+
+    Args:
+        screen: shows what is being done.
+        show: called with each workload as soon as it is known; those kept from an earlier run come first.
+
+    Raises:
+        PipetuneError: there are no workloads, or none of that name, or the results cannot be written.
+    """
+    chosen = choose_workloads(request.names, quick=request.quick, folder=request.examples)
+    known = kept(request)
+    wanted = tuple(name for name in chosen if request.names or request.again or name not in known.names)
+    for result in known.workloads:
+        if result.name in chosen and result.name not in wanted:
+            show(result)
+    if not wanted:
+        _write(known, request)
+        return known, 0
+    job = Job(
+        Mode.BENCH,
+        message_descriptor=-1,
+        settings=Settings(quick=request.quick, seed=request.seed),
+        arguments=wanted,
+        directory=os.getcwd(),
+        out=str(request.out.absolute()),
+        command={"examples": str(request.examples)},
+    )
+
+    def hear(message: Message) -> None:
+        nonlocal known
+        match message:
+            case Progress(phase=phase, doing=doing, elapsed_seconds=elapsed):
+                screen.update(phase, doing, elapsed=elapsed)
+            case Log(text=text):
+                screen.warn(text)
+            case WorkloadMeasured(result=result, machine=machine):
+                known = replace(known.with_workload(result), machine=machine)
+                _write(known, request)
+                show(result)
+            case _:
+                pass
+
+    status = listen(job, hear, screen=screen, command=command)
+    return known, status
+
+
+def kept(request: Request) -> Benchmarks:
+    """What earlier runs of this form, seed and release left in the file; nothing, where they were others.
+
+    Raises:
+        PipetuneError: the file is damaged.
+    """
+    found = benchmarks.load(request.file)
+    if found is None or (found.version, found.seed, found.quick) != (VERSION, request.seed, request.quick):
+        return Benchmarks(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed)
+    return found
+
+
+def _write(known: Benchmarks, request: Request) -> None:
+    benchmarks.save(known, request.file)
+    write_text(request.file.with_suffix(".md"), markdown_text(known))
+    if known.workloads:
+        write_figure(known, request.file.with_suffix(".png"))

@@ -1,0 +1,202 @@
+"""Who is measured: every rival's plan, caches that count and those that do not, and what the windows say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipetune.bench.rivals.caches import added_caches, cache_use, source_bytes, without_caches
+from pipetune.bench.rivals.contenders import UNCACHED, Contenders, contenders, words_of
+from pipetune.bench.rivals.judging import judge
+from pipetune.bench.rivals.mindspore import Seen, Stage
+from pipetune.bench.rivals.rounds import Length, take_windows
+from pipetune.core.benchmarks import OURS, RIVALS
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.storage import FileUse
+from pipetune.core.workloads import Workload
+from pipetune.rules import baselines
+from pipetune.rules.base import RuleContext
+from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
+from pipetune.testing.words import read
+
+TEXT = "range elements=100 bytes=100 | map bytes=1k | shuffle 9 bytes=1k | map random | batch 10"
+INVENTED = Workload("invented", Path("examples/invented"))
+CACHE = Rewrite(
+    "cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1", {"filename": ""}),), "", predicted_bytes=100e3
+)
+FASTER = Rewrite("parallel-map", "n3", Safety.STATISTICAL, (SetArgument("n3", "num_parallel_calls", 2),), "")
+OUR_PLAN = Plan("dataset", (CACHE, FASTER))
+
+
+def context(text: str = TEXT, *, memory: float = 1e9) -> RuleContext:
+    words = read(text)
+    return RuleContext(words.pipeline, words.profile, cores=2, memory_limit_bytes=memory)
+
+
+def published(size: int | None) -> Workload:
+    return replace(INVENTED, published_bytes=size)
+
+
+def found(ours: Plan = OUR_PLAN, workload: Workload = INVENTED, *, memory: float = 1e9) -> Contenders:
+    known = context(memory=memory)
+    plans = {
+        "off": baselines.off_plan(known.pipeline),
+        "defaults": baselines.defaults_plan(known.pipeline),
+        "autotune": baselines.autotune_plan(known.pipeline, 2),
+    }
+    return contenders(known, plans, ours, workload=workload, queues=lambda stages: Seen(1.0, {}))
+
+
+def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
+    all_of_them = found()
+    assert [name for name in all_of_them.plans if not name.endswith(UNCACHED)] == list(RIVALS)
+    assert [name for name in all_of_them.plans if name.endswith(UNCACHED)] == ["plumber" + UNCACHED, OURS + UNCACHED]
+    assert all_of_them.without_cache(OURS) == OURS + UNCACHED and all_of_them.without_cache("off") == "off"
+    for name, plan in all_of_them.plans.items():
+        caches = [node for node in apply_edits(context().pipeline, plan.edits) if node.op == "cache"]
+        assert len(caches) == (name in ("plumber", OURS)), name
+
+
+def test_a_cache_too_large_at_the_published_size_is_not_measured_at_all() -> None:
+    few = found(workload=published(10**12))
+    assert list(few.plans) == list(RIVALS)
+    assert not any(use.counts for use in few.caches.values())
+    for name in ("plumber", OURS):
+        assert "cache" not in [node.op for node in apply_edits(context().pipeline, few.plans[name].edits)]
+    assert few.without_cache(OURS) == OURS
+
+
+def test_no_plan_is_the_pipeline_as_written() -> None:
+    assert found(Plan("dataset"), memory=1e3).plans[OURS].edits == ()
+    assert found(Plan("dataset"), memory=1e3).caches == {}
+
+
+# 100 kB held of 10 kB read: ten times the source.
+COUNTS = [(None, True), (6_400_000_000, True), (6_400_000_001, False), (10**12, False)]
+
+
+@pytest.mark.parametrize(("size", "counts"), COUNTS)
+def test_a_cache_counts_where_the_published_data_would_fit(size: int | None, counts: bool) -> None:
+    use = cache_use(OUR_PLAN, context(), published(size))
+    assert use is not None and use.bytes_ratio == pytest.approx(10) and use.held_bytes == 100e3
+    assert use.counts is counts
+    assert ("does not fit" in use.why) is not counts and "64 GB" in use.why
+
+
+def test_what_is_not_known_does_not_count() -> None:
+    unknown = context("range | map bytes=1k | shuffle 9 | map random | batch 10")
+    assert source_bytes(unknown) is None
+    use = cache_use(OUR_PLAN, unknown, published(10**9))
+    assert use is not None and not use.counts and "not known" in use.why
+    assert cache_use(Plan("dataset", (FASTER,)), context(), published(10**9)) is None
+
+
+def test_the_source_is_the_files_where_there_are_any() -> None:
+    known = context()
+    assert source_bytes(known) == 100 * 100
+    assert known.profile is not None
+    profile = replace(known.profile, files=FileUse(files=2, bytes_total=777))
+    assert source_bytes(replace(known, profile=profile)) == 777
+
+
+def test_without_its_cache_a_plan_keeps_all_else() -> None:
+    bare = apply_edits(context().pipeline, without_caches(OUR_PLAN).edits)
+    assert [node.op for node in bare] == ["range", "map", "shuffle", "map", "batch"]
+    assert bare["n3"].argument("num_parallel_calls") == 2
+    assert len(added_caches(OUR_PLAN)) == 1
+    assert without_caches(Plan("dataset", (FASTER,))) == Plan("dataset", (FASTER,))
+
+
+def test_plans_in_words() -> None:
+    plans, pipeline = found().plans, context().pipeline
+    assert words_of(plans["defaults"], pipeline) == ""
+    assert words_of(plans["cores"], pipeline) == (
+        "map num_parallel_calls=2, map num_parallel_calls=2, prefetch(buffer_size=2)"
+    )
+    assert words_of(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
+    assert words_of(plans["plumber"], pipeline).endswith("cache()")
+    assert words_of(plans[OURS], pipeline) == "cache, parallel-map"
+
+
+def window(rate: float, *, first: float = 0.1) -> Window:
+    return Window(10, 100, 100 / rate, 1e-3, first)
+
+
+def test_ratios_are_of_the_windows_of_one_round() -> None:
+    windows = {
+        "defaults": [window(rate) for rate in (100, 110, 90)],
+        "plumber": [window(rate) for rate in (400, 440, 360)],
+        "plumber" + UNCACHED: [window(rate) for rate in (100, 110, 90)],
+        OURS: [window(rate) for rate in (800, 880, 720)],
+        OURS + UNCACHED: [window(rate) for rate in (300, 330, 270)],
+    }
+    judged = judge(windows, Contenders(dict.fromkeys(windows, Plan(""))))
+    assert set(judged.rates) == {"defaults", "plumber", OURS}
+    assert judged.rates["defaults"].examples_per_second == pytest.approx(100)
+    assert {name: round(ratio.median, 6) for name, ratio in judged.ratio_over.items()} == {
+        "defaults": 8.0, "plumber": 2.0,
+    }  # fmt: skip
+    assert {name: round(ratio.median, 6) for name, ratio in judged.without_cache.items()} == {
+        "defaults": 3.0, "plumber": 3.0,
+    }  # fmt: skip
+    assert judged.over_defaults["plumber"].median == pytest.approx(4)
+    assert judged.ratio_over["defaults"].high == pytest.approx(8)  # drift falls on both sides of a round alike
+
+
+def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
+    clock = FakeClock()
+    plans = {
+        "defaults": Plan("defaults"),
+        "plumber": Plan("plumber", (rewrite("breaks"),)),
+        OURS: Plan(OURS, (rewrite("faster"),)),
+    }
+    runner = FakeRunner(
+        clock,
+        gain=lambda plan: 2.0 if plan.name == OURS else 1.0,
+        noise=Noise(spread=0.02, wander=0.1),
+        fails={rewrite("breaks").key: "no such op"},
+    )
+    length = Length(rounds=12, window_seconds=0.5, warmup_seconds=0.2, queue_seconds=0.1)
+    said: list[str] = []
+    windows, failed = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=said.append)
+    assert failed == {"plumber": "no such op"}
+    assert {name: len(taken) for name, taken in windows.items()} == {"defaults": 12, OURS: 12}
+    orders = {tuple(key for _, key in runner.windows[start : start + 2]) for start in range(3, 25, 2)}
+    assert len(orders) == 2  # now one first, now the other
+    ratio = judge(windows, Contenders(plans)).ratio_over["defaults"]
+    assert ratio.low < 2 < ratio.high and ratio.high / ratio.low < 1.2
+    assert said[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in said[-1]
+
+
+def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
+    clock = FakeClock()
+    runner = FakeRunner(clock, fails={rewrite("breaks").key: "no such op"})
+    plans = Contenders({"defaults": Plan("defaults", (rewrite("breaks"),))})
+    length = Length(rounds=1, window_seconds=0.5, warmup_seconds=0.2, queue_seconds=0.1)
+    with pytest.raises(RunFailed, match="as written could not be measured: no such op"):
+        take_windows(plans, runner, clock, length=length, seed=0, say=lambda doing: None)
+
+
+def test_mindspore_keeps_what_was_best() -> None:
+    seen = iter((Seen(10.0, {"n1": 0.9, "n3": 0.2}), Seen(30.0, {"n1": 0.9, "n3": 0.8}), Seen(1.0, {})))
+    known = context()
+    asked: list[tuple[Stage, ...]] = []
+
+    def queues(stages: tuple[Stage, ...]) -> Seen:
+        asked.append(stages)
+        return next(seen)
+
+    plan = contenders(
+        known,
+        {"off": Plan("off"), "defaults": Plan("defaults"), "autotune": Plan("autotune")},
+        OUR_PLAN,
+        workload=INVENTED,
+        queues=queues,
+    ).plans["mindspore"]
+    assert [stage.node for stage in asked[0]] == ["n1", "n3"]
+    edited = apply_edits(known.pipeline, plan.edits)
+    assert edited["queue@n3"].argument("buffer_size") == asked[-1][-1].queue

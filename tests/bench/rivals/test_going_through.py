@@ -1,0 +1,108 @@
+"""Going through the workloads: each is sent when it is there, a failing one spoils no other, the short form ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipetune.bench import Say
+from pipetune.bench.rivals import __main__ as rivals
+from pipetune.bench.rivals.exchange import Measured
+from pipetune.bench.rivals.preparing import Analysis
+from pipetune.core.benchmarks import OURS, WorkloadResult
+from pipetune.core.measurement import RunFailed
+from pipetune.core.messages import (
+    Finished,
+    Job,
+    Log,
+    Message,
+    Mode,
+    Progress,
+    WorkloadMeasured,
+    from_line,
+    write_job,
+)
+from pipetune.core.settings import Settings
+from pipetune.core.workloads import Workload
+from tests.core.invented_benchmarks import interval, result
+from tests.core.sessions import MACHINE, session
+
+MEASURED = Measured(
+    machine=MACHINE,
+    rivals=result("a", 2.0).rivals,
+    ratio_over={"defaults": interval(2.0)},
+    without_cache={"defaults": interval(1.5)},
+    over_defaults={"off": interval(0.9)},
+    plans={},
+    sets={"off": "options"},
+)
+
+
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bool = False) -> list[Message]:
+    """What the process says that goes through these workloads, in this process."""
+    for name in names:
+        (tmp_path / "examples" / name).mkdir(parents=True)
+        (tmp_path / "examples" / name / "train.py").write_text("")
+    read_end, write_end = os.pipe()
+    job = Job(
+        Mode.BENCH,
+        write_end,
+        Settings(quick=quick),
+        arguments=names,
+        out=str(tmp_path),
+        command={"examples": str(tmp_path / "examples")},
+    )
+    write_job(job, tmp_path / "job.json")
+    monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "job.json")])
+    code = rivals.main()
+    os.close(write_end)
+    with open(read_end, "rb") as stream:
+        messages = [from_line(line) for line in stream]
+    assert messages[-1] == Finished(code)
+    return messages
+
+
+def measures(workload: Workload, folder: Path, job: Job, say: Say) -> tuple[Measured, WorkloadResult]:
+    say("measuring")
+    if workload.name == "broken":
+        raise RunFailed("no such op")
+    return MEASURED, result(workload.name, 2.0)
+
+
+def test_each_is_sent_and_a_failing_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals, "_result", measures)
+    messages = told(tmp_path, monkeypatch, "table", "broken", "digits")
+    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table", "digits"]
+    (log,) = [one.text for one in messages if isinstance(one, Log)]
+    assert "broken could not be measured: no such op" in log and "bench.log" in log
+    assert messages[-1] == Finished(1)
+    said = [one.doing for one in messages if isinstance(one, Progress)]
+    assert said == [
+        "table (1 of 3): measuring", "broken (2 of 3): measuring", "digits (3 of 3): measuring",
+    ]  # fmt: skip
+
+
+def test_the_short_form_begins_nothing_it_has_no_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**6, 60))  # each look at it takes a minute
+    monkeypatch.setattr(rivals, "_result", measures)
+    monkeypatch.setattr(rivals.time, "monotonic", lambda: float(next(clock)))
+    messages = told(tmp_path, monkeypatch, "table", "series", "digits", quick=True)
+    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table"]
+    (log,) = [one.text for one in messages if isinstance(one, Log)]
+    assert "series, digits" in log
+    assert messages[-1] == Finished(0)
+
+
+def test_what_the_processes_leave_is_put_together(tmp_path: Path) -> None:
+    whole = session()
+    digits, rates = Workload("digits", tmp_path, title="Digits"), dict(MEASURED.rivals)
+    found = rivals._joined(digits, MEASURED, Analysis(whole, 61.24), rates, ("a note",))
+    assert whole.training is not None and whole.plan is not None
+    assert found.end_to_end == whole.training.speedup and found.plan_seconds == 61.2
+    assert found.rewrites == tuple(dict.fromkeys(one.rule for one in whole.plan.rewrites)) and not found.why
+    assert found.equality is not None and found.equality["equal"] is True
+    assert found.ratio_over == MEASURED.ratio_over and found.rivals[OURS].examples_per_second
+    assert found.verdict and found.notes == ("a note",)

@@ -1,0 +1,153 @@
+"""One small workload beside all its rivals, for real; the processes around it with commands that do nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+import tensorflow as tf
+
+from pipetune.bench.examples import training_dataset
+from pipetune.bench.rivals import measuring, peaks
+from pipetune.bench.rivals.exchange import Measured, hand_over, take
+from pipetune.bench.rivals.mindspore import Stage, mindspore_edits
+from pipetune.bench.rivals.preparing import run
+from pipetune.bench.rivals.rounds import Length
+from pipetune.core.benchmarks import OURS, RIVALS
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.errors import PipetuneError, PlanMismatch
+from pipetune.core.measurement import RunFailed
+from pipetune.core.messages import Job, Mode
+from pipetune.core.planfile import PlanFile, save_plan
+from pipetune.core.settings import Settings
+from pipetune.core.workloads import FOLDER, Workload, find_workloads
+from pipetune.rules.base import RuleContext
+from pipetune.tf.bench import queues
+from pipetune.tf.pipelines import live, replay
+
+SCRIPT = """
+import numpy as np
+import tensorflow as tf
+
+
+def heavy(row):
+    return tf.reduce_sum(tf.linalg.matmul(row, row, transpose_b=True), axis=1)
+
+
+def training_dataset(rows=32):
+    values = np.ones([rows, 64, 64], "float32")
+    dataset = tf.data.Dataset.from_tensor_slices(values).map(heavy)
+    return dataset.shuffle(8).batch(4)
+"""
+CACHE = Rewrite(
+    "cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1", {"filename": ""}),), "", predicted_bytes=8192.0
+)
+
+
+def workload(tmp_path: Path) -> Workload:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    return find_workloads(tmp_path)["small"]
+
+
+def job_for(tmp_path: Path, plan: Plan) -> Job:
+    pipeline = live.read(training_dataset(tmp_path / "small")).pipeline
+    described = tuple(dict(one) for one in pipeline.describe())
+    save_plan(PlanFile(pipeline.fingerprint, described, plan.edits, plan.rewrites), tmp_path / "plan.json")
+    return Job(Mode.BENCH, -1, Settings(quick=True), plan=str(tmp_path / "plan.json"), out=str(tmp_path))
+
+
+def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "QUICK", Length(2, 0.05, 0.02, 0.05))
+    small = workload(tmp_path)
+    said: list[str] = []
+    found = measuring.measure_workload(small, job_for(tmp_path, Plan("dataset", (CACHE,))), said.append)
+    assert found.failed == {}
+    assert list(found.rivals) == list(RIVALS)
+    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in found.rivals.values())
+    assert set(found.ratio_over) == set(RIVALS) - {OURS} == set(found.without_cache)
+    assert found.caches[OURS].counts and found.caches[OURS].bytes_ratio == pytest.approx(8192 / (32 * 64 * 64 * 4))
+    assert "cache()" in found.sets["plumber"] and found.sets[OURS] == "cache"
+    assert said[-1] == "round 2 of 2, 10 pipelines in turn"
+    hand_over(found, tmp_path / "measured.json")
+    assert take(Measured, tmp_path / "measured.json").plans == found.plans
+
+
+def test_a_plan_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+    small = workload(tmp_path)
+    job = job_for(tmp_path, Plan("dataset"))
+    (small.folder / "train.py").write_text(SCRIPT.replace(".batch(4)", ".batch(2)"))
+    with pytest.raises(PlanMismatch, match="batch"):
+        measuring.measure_workload(small, job, lambda doing: None)
+
+
+def test_a_script_must_say_what_it_trains_on(tmp_path: Path) -> None:
+    small = workload(tmp_path)
+    (small.folder / "train.py").write_text(SCRIPT.replace("rows=32", "rows"))
+    with pytest.raises(PipetuneError, match=r"no training_dataset\(\) that can be called"):
+        training_dataset(small.folder)
+
+
+@pytest.mark.parametrize("name", ["table", "series", "artificial"])
+def test_the_examples_say_what_they_train_on(name: str) -> None:
+    dataset = training_dataset(FOLDER / name)
+    assert isinstance(dataset, tf.data.Dataset)
+    assert next(iter(dataset)) is not None
+
+
+def test_a_peak_is_that_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks, "WINDOW_SECONDS", 0.05)
+    monkeypatch.setattr(peaks, "WARMUP_SECONDS", 0.02)
+    small = workload(tmp_path)
+    peak = peaks.peak_of(small.folder, Plan("dataset", (CACHE,)))
+    assert peak is not None and 0 <= peak < 4096
+    broken = Rewrite("none", "n9", Safety.EXACT, (SetArgument("n9", "count", 1),), "")
+    with pytest.raises(PipetuneError, match="n9"):
+        peaks.peak_of(small.folder, Plan("dataset", (broken,)))
+
+
+def test_a_queue_is_full_where_what_is_behind_it_is_slow_and_empty_where_what_is_before_it_is() -> None:
+    def slow(value: tf.Tensor) -> tf.Tensor:
+        product = tf.fill([160, 160], tf.cast(value, tf.float32))
+        return tf.cast(tf.reduce_sum(tf.linalg.matmul(product, product)), tf.int64)
+
+    def quick(value: tf.Tensor) -> tf.Tensor:
+        return value + 1
+
+    for functions, fullest in (((quick, slow), "n1"), ((slow, quick), None)):
+        source = live.read(tf.data.Dataset.range(10**6).map(functions[0]).map(functions[1]))
+        context = RuleContext(source.pipeline, cores=2)
+        edited = apply_edits(source.pipeline, mindspore_edits(context, (Stage("n1", 1, 8), Stage("n2", 1, 8))))
+        names = {"n1": "queue@n1", "n2": "prefetch@n2"}
+        seen = queues.watch(
+            replay.replay(source, edited), edited, names.values(), seconds=0.3, warmup_seconds=0.1
+        )
+        assert seen.rate > 0 and set(seen.filled) == set(names.values())
+        if fullest is not None:
+            assert seen.filled["queue@n1"] > 0.8
+        assert seen.filled["prefetch@n2"] < 0.5  # the consumer takes all there is
+
+
+def test_an_option_may_be_named() -> None:
+    source = live.read(tf.data.Dataset.range(4))
+    edited = apply_edits(source.pipeline, [SetOption("autotune.autotune_algorithm", "STAGE_BASED")])
+    options = replay.replay(source, edited).options()
+    assert options.autotune.autotune_algorithm is tf.data.experimental.AutotuneAlgorithm.STAGE_BASED
+
+
+def test_a_process_is_heard_and_its_failure_told(tmp_path: Path) -> None:
+    said: list[str] = []
+    log = tmp_path / "log"
+    log.write_text("of an earlier one\n")
+    seconds = run((sys.executable, "-c", "print('done')"), doing="counting", log=log, say=said.append)
+    assert seconds > 0 and said == ["counting"] and log.read_text().endswith("done\n")
+    with pytest.raises(RunFailed, match=r"counting ended with 3: one / two"):
+        failing = "import sys; print('one'); print('two'); sys.exit(3)"
+        run((sys.executable, "-c", failing), doing="counting", log=log, say=said.append)

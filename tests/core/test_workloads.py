@@ -1,0 +1,71 @@
+"""The workloads: found by folder, described by a file, named in errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipetune.core import workloads
+from pipetune.core.errors import PipetuneError
+from pipetune.core.workloads import choose_workloads, find_workloads
+
+ABOUT = """
+title = "Images"
+source = "Plumber, section 5"
+published_bytes = 148_000_000_000
+published_examples = 1_281_167
+note = "small"
+arguments = ["--steps", "20"]
+"""
+
+
+def folder(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text("")
+    (tmp_path / "data").mkdir()  # no workload
+    return tmp_path
+
+
+def test_a_folder_with_a_script_is_a_workload(tmp_path: Path) -> None:
+    place = folder(tmp_path, "images", "digits")
+    (place / "images" / "workload.toml").write_text(ABOUT)
+    (place / "images" / "make_data.py").write_text("")
+    found = find_workloads(place)
+    assert list(found) == ["digits", "images"]
+    images = found["images"]
+    assert (images.title, images.published_bytes, images.arguments) == ("Images", 148_000_000_000, ("--steps", "20"))
+    assert images.data_script == place / "images" / "make_data.py" and found["digits"].data_script is None
+    assert (found["digits"].title, found["digits"].published_bytes) == ("digits", None)
+
+
+def test_which_are_measured(tmp_path: Path) -> None:
+    place = folder(tmp_path, "table", "digits", "series")
+    assert list(choose_workloads((), folder=place)) == ["digits", "series", "table"]
+    assert list(choose_workloads((), quick=True, folder=place)) == ["table", "series"]
+    assert list(choose_workloads(("series", "digits", "series"), quick=True, folder=place)) == ["series", "digits"]
+
+
+def test_a_name_nobody_knows_and_no_clone_are_wrong_usage(tmp_path: Path) -> None:
+    place = folder(tmp_path, "digits", "table")
+    with pytest.raises(PipetuneError, match="no workload called 'speed'") as unknown:
+        choose_workloads(("digits", "speed"), folder=place)
+    assert unknown.value.hint == "Workloads: digits, table" and unknown.value.exit_code == 2
+    with pytest.raises(PipetuneError, match="There are no workloads") as nowhere:
+        choose_workloads((), folder=tmp_path / "nowhere")
+    assert "clone" in nowhere.value.hint and nowhere.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "about", ["title = ", 'published_bytes = "many"', "published_bytes = 0", "published_bytes = true"]
+)
+def test_a_damaged_description_is_said(about: str, tmp_path: Path) -> None:
+    place = folder(tmp_path, "digits")
+    (place / "digits" / "workload.toml").write_text(about)
+    with pytest.raises(PipetuneError, match=r"workload\.toml cannot be read"):
+        find_workloads(place)
+
+
+def test_the_examples_are_workloads_and_the_short_form_is_among_them() -> None:
+    assert set(workloads.QUICK) <= set(find_workloads())
