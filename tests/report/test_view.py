@@ -262,7 +262,7 @@ def test_a_rewrite_without_ablation_says_so():
         (Move("n4", "n2"), "move shuffle behind map"),
         (SetOption("deterministic", False), "options: deterministic=False"),
         (SetArgument("prefetch@n9", "buffer_size", 4), "prefetch: buffer_size=4"),
-        (SplitFunction("n3", Cut(CutKind.BEFORE_DRAWS)), "map: cut its function in two in front of its first random draw"),
+        (SplitFunction("n3", Cut(CutKind.BEFORE_DRAWS)), f"map: cut its function in two {CutKind.BEFORE_DRAWS}"),
         (Insert("head@n3", "cache", "c", {"filename": ""}), "insert cache() after the first part of map"),
     ],
 )
