@@ -11,6 +11,7 @@ from pipetune.tf.measure import windows
 
 _SECONDS = 0.05  # of a pass, at least
 _ROUNDS = 5
+_MOST_SECONDS = 3.0  # of all rounds; never fewer than two
 
 
 def cpu_seconds_in_turns(
@@ -31,7 +32,8 @@ def cpu_seconds_in_turns(
     once = [_cpu_seconds(one) for one in undisturbed(kept)]
     repeats = math.ceil(_SECONDS / max(1e-6, sum(once) / max(1, len(once) - 1)))
     measured = undisturbed(kept.repeat(repeats))
-    return [tuple(_cpu_seconds(one) for one in measured) for _ in range(_ROUNDS)], repeats * count
+    rounds = max(2, min(_ROUNDS, int(_MOST_SECONDS / max(1e-6, repeats * sum(once)))))
+    return [tuple(_cpu_seconds(one) for one in measured) for _ in range(rounds)], repeats * count
 
 
 def _cpu_seconds(dataset: Any) -> float:

@@ -53,7 +53,7 @@ def _body(function: Any) -> list[ast.stmt] | None:
 def _line_within(function: FunctionType, op: Any, *, first: int, last: int) -> int | None:
     """The line of the body that was running when an op was made: that of the outermost frame of the function."""
     file, name = function.__code__.co_filename, function.__code__.co_name
-    for frame in op.traceback:
+    for frame in op.traceback or ():
         if frame.filename == file and frame.name in (name, f"tf__{name}") and first <= frame.lineno <= last:
             return int(frame.lineno)
     return None
