@@ -15,9 +15,10 @@ from pipetune.core.edits import (
     ReplaceSource,
     SetArgument,
     SetOption,
+    SplitFunction,
 )
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import FunctionFacts, FunctionForm, Gathering
+from pipetune.core.functions import CutKind, FunctionFacts, FunctionForm, Gathering
 from pipetune.core.pipeline import Node, Pipeline
 
 ROW_NUMBER_BYTES = 8.0
@@ -66,6 +67,8 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
             return _substitute(pipeline, replace(node, function=function))
         case ReplaceSource():
             return _gather(pipeline, edit)
+        case SplitFunction():
+            return _split(pipeline, edit)
         case SetOption(name=name, value=value):
             return replace(pipeline, options={**pipeline.options, name: value})
 
@@ -100,6 +103,40 @@ def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
         gathering=Gathering(digest=edit.digest, windows=edit.windows),
     )
     return _insert(_substitute(pipeline, numbers), gather, after=anchor.id)
+
+
+def _split(pipeline: Pipeline, edit: SplitFunction) -> Pipeline:
+    """A map for each part of the function; what the whole one gives the second still gives, under the same id."""
+    node, cut = _find(pipeline, edit.node), edit.cut
+    if node.op != "map" or node.function is None or node.function.form is not FunctionForm.AS_TRACED:
+        raise PipetuneError(f"Operator {node.id} ({node.op}) has no function that could be cut in two as it is.")
+    part = FunctionFacts(
+        name=node.function.name,
+        digest=cut.head,
+        operations=node.function.operations,
+        size=node.function.size,
+        reads_files=node.function.reads_files,
+        can_raise=node.function.can_raise,
+        form=FunctionForm.HEAD,
+        part_of=node.id,
+        cut=cut,
+    )
+    head = replace(
+        node,
+        id=edit.head,
+        arguments=dict(node.arguments),
+        function=part,
+        location=None,
+        shared=1,
+        spec=cut.spec,
+        element_bytes=cut.element_bytes,
+    )
+    each = cut.kind is CutKind.BEFORE_EACH_NUMBER
+    form = FunctionForm.TAIL_ON_BATCHES if each else FunctionForm.TAIL
+    part = replace(part, digest=cut.tail, form=form, random=node.function.random, seeded=node.function.seeded)
+    tail = replace(node, inputs=(head.id,), function=part)
+    nodes = ((head, tail) if old.id == node.id else (old,) for old in pipeline.nodes)
+    return replace(pipeline, nodes=tuple(one for some in nodes for one in some))
 
 
 def _check_run(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipetune.core.functions import FunctionForm, Windows
+from pipetune.core.functions import Cut, FunctionForm, Windows
 from pipetune.core.pipeline import Value
 
 
@@ -85,7 +85,24 @@ class ReplaceSource:
         return f"gather@{self.node}"
 
 
-Edit = SetArgument | Insert | Remove | Move | SetOption | ReplaceFunction | ReplaceSource
+HEAD = "head"
+"""What the id of a map that calls the first part of a function begins with."""
+
+
+@dataclass(frozen=True)
+class SplitFunction:
+    """Cut the function of the map `node` in two: a map directly above it calls the first part, `node` the second."""
+
+    node: str
+    cut: Cut
+
+    @property
+    def head(self) -> str:
+        """The id of the map that calls the first part."""
+        return f"{HEAD}@{self.node}"
+
+
+Edit = SetArgument | Insert | Remove | Move | SetOption | ReplaceFunction | ReplaceSource | SplitFunction
 
 
 _THREADS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})

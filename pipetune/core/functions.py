@@ -17,11 +17,15 @@ class FunctionForm(enum.StrEnum):
     ON_INPUT = "on what the map gets"  # a predicate, traced again above the map that it stood below
     FUSED = "on what the functions of the maps above give"  # which it calls itself
     DECODE_AND_CROP = "decoding only what it crops"  # the window of a JPEG in place of the whole image
+    HEAD = "its first part alone"  # of a function cut in two
+    TAIL = "its second part alone"
+    TAIL_ON_BATCHES = "its second part alone, on batches"
 
 
 _ON_BATCHES = frozenset(
-    {FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING, FunctionForm.GATHERING}
-)
+    {FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING, FunctionForm.GATHERING,
+     FunctionForm.TAIL_ON_BATCHES}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,31 @@ class Cropping:
     seen: str = ""  # the elements that were looked at and are JPEGs: "48 elements, start, middle and end"
 
 
+class CutKind(enum.StrEnum):
+    """Where a function is cut in two."""
+
+    BEFORE_DRAWS = "in front of its first random draw"
+    BEFORE_EACH_NUMBER = "in front of ops that treat every number by itself"  # to its end
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a function is cut in two; the second part goes on from what the first gives (`tf/pipelines/cutting.py`)."""
+
+    kind: CutKind
+    why_not: str = ""  # why it cannot be cut there, as the end of a sentence
+    position: int = 0  # ops of its graph, in the order they were traced, that the first part has
+    spec: str = ""  # of what is handed from one to the other, as text
+    element_bytes: float | None = None  # of that; None where it is not known
+    head: str = ""  # digest of the first part
+    tail: str = ""  # digest of the second part
+    inexact: tuple[str, ...] = ()  # ops of the second part whose last bits depend on how many rows there are
+    statement: int | None = None  # of its body, the first of the second part; None: it is cut inside a statement
+    handed: int = 0  # tensors that are handed on
+    taken: tuple[int, ...] = ()  # those of them that the function gets, by their places in its input
+    components: int = 0  # of its input
+
+
 @dataclass(frozen=True)
 class FunctionFacts:
     """Facts read from a traced function, those of every function it calls included.
@@ -114,8 +143,11 @@ class FunctionFacts:
     on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: per map above it, the nearest first
     fused: Fused | None = None  # of the lowest of a run of maps; None: nobody asked
     cropping: Cropping | None = None  # None: nobody asked, or it decodes no JPEG
+    cuts: tuple[Cut, ...] | None = None  # at most one of a kind; None: nobody asked
     form: FunctionForm = FunctionForm.AS_TRACED
     first: tuple[str, ...] = ()  # operators whose functions it calls before its own
+    part_of: str = ""  # the operator whose function it is a part of
+    cut: Cut | None = None  # the cut that made it a part
 
     @property
     def called_on_batches(self) -> bool:

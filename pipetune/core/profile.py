@@ -29,6 +29,15 @@ class CostSource(enum.StrEnum):
 
 
 @dataclass(frozen=True)
+class CutCosts:
+    """What the parts of a function cost where it can be cut in two."""
+
+    head_share: float  # of what the whole function costs, by its first part
+    on_batch_seconds: float | None = None  # per batch, of its second part called on one
+    saved_seconds: float | None = None  # of CPU per element, by its second part behind the batch
+
+
+@dataclass(frozen=True)
 class OperatorProfile:
     """Cost of one operator alone (its inputs left out), per element it puts out.
 
@@ -57,6 +66,7 @@ class OperatorProfile:
     cost_source: CostSource = CostSource.RUNTIME_MODEL
     on_batch_seconds: float | None = None  # per batch, where its function could be called on one, or its rows gathered
     cropping_share: float | None = None  # of its cost, what decoding only what it crops would leave
+    cuts: Mapping[str, CutCosts] | None = None  # by the kind of the cut; None: nothing was measured
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function makes; "" its own
 
 

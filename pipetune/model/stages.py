@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.functions import FunctionForm
 from pipetune.core.operators import Count, facts
 from pipetune.core.overheads import IDEAL, Overheads
+from pipetune.core.parts import price_of_part
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
 
@@ -214,7 +215,11 @@ def _working_share(profile: Profile) -> float:
 
 
 def priced_at(node: Node, pipeline: Pipeline, profile: Profile) -> OperatorProfile | None:
-    """Where the profile has the price of an operator: of a map that gathers rows, at the source that has them."""
+    """The price of an operator: of a map that gathers rows that of the source that has them, of a part of a function
+    its share of what the whole was measured to cost.
+    """
+    if node.function is not None and node.function.part_of:
+        return price_of_part(node.id, node.function, profile)
     return profile.operator(pipeline.source_of(node.id).id if node.gathers else node.id)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from pipetune.core.edits import (
+    HEAD,
     Edit,
     Insert,
     Move,
@@ -16,6 +17,7 @@ from pipetune.core.edits import (
     Safety,
     SetArgument,
     SetOption,
+    SplitFunction,
 )
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult
@@ -152,10 +154,13 @@ def _rejected(result: DatasetResult, places: Places) -> tuple[RejectedRow, ...]:
 
 def operator_name(node_id: str, *pipelines: Pipeline | None) -> str:
     """The operator's title; for one that an edit inserts, the name in its id."""
+    kind, _, of = node_id.partition("@")
+    if kind == HEAD:
+        return f"the first part of {operator_name(of, *pipelines)}"
     for pipeline in pipelines:
         if pipeline is not None and node_id in pipeline:
             return words.clean(pipeline[node_id].title)
-    return words.clean(node_id.partition("@")[0])
+    return words.clean(kind)
 
 
 def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
@@ -175,6 +180,8 @@ def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
         case ReplaceSource(node=node, after=after):
             source, place = operator_name(node, *pipelines), operator_name(after, *pipelines)
             return f"{source}: put out row numbers, and gather the rows behind {place}"
+        case SplitFunction(node=node, cut=cut):
+            return f"{operator_name(node, *pipelines)}: cut its function in two {words.clean(cut.kind)}"
         case SetOption(name=name, value=value):
             return f"options: {argument_words(name, value)}"
 

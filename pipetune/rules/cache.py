@@ -37,7 +37,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
     for node in context.pipeline:
         if not _worth_keeping(context, node):
             continue
-        answer = _place(context, node)
+        answer = place_behind(context, node)
         if isinstance(answer, Place):
             places.append(answer)
         elif answer.why != stopped:  # one sentence for the operator that decides, not one for each below it
@@ -77,7 +77,8 @@ def _in_memory(node: Node) -> bool:
     return facts(node.op).source and not facts(node.op).reads_files and not facts(node.op).python
 
 
-def _place(context: RuleContext, node: Node) -> Place | Silence:
+def place_behind(context: RuleContext, node: Node) -> Place | Silence:
+    """The place directly behind `node`, priced, or why no cache may stand there."""
     found = constancy_after(context, node.id)
     if found.constancy is Constancy.DIFFERENT:
         return Silence(

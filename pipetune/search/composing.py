@@ -14,6 +14,7 @@ from pipetune.core.edits import (
     Rewrite,
     SetArgument,
     SetOption,
+    SplitFunction,
 )
 from pipetune.core.pipeline import AUTOTUNE, Value
 
@@ -65,6 +66,8 @@ def shape_of(rewrite: Rewrite) -> tuple[object, ...]:
                 parts.append(("remove", node))
             case ReplaceFunction(node=node, form=form):
                 parts.append(("function", node, form))
+            case SplitFunction(node=node, cut=cut):
+                parts.append(("split", node, cut.kind))
             case ReplaceSource(node=node, after=after):
                 parts.append(("source", node, after))
             case Move(node=node, after=after):

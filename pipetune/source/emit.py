@@ -19,6 +19,7 @@ from pipetune.core.edits import (
     Rewrite,
     SetArgument,
     SetOption,
+    SplitFunction,
 )
 from pipetune.core.errors import CannotExpress, PipetuneError
 from pipetune.core.functions import FunctionForm
@@ -36,6 +37,7 @@ from pipetune.source.options import set_option
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.receiver import express_in_front
 from pipetune.source.sharing import Sharing
+from pipetune.source.splitting import split_function
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
 
 
@@ -156,6 +158,9 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return fuse(draft, node, first, current)
         case ReplaceFunction(node=node, form=FunctionForm.DECODE_AND_CROP):
             return decode_windows(draft, node)
+        case SplitFunction(node=node):
+            refuse_inside_library(current, node)
+            return split_function(draft, edit)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case ReplaceSource(node=node, after=after):
@@ -212,6 +217,9 @@ def _captured(current: Pipeline, edit: Edit, pipeline: Pipeline) -> Node | None:
     """The captured operator an edit builds upon: for one that was inserted, the one it was put behind."""
     name = edit.after if isinstance(edit, Insert | Move | ReplaceSource) else None
     while name is not None and name not in pipeline:
+        function = current[name].function if name in current else None
+        if function is not None and function.part_of:
+            return pipeline[function.part_of]  # stands in the same chain, directly above it
         name = current[name].inputs[0] if name in current and current[name].inputs else None
     return pipeline[name] if name is not None else None
 

@@ -16,6 +16,7 @@ from pipetune.core.edits import (
     Safety,
     SetArgument,
     SetOption,
+    SplitFunction,
 )
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionForm
@@ -97,6 +98,7 @@ class Sharing:
                 | Move(node=node)
                 | ReplaceFunction(node=node)
                 | ReplaceSource(node=node)
+                | SplitFunction(node=node)
             ):
                 return next((captured for captured in self.pipeline if captured.id == node), None)
             case SetOption():

@@ -49,6 +49,8 @@ class Steps:
     def function(self, node: Node) -> str:
         if node.gathers:
             return f"lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), {SOURCE_ROWS})"
+        if node.function is not None and node.function.part_of:
+            raise CannotExpress(f"The parts of the function of {node.title} have no distributed form.")
         if node.id not in self.parts.functions:
             raise CannotExpress(f"The function of {node.title} is not known.")
         reference = self.parts.functions[node.id].reference

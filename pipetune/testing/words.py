@@ -25,6 +25,10 @@ The little language::
 - `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
   `spec=x` what elements look like behind an operator (like all others if not said).
 - `crop=yes` says that the function could decode only what it crops, `crop=no` that it needs the whole image.
+- `cuts=draws:2k` says that the function can be cut in front of its draws, `cuts=end:2k` that it can in front of ops
+  that treat every number by itself, and that 2k bytes are handed on there (`cuts=end:2k+Exp`: such an op is Exp);
+  `cuts=draws:no`, `cuts=end:no` that it cannot. `head=80%` is the measured share of the first part, `saves=3us` what
+  the other saves per element behind the batch.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -36,11 +40,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import Cropping, FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
+from pipetune.core.functions import Cropping, Cut, CutKind, FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
-from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.core.profile import ConsumerProfile, CutCosts, OperatorProfile, Profile, Stage
 
 _MAIN_ARGUMENT = {
     "shuffle": "buffer_size",
@@ -121,6 +125,8 @@ class _Stage:
     shared: int = 1
     gathering: Gathering | None = None
     spec: str = ""
+    head_share: float | None = None
+    saved_seconds: float | None = None
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
@@ -231,6 +237,12 @@ def _read_word(stage: _Stage, word: str) -> None:
     elif name == "crop" and stage.function is not None:
         answer = Cropping(digest="cropped", seen="9 elements: all") if text == "yes" else Cropping("it uses it all")
         stage.function = replace(stage.function, cropping=answer)
+    elif name == "cuts" and stage.function is not None:
+        stage.function = replace(stage.function, cuts=(_cut(text),))
+    elif name == "head":
+        stage.head_share = float(text.removesuffix("%")) / 100
+    elif name == "saves":
+        stage.saved_seconds = _scaled(text, _TIMES)
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
@@ -258,6 +270,25 @@ def _on_batches(words: str) -> OnBatches:
     if words == "no":
         return OnBatches(why_not="its op MatMul mixes rows")
     return OnBatches(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
+
+
+def _cut(words: str) -> Cut:
+    """`draws:2k`, `end:2k+Exp`, `end:no`."""
+    where, _, rest = words.partition(":")
+    kind = CutKind.BEFORE_DRAWS if where == "draws" else CutKind.BEFORE_EACH_NUMBER
+    if rest == "no":
+        return Cut(kind, why_not="what its first part gives has no fixed shape")
+    size, _, inexact = rest.partition("+")
+    return Cut(
+        kind,
+        position=3,
+        element_bytes=_scaled(size, _SIZES),
+        head="head",
+        tail="tail",
+        inexact=tuple(filter(None, inexact.split("+"))),
+        handed=1,
+        components=1,
+    )
 
 
 def _on_inputs(words: str) -> tuple[OnInput, ...]:
@@ -316,7 +347,15 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:
             wall_seconds=stages[node.id].seconds,
             visits=visits[node.id],
             bytes_out=stages[node.id].size_bytes,
+            cuts=_cut_costs(node, stages[node.id]),
         )
         for node in pipeline
     )
     return Profile(operators=operators, consumer=ConsumerProfile(kind="none", why="a pipeline from words"))
+
+
+def _cut_costs(node: Node, stage: _Stage) -> dict[str, CutCosts] | None:
+    cuts = node.function.cuts if node.function is not None else None
+    if stage.head_share is None or not cuts:
+        return None
+    return {cut.kind.value: CutCosts(stage.head_share, 0.0, stage.saved_seconds) for cut in cuts}

@@ -16,8 +16,9 @@ from pipetune.core.edits import (
     SetArgument,
     SetOption,
     Silence,
+    SplitFunction,
 )
-from pipetune.core.functions import FunctionFacts, FunctionForm, Windows
+from pipetune.core.functions import Cut, CutKind, FunctionFacts, FunctionForm, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.machine import Machine
 from pipetune.core.measurement import Interval, Outcome, Rate, Trial
@@ -88,6 +89,7 @@ FILE_CACHE = Rewrite(
         SetOption("deterministic", True),
         ReplaceFunction("n2", FunctionForm.ON_BATCHES, "digest"),
         ReplaceSource("n0", "n3", "digest", Windows(5, 1, 1, length_known=False)),
+        SplitFunction("n2", Cut(CutKind.BEFORE_DRAWS, position=5, element_bytes=2.5, taken=(1,))),
     ),
     summary="Keep what was read in /data/private/cache.",
     needs=frozenset({Consent.FILE_CACHE, Consent.REORDER}),

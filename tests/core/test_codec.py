@@ -26,8 +26,9 @@ from pipetune.core.edits import (
     Safety,
     SetArgument,
     SetOption,
+    SplitFunction,
 )
-from pipetune.core.functions import FunctionForm, Windows
+from pipetune.core.functions import Cut, CutKind, FunctionForm, Windows
 from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.messages import Job, Mode
 from pipetune.core.pipeline import Node, Pipeline, Value
@@ -49,6 +50,7 @@ edits: st.SearchStrategy[Edit] = st.one_of(
     st.builds(SetOption, names, values),
     st.builds(ReplaceFunction, names, st.sampled_from(FunctionForm), names),
     st.builds(ReplaceSource, names, names, names, st.none() | st.builds(Windows)),
+    st.builds(SplitFunction, names, st.builds(Cut, st.sampled_from(CutKind), names, position=st.integers(0, 9))),
 )
 rewrites = st.builds(
     Rewrite,

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, ReplaceSource, SetArgument
-from pipetune.core.functions import FunctionForm
+from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, ReplaceSource, SetArgument, SplitFunction
+from pipetune.core.functions import Cut, CutKind, FunctionForm
 from pipetune.core.overheads import CallCost, Overheads
+from pipetune.core.parts import with_parts
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.profile import Profile
+from pipetune.core.profile import CutCosts, Profile
 from pipetune.core.storage import FileUse, Level, Reader, Sweep
 from pipetune.model.memory import element_bytes
 from pipetune.model.throughput import (
@@ -346,3 +347,28 @@ def test_a_function_that_decodes_only_what_it_crops_costs_its_share() -> None:
     profile = replace(words.profile, operators=priced)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(1640)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(1240)
+
+
+def test_the_parts_of_a_function_cost_their_shares() -> None:
+    words = read("range cpu=0us | map random cuts=draws:1k head=75% cpu=800us | batch 2 cpu=40us")
+    cut = Cut(CutKind.BEFORE_DRAWS, element_bytes=1e3)
+    split = SplitFunction("n1", cut)
+    apart = apply_edits(words.pipeline, [split])
+    cached = apply_edits(apart, [Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})])
+    assert 1e6 * predict(apart, words.profile, 1, defaults_on=False).seconds == pytest.approx(1640)
+    assert 1e6 * predict(cached, words.profile, 1, defaults_on=False).seconds == pytest.approx(440, abs=3)
+    priced = with_parts(words.profile, apart)
+    parts = [priced.operator(name) for name in ("head@n1", "n1")]
+    assert [one.cpu_seconds for one in parts if one is not None] == pytest.approx([600e-6, 200e-6])
+    bare = replace(words.profile, operators=tuple(replace(one, cuts=None) for one in words.profile.operators))
+    assert "the cost of map was not measured" in foresee(apart, bare, 1).why
+
+
+def test_the_second_part_on_batches_costs_what_it_was_measured_to() -> None:
+    words = read("range cpu=0us | map cuts=end:1k head=75% cpu=800us | batch 2 cpu=40us")
+    assert words.pipeline["n1"].function is not None and words.pipeline["n1"].function.cuts
+    edited = apply_edits(words.pipeline, [SplitFunction("n1", words.pipeline["n1"].function.cuts[0]), Move("n1", "n2")])
+    costs = {CutKind.BEFORE_EACH_NUMBER.value: CutCosts(0.75, on_batch_seconds=100e-6)}
+    operators = tuple(replace(one, cuts=costs) if one.node == "n1" else one for one in words.profile.operators)
+    profile = replace(words.profile, operators=operators)
+    assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(2 * 600 + 40 + 100)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOption
+from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOption, SplitFunction
+from pipetune.core.functions import Cut, CutKind
 from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Verdict
@@ -261,6 +262,8 @@ def test_a_rewrite_without_ablation_says_so():
         (Move("n4", "n2"), "move shuffle behind map"),
         (SetOption("deterministic", False), "options: deterministic=False"),
         (SetArgument("prefetch@n9", "buffer_size", 4), "prefetch: buffer_size=4"),
+        (SplitFunction("n3", Cut(CutKind.BEFORE_DRAWS)), f"map: cut its function in two {CutKind.BEFORE_DRAWS}"),
+        (Insert("head@n3", "cache", "c", {"filename": ""}), "insert cache() after the first part of map"),
     ],
 )
 def test_edit_words(edit, text):

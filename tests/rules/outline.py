@@ -12,6 +12,7 @@ from pipetune.core.edits import (
     Rewrite,
     SetArgument,
     SetOption,
+    SplitFunction,
 )
 
 
@@ -34,6 +35,8 @@ def _edit(edit: Edit) -> str:
             return f"{node} {form}"
         case ReplaceSource(node=node, after=after):
             return f"{node} numbers, gather>{after}"
+        case SplitFunction(node=node, cut=cut):
+            return f"{node} cut {cut.kind}"
         case SetOption(name=name, value=value):
             return f"options.{name}={value}"
 

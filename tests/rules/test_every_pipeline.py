@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetune.core.edits import Insert, Remove, ReplaceSource, Safety, SetArgument
+from pipetune.core.edits import Insert, Remove, ReplaceSource, Safety, SetArgument, SplitFunction
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.rules import find_rules, propose_all
 from pipetune.rules.conflicts import conflict
@@ -39,6 +39,9 @@ _FUNCTIONS = st.sampled_from(
         "passes=0",
         "fused=n1",
         "fused=n2",
+        "random cuts=draws:2k head=90% cpu=1ms",
+        "cuts=end:1k head=80% saves=1ms bytes=4k",
+        "cuts=end:5k head=80% saves=1ms bytes=5k",
     ]
 )
 _MAPS = st.builds(
@@ -142,6 +145,6 @@ def test_what_no_rule_may_ever_do(words: str) -> None:
                 repeats = [node for node in above if node.op == "repeat"]
                 assert not repeats or any(node.op == "cache" for node in above)
         # The operators are those that were there, with what was inserted and without what was taken out.
-        inserted = sum(isinstance(edit, Insert | ReplaceSource) for edit in rewrite.edits)
+        inserted = sum(isinstance(edit, Insert | ReplaceSource | SplitFunction) for edit in rewrite.edits)
         removed = sum(isinstance(edit, Remove) for edit in rewrite.edits)
         assert len(edited.nodes) == len(described.pipeline.nodes) + inserted - removed

@@ -12,10 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import FunctionFacts, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import cropped, forms, fusion, gathering, live, operators
+from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -52,6 +52,9 @@ def replay_nodes(
                 above = [built[name] for name in node.inputs]
                 if node.gathers:
                     built[node.id] = _mapped(node, _gather(node, source, pipeline), None, above[0])
+                elif node.function is not None and node.function.part_of:
+                    original = source.datasets[node.function.part_of]
+                    built[node.id] = _mapped(node, _part(node.function, original, above[0]), original, above[0])
                 else:
                     built[node.id] = _build(node, source, above)
         result = built[pipeline.output.id]
@@ -122,6 +125,18 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
     elif node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP:
         function = cropped.decoding_window(function)
     return _mapped(node, function, original, above[0])
+
+
+def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
+    """The part of the function of `original` that `function` is, for elements as `above` has them."""
+    assert function.cut is not None
+    whole = cutting.Cuttable(original._map_func)
+    if function.form is FunctionForm.HEAD:
+        return whole.head(function.cut.position)
+    if function.form is FunctionForm.TAIL:
+        return whole.tail(function.cut.position)
+    rows = tf.nest.flatten(above.element_spec)[0].shape[0]
+    return whole.tail_on_batches(function.cut.position, rows)[0]
 
 
 def _gather(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:

@@ -34,6 +34,15 @@ _REDUCTIONS_INEXACT = frozenset({"Mean", "Prod", "Sum"})  # of floats: in an ord
 _RESIZES = frozenset({"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"})
 
 
+_EACH_NUMBER = _UNARY | _UNARY_INEXACT | _BROADCASTING | _BROADCASTING_INEXACT
+
+
+def keeps_meaning_on_batches(op: Any) -> bool:
+    """Whether an op, with the very inputs it has besides the element, says of every row of a batch what it says of an
+    element: it treats every number by itself, or counts its axis from the end.
+    """
+    return op.type in _EACH_NUMBER or (op.type == "OneHot" and op.get_attr("axis") == -1)
+
 class MixesRows(Exception):
     """An op that is not known to treat the rows one by one; the text is the end of a sentence."""
 

@@ -1,0 +1,185 @@
+"""A function cut in two, in source: what is changed, exactly, and what is left alone with the reason."""
+
+# ruff: noqa: E501 (the cases are source text, shown as it stands in a file)
+from __future__ import annotations
+
+import pytest
+
+from pipetune.core.edits import Insert, Move, Plan, Rewrite, Safety, SplitFunction
+from pipetune.core.functions import Cut, CutKind
+from pipetune.source.emit import Emission, emit
+from tests.source.recorder import record, shape
+
+HEAD = "import tensorflow as tf\n\n\n"
+TAIL = "\n\ntrain(tf.data.Dataset.range(3).map(augment, num_parallel_calls=2).batch(4))\n"
+CUT_TAIL = "\n\ntrain(tf.data.Dataset.range(3).map(augment_head, num_parallel_calls=2).cache().map(augment_tail, num_parallel_calls=2).batch(4))\n"
+
+IMAGE = "    image = tf.image.resize(image, [8, 8])\n"
+FLIP = "    image = tf.image.random_flip_left_right(image)\n"
+
+GOLDEN: list[tuple[str, str, str, dict[str, object]]] = [
+    (
+        "one variable",
+        f"def augment(image):\n{IMAGE}{FLIP}    return image\n",
+        f"def augment_head(image):\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n{FLIP}    return image\n",
+        {},
+    ),
+    (
+        "comments, blank lines, a docstring, what it returns",
+        f'def augment(image: bytes, label) -> tuple[int, int]:  # both\n    """Flips."""\n    # Small.\n{IMAGE.rstrip()}  # 8 x 8\n\n    # Random.\n{FLIP}    return image, label  # so\n',
+        f'def augment_head(image: bytes, label):  # both\n    """Flips."""\n    # Small.\n{IMAGE.rstrip()}  # 8 x 8\n    return image, label\n\n\ndef augment_tail(image, label):\n    # Random.\n{FLIP}    return image, label  # so\n',
+        {"statement": 2, "handed": 2, "taken": (1,), "components": 2},
+    ),
+    (
+        "several variables, some of them new, in the order they are bound",
+        "def augment(a, b, c):\n    x, y = f(a)\n    z = g(b)\n    z += 1\n    b = h(x)\n    if x > y:\n        z = z + tf.random.uniform([])\n    return z + b, c\n",
+        "def augment_head(a, b, c):\n    x, y = f(a)\n    z = g(b)\n    z += 1\n    b = h(x)\n    return b, c, x, y, z\n\n\ndef augment_tail(b, c, x, y, z):\n    if x > y:\n        z = z + tf.random.uniform([])\n    return z + b, c\n",
+        {"statement": 4, "handed": 5, "taken": (2,), "components": 3},
+    ),
+    (
+        "the original stays for the others",
+        f"def augment(image):\n{IMAGE}{FLIP}    return image\n\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n",
+        f"def augment(image):\n{IMAGE}{FLIP}    return image\n\n\ndef augment_head(image):\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n{FLIP}    return image\n\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n",
+        {},
+    ),
+    (
+        "what the second part binds before it reads it is not handed on",
+        f"def augment(image):\n    size = tf.shape(image)\n{IMAGE}    size = tf.random.uniform([])\n    return image * size\n",
+        f"def augment_head(image):\n    size = tf.shape(image)\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n    size = tf.random.uniform([])\n    return image * size\n",
+        {"statement": 2},
+    ),
+]
+
+
+def emitted(tmp_path, text: str, *, read: str = "sample.py", behind: bool = False, **cut: object) -> tuple[str, Emission]:
+    path = tmp_path / read
+    path.write_bytes(text.encode())
+    pipeline = record(path).pipeline()
+    node = next(one for one in pipeline if one.op == "map")
+    batch = next((one.id for one in pipeline if one.op == "batch"), "")
+    given = {"statement": 1, "handed": 1, "components": 1, **cut}
+    kind = CutKind.BEFORE_EACH_NUMBER if behind else CutKind.BEFORE_DRAWS
+    split = SplitFunction(node.id, Cut(kind, position=3, head="h", tail="t", **given))
+    cache = Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})
+    rewrite = Rewrite("split-map", node.id, Safety.STATISTICAL, (split, Move(node.id, batch) if behind else cache), "")
+    emission = emit(pipeline, Plan("p", (rewrite,)))
+    return emission.files.get(str(path), (text, text))[1], emission
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize(("name", "before", "after", "cut"), GOLDEN, ids=[case[0] for case in GOLDEN])
+def test_golden(tmp_path, name, before, after, cut, newline):
+    new, emission = emitted(tmp_path, (HEAD + before + TAIL).replace("\n", newline), **cut)
+    assert [rejection.why for rejection in emission.not_covered] == []
+    assert new.replace(newline, "\n") == HEAD + after + CUT_TAIL
+
+
+CHAINS: list[tuple[str, str, str, bool]] = [
+    (
+        "links on lines of their own, comments",
+        "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment)  # random\n    .batch(4)\n)\ntrain(ds)\n",
+        "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment_head)\n    .cache()\n    .map(augment_tail)  # random\n    .batch(4)\n)\ntrain(ds)\n",
+        False,
+    ),
+    (
+        "statements",
+        "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
+        "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache().map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
+        False,
+    ),
+    (
+        "behind the batch, in a chain",
+        "ds = (\n    tf.data.Dataset.range(3)\n    .map(augment, num_parallel_calls=2)\n    .shuffle(9)\n    .batch(4)\n    .prefetch(1)\n)\ntrain(ds)\n",
+        "ds = (\n    tf.data.Dataset.range(3)\n    .map(augment_head, num_parallel_calls=2)\n    .shuffle(9)\n    .batch(4)\n    .map(augment_tail, num_parallel_calls=2)\n    .prefetch(1)\n)\ntrain(ds)\n",
+        True,
+    ),
+    (
+        "behind the batch, in another statement",
+        "ds = tf.data.Dataset.range(3)\nds = ds.map(augment)\nds = ds.shuffle(9)\nds = ds.batch(4)\nds = ds.prefetch(1)\ntrain(ds)\n",
+        "ds = tf.data.Dataset.range(3)\nds = ds.map(augment_head)\nds = ds.shuffle(9)\nds = ds.batch(4).map(augment_tail)\nds = ds.prefetch(1)\ntrain(ds)\n",
+        True,
+    ),
+    (
+        "in a function that holds the other",
+        f"def make():\n    def augment(image):\n    {IMAGE}    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment).batch(4)\n\n\ntrain(make())\n",
+        f"def make():\n    def augment_head(image):\n    {IMAGE}        return image\n\n    def augment_tail(image):\n    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment_head).cache().map(augment_tail).batch(4)\n\n\ntrain(make())\n",
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after", "behind"), CHAINS, ids=[case[0] for case in CHAINS])
+def test_chains(tmp_path, name, before, after, behind):
+    parts = ["", ""] if "def augment" in before else [GOLDEN[0][1] + "\n\n", GOLDEN[0][2] + "\n\n"]
+    new, emission = emitted(tmp_path, HEAD + parts[0] + before, behind=behind)
+    assert [rejection.why for rejection in emission.not_covered] == []
+    assert new == HEAD + parts[1] + after
+    maps = [given for op, given in shape(record(tmp_path / "sample.py", new).pipeline()) if op == "map"]
+    assert len(maps) == 2 and maps[0] == maps[1]
+
+
+REFUSED: list[tuple[str, str, dict[str, object], str]] = [
+    ("a lambda", "augment = lambda image: image\n", {}, "not defined once"),
+    ("defined twice", f"if ONE:\n    def augment(image):\n    {IMAGE}        return image\nelse:\n    def augment(image):\n    {IMAGE}        return image\n", {}, "not defined once"),
+    ("no def of this file", "augment = print\n", {}, "not defined once"),
+    ("a decorator", f"@staticmethod\ndef augment(image):\n{IMAGE}{FLIP}    return image\n", {}, "decorator"),
+    ("inside a statement", f"def augment(image):\n{IMAGE}{FLIP}    return image\n", {"statement": None}, "inside a statement"),
+    ("a body on the line", "def augment(image): image = f(image); return image\n", {}, "on the line of its def"),
+    ("statements that share a line", f"def augment(image):\n{IMAGE}    a = 1; b = 2\n    return image\n", {}, "share a line"),
+    ("nothing in front", f"def augment(image):\n{FLIP}    return image\n", {"statement": 0}, "no statements in front"),
+    ("no such statement", f"def augment(image):\n{FLIP}    return image\n", {"statement": 5}, "no statements in front"),
+    ("returned before", f"def augment(image):\n    if ONE:\n        return image\n{IMAGE}{FLIP}    return image\n", {"statement": 2}, "return before its end"),
+    ("a generator", f"def augment(image):\n    yield 5\n{IMAGE}    return image\n", {}, "return before its end"),
+    ("names outside", f"def augment(image):\n    global ONE\n    ONE = image\n{FLIP}    return image\n", {"statement": 2}, "binds names outside"),
+    ("bound in a branch only", "def augment(image):\n    if ONE:\n        mean = f(image)\n    return image - mean\n", {}, "mean of augment is not bound by a plain assignment"),
+    ("bound by a loop", "def augment(image):\n    for part in image:\n        g(part)\n    return image - part\n", {}, "part of augment is not bound"),
+    ("a function inside", "def augment(image):\n    def half(x):\n        return x / 2\n    return half(image)\n", {}, "half of augment is not bound"),
+    ("a number", f"def augment(image):\n    size = 5\n{IMAGE}    return image[:size]\n", {"statement": 2, "handed": 2}, "number or text of Python's"),
+    ("a list of numbers", f"def augment(image):\n    size = [5, 5, 3]\n{IMAGE}    return f(image, size)\n", {"statement": 2, "handed": 2}, "number or text of Python's"),
+    ("more variables than tensors", "def augment(image):\n    a = f(image)\n    b = a\n    return a + b\n", {"statement": 2}, "2 variables are alive"),
+    ("fewer variables than tensors", "def augment(image):\n    both = f(image)\n    return g(both)\n", {"handed": 2}, "1 variables are alive"),
+    ("other parameters are read", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 2}, "reads other parameters"),
+    ("a parameter of several components", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 3, "taken": (1,)}, "not the components"),
+    ("a default", f"def augment(image, size=5):\n{IMAGE}    return image\n", {}, "other parameters"),
+    ("stars", f"def augment(*image):\n{IMAGE}    return image\n", {}, "other parameters"),
+    ("names that are taken", f"augment_head = augment_first_part = 5\n\ndef augment(image):\n{IMAGE}{FLIP}    return image\n", {}, "no plain names"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "cut", "why"), REFUSED, ids=[case[0] for case in REFUSED])
+def test_refused(tmp_path, name, text, cut, why):
+    whole = "ONE, f, g, half = 1, len, len, 2\n" + HEAD + text + TAIL
+    new, emission = emitted(tmp_path, whole, **cut)
+    (rejection,) = emission.not_covered
+    assert why in rejection.why
+    assert new == whole
+
+
+def test_the_refused_table_is_the_longer_one():
+    assert len(REFUSED) > len(GOLDEN) + len(CHAINS)
+
+
+def test_the_function_has_to_have_a_name(tmp_path):
+    text = HEAD + "train(tf.data.Dataset.range(3).map(lambda image: image).batch(4))\n"
+    assert "has no name" in emitted(tmp_path, text)[1].not_covered[0].why
+
+
+def test_a_function_that_another_file_may_import_stays(tmp_path):
+    (tmp_path / "other.py").write_text("from sample import augment\n")
+    new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + TAIL)
+    assert emission.not_covered == ()
+    assert new == HEAD + GOLDEN[0][1] + "\n\n" + GOLDEN[0][2] + CUT_TAIL
+
+
+def test_a_call_that_makes_several_datasets(tmp_path):
+    made = "def make(n):\n    return tf.data.Dataset.range(n).map(augment)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
+    _, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
+    assert "shared by 2 datasets" in emission.not_covered[0].why
+
+
+def test_the_branch_of_training_alone_is_changed(tmp_path):
+    made = "load = tf.data.Dataset.range(3)\ntrain(load.map(augment).batch(4))\nvalidate(load.map(augment).batch(4))\n"
+    new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
+    assert emission.not_covered == ()
+    wanted = made.replace("train(load.map(augment)", "train(load.map(augment_head).cache().map(augment_tail)")
+    assert new == HEAD + GOLDEN[0][1] + "\n\n" + GOLDEN[0][2] + "\n\n" + wanted
