@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.source.attribute_flow import flows_in_attribute
 from pipetune.source.chain import links_above, root_of, top_of
 from pipetune.source.draft import Draft
 from pipetune.source.signatures import TAKES_FUNCTION
@@ -22,7 +23,8 @@ from pipetune.source.tree import SyntaxTree
 def refuse_unsafe(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call) -> tuple[Statement, Statement]:
     """The statements of the call and of its new place, when moving between them changes nothing else.
 
-    The dataset must flow from the upper statement to the lower one through names nobody else reads, and
+    The dataset must flow from the upper statement to the lower one through names nobody else reads (or through one
+    attribute, `attribute_flow`), and
     what the call's arguments name must mean the same at both places.
     """
     here, there = statement_of(tree, call), statement_of(tree, anchor)
@@ -31,6 +33,8 @@ def refuse_unsafe(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
     upper_call, lower_call = (call, anchor) if upper is here else (anchor, call)
     _refuse_conditional(tree, lower_call, lower)
+    if flows_in_attribute(draft, tree, upper, lower, first=upper_call):
+        return here, there
     if upper.name is None or upper.value is not top_of(tree, upper_call):
         raise CannotExpress("The upper of the two statements does not assign its dataset to one name.")
     between = upper.block[block_index(upper) + 1 : block_index(lower)]
