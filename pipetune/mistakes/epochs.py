@@ -22,7 +22,7 @@ def runs_out(use: Use) -> Iterator[Finding]:
         yield said(
             "endless-validation",
             use.pipeline.output,
-            "The validation data repeats without end and fit is given no validation_steps: validation never ends.",
+            "The validation data repeats without end and fit is given no validation_steps: there is no end to it.",
             "Leave repeat() out for validation, or give validation_steps.",
         )
     if not steps or has < 0:

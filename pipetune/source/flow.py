@@ -48,6 +48,10 @@ def refuse_unsafe(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst
             if evaluates:
                 raise CannotExpress("Statements stand between, on which the call's arguments may depend.")
             continue
+        if isinstance(other, cst.If):
+            _refuse_branches(draft, tree, other, name=name, evaluates=evaluates)
+            in_line = tree.end(other)
+            continue
         step = _step(draft, tree, other, name=name)
         _refuse_read_later(tree, name, behind=in_line, step=step)
         assert step.name is not None
@@ -77,6 +81,21 @@ def _step(draft: Draft, tree: SyntaxTree, line: cst.CSTNode, *, name: str) -> St
     if not carried or reads != 1 or any(tree.end(link) not in known for link in links_above(step.value)):
         raise refused
     return step
+
+
+def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: str, evaluates: bool) -> None:
+    """Refuses to pass a condition unless all it does was seen to be done, and only carries the dataset on.
+
+    What stands under an `else`, or was not run, is in no pipeline: nobody knows whether the call may pass it.
+    """
+    refused = CannotExpress(f"{name} is used between the two statements.")
+    if branch.orelse is not None:
+        raise CannotExpress("A condition with two ways stands between, of which only one was run.")
+    if name in names_read(branch.test) or (evaluates and _calls(branch.test)):
+        raise CannotExpress("A condition stands between that may depend on the call, or the call on it.")
+    for line in branch.body.body:
+        if not isinstance(line, cst.CSTNode) or _step(draft, tree, line, name=name).name != name:
+            raise refused
 
 
 def _refuse_read_later(tree: SyntaxTree, name: str, *, behind: int, step: Statement) -> None:

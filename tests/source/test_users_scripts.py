@@ -28,6 +28,8 @@ class Script:
     both: bool = False  # validation is changed as well
 
 
+BEHIND_THE_BATCH = (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d"))
+
 REASSIGNED = """import tensorflow as tf
 AUTOTUNE = tf.data.AUTOTUNE
 files = tf.data.Dataset.list_files("*.tfrecord", shuffle=False)
@@ -49,6 +51,16 @@ def prepare(ds, training=False, augment=False):
     return ds.prefetch(2)
 train(prepare(tf.data.Dataset.range(9), training=True, augment=True))
 validate(prepare(tf.data.Dataset.range(5)))
+"""
+
+MIXED = """import tensorflow as tf
+def prepare(n, training):
+    ds = tf.data.Dataset.range(n)
+    ds = ds.map(abs)
+    if training:
+        ds = ds.shuffle(100)
+    return ds.batch(8)
+train(prepare(9, True))
 """
 
 CONDITIONAL = """import tensorflow as tf
@@ -185,6 +197,48 @@ SCRIPTS = [
         FLAGS,
         (Remove("shuffle"),),
         ("    if training:", "        pass"),
+    ),
+    Script(
+        "a condition that was met is passed",
+        MIXED,
+        BEHIND_THE_BATCH,
+        ("    if training:", "        ds = ds.shuffle(100)", "    return ds.batch(8).map(abs)"),
+    ),
+    Script(
+        "a condition that was not met is not",
+        MIXED.replace("prepare(9, True)", "prepare(9, False)"),
+        BEHIND_THE_BATCH,
+        why="is used between",
+    ),
+    Script(
+        "a condition with two ways",
+        MIXED.replace("    return ds", "    else:\n        ds = ds.cache()\n    return ds"),
+        BEHIND_THE_BATCH,
+        why="two ways",
+    ),
+    Script(
+        "a condition under which something else is done as well",
+        MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        validate(ds)"),
+        BEHIND_THE_BATCH,
+        why="is shared by 2 datasets",
+    ),
+    Script(
+        "a condition under which another name is set",
+        MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        size = ds"),
+        BEHIND_THE_BATCH,
+        why="is used between",
+    ),
+    Script(
+        "a condition that asks the dataset",
+        MIXED.replace("if training:", "if ds.cardinality() > 9:"),
+        BEHIND_THE_BATCH,
+        why="may depend on the call",
+    ),
+    Script(
+        "a condition that asks a function",
+        MIXED.replace("if training:", "if bool(training):"),
+        BEHIND_THE_BATCH,
+        why="may depend on the call",
     ),
     Script(
         "a conditional expression: its argument",

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.profile import Finding
 from pipetune.tf.pipelines import findings, live
-from pipetune.tf.script import capture
+from pipetune.tf.script import capture, workers
 from pipetune.tf.script.consumption import Consumption
 
 Dataset = tf.data.Dataset
@@ -150,6 +150,21 @@ def test_a_cache_that_validation_reads_to_its_end() -> None:
     assert codes(cached.take(80)) == ["partial-cache"]
     assert codes(cached.take(80), (cached.skip(80), "validation")) == []
     assert set(codes(cached.take(80), (cached.take(90), "validation"))) == {"partial-cache"}
+
+
+def test_workers_that_all_read_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}')
+    monkeypatch.setattr(workers, "_sources", lambda: ["import tensorflow"])  # these tests name what tells workers apart
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    whole = numbers().batch(10).with_options(options)
+    assert codes(whole, across_workers=True) == ["unsharded-workers"]
+    assert codes(numbers().batch(10), across_workers=True) == []
+    assert codes(numbers().shard(2, 0).batch(10).with_options(options), across_workers=True) == []
+    assert codes(numbers().batch(10)) == ["unsharded-workers"]
+    assert codes(numbers().shuffle(9).batch(10)) == []
+    monkeypatch.undo()
+    assert codes(whole, across_workers=True) == []
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

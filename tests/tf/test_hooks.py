@@ -154,13 +154,14 @@ def test_evaluate_predict_and_adapt_are_not_training() -> None:
     def script() -> None:
         evaluated, predicted, adapted = pairs(), pairs().map(lambda x, y: x), pairs().map(lambda x, y: x)
         model = compiled()
-        model.evaluate(evaluated, verbose=0)
+        model.evaluate(evaluated, verbose=0, steps=3)
         model.predict(predicted, verbose=0)
         keras.layers.Normalization().adapt(adapted)
 
     found = run(script)
     assert not found.begun and not found.stopped
     assert found.roles == {"evaluated": "evaluation", "predicted": "prediction", "adapted": "adapt"}
+    assert [use.steps_per_epoch for use in found.hooks.seen] == [3, None, None]
 
 
 def test_previews_come_before_fit_and_are_not_training() -> None:

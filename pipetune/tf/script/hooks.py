@@ -152,6 +152,8 @@ class Hooks:
                 for value in (*args[1:2], kwargs.get("x"), kwargs.get("data"))
                 if isinstance(value, private.DatasetV2)
             ]
+            for use in uses:
+                use.steps_per_epoch = kwargs.get("steps", use.steps_per_epoch)
             with _whole_call(uses if outermost else []):
                 return original(*args, **kwargs)
 
