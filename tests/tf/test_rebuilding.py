@@ -72,7 +72,7 @@ def test_a_property_and_a_cache_that_is_never_read(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, "for epoch in range(2):\n    read(data.train.batch(3))\n")
     assert f"the loop in line {FIRST} builds the dataset anew (data.train)" in finding.message
     assert "its cache begins empty" in finding.message
-    assert finding.hint == "train is evaluated at each access; functools.cached_property does it once."
+    assert finding.hint == "Each access evaluates train again; functools.cached_property does it once."
 
 
 def test_a_cache_of_data_built_once(tmp_path: Path) -> None:

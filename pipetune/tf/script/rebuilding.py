@@ -39,8 +39,8 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
                 "rebuilt-dataset",
                 f"Each turn of the loop in line {turn.line} builds the dataset anew ({_shown(turn.made)}): "
                 + ("its functions are traced again" if traced else "all of it is set up again")
-                + (", and its cache begins empty: nothing it keeps is ever read." if node.op == "cache" else "."),
-                f"{turn.made.attr} is evaluated at each access; functools.cached_property does it once."
+                + (", and its cache begins empty: what it keeps is lost with the turn." if node.op == "cache" else "."),
+                f"Each access evaluates {turn.made.attr} again; functools.cached_property does it once."
                 if isinstance(turn.made, ast.Attribute)
                 else "If it is the same data each time, build it once, in front of the loop.",
                 turn.file,
