@@ -45,14 +45,14 @@ class EqualityGate:
                 comparison, why = None, f"could not be compared: {problem}"
             self._seconds.append(self._clock.now() - before)
             self._known[plan.key] = comparison
-            if comparison is None or not _allows(comparison, plan):
+            if comparison is None or not allows(comparison, plan):
                 trial = Trial(plan, Outcome.REJECTED, f"not the same data: {why}")
                 self.trials.append(trial)
                 self._notify("trial", trial=trial)
                 if len(plan.rewrites) == 1:
                     self.blamed[plan.rewrites[0].key] = trial.why
         known = self._known[plan.key]
-        return known is not None and _allows(known, plan)
+        return known is not None and allows(known, plan)
 
     def largest_equal(self, plan: Plan, composer: Composer, *, enough: Callable[[], bool]) -> Plan:
         """`plan` where it yields the same data, else what is left without the rewrites that change it.
@@ -87,7 +87,7 @@ class EqualityGate:
         return self._grown(kept, more[middle:], composer, enough)
 
 
-def _allows(comparison: Comparison, plan: Plan) -> bool:
+def allows(comparison: Comparison, plan: Plan) -> bool:
     """Whether the plan may be used: proven equal, or of a kind that needs no proof and nothing found different."""
     return comparison.proven or (comparison.equal and not needs_proof(plan.edits))
 

@@ -36,7 +36,8 @@ from pipetune.source.moving import move, remove
 from pipetune.source.options import set_option
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.receiver import express_in_front
-from pipetune.source.sharing import Sharing
+from pipetune.source.repeated_calls import done_in_part, refuse_one_of_several
+from pipetune.source.sharing import SharedCall, Sharing
 from pipetune.source.splitting import split_function
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
 
@@ -71,8 +72,8 @@ def emit(
     Args:
         read: the text of a file by its path, newlines as they are; raises OSError.
         others: the other pipelines of the run: a call they have too is shared.
-        may_share: rewrites that may change every dataset a shared call makes. Without it only prefetch and
-            parallelism are changed there.
+        may_share: asked of a rewrite that cannot be said where only this dataset passes: whether it may change every
+            dataset a shared call makes. Without it only prefetch and parallelism are changed there.
     """
     texts: dict[str, str] = {}
 
@@ -81,25 +82,39 @@ def emit(
         return texts[path]
 
     draft = open_draft(pipeline, remembering)
-    sharing = Sharing(pipeline, others, may_share)
+    sharing = Sharing(pipeline, others)
     current = pipeline
-    covered: list[str] = []
+    covered: list[Rewrite] = []
     not_covered: list[Rejection] = []
     for rewrite in plan.rewrites:
         try:
             edited = apply_edits(current, rewrite.edits)
-            draft = _express(draft, rewrite, current, sharing=sharing)
+            try:
+                draft = _express(draft, rewrite, current, sharing=sharing)
+            except SharedCall:
+                if may_share is None:
+                    raise
+                for_all = _express(draft, rewrite, current, sharing=replace(sharing, all_change=True))
+                if not may_share(rewrite):
+                    raise
+                draft = for_all
         except PipetuneError as error:
             not_covered.append(Rejection(rewrite.rule, rewrite.node, error.message))
             continue
         current = edited
-        covered.append(rewrite.key)
+        covered.append(rewrite)
+    in_part = {rewrite.key: why for rewrite in covered if (why := done_in_part(draft, rewrite, current))}
+    if in_part:
+        rest = Plan(plan.name, tuple(rewrite for rewrite in plan.rewrites if rewrite.key not in in_part))
+        said = emit(pipeline, rest, read=read, others=others, may_share=may_share)
+        more = [Rejection(one.rule, one.node, in_part[one.key]) for one in plan.rewrites if one.key in in_part]
+        return replace(said, not_covered=(*said.not_covered, *more))
     files = {}
     for path, code in sorted(draft.codes.items()):
         mark = BYTE_ORDER_MARK if texts[path].startswith(BYTE_ORDER_MARK) else ""
         if (new := mark + code.decode()) != texts[path]:
             files[path] = (texts[path], new)
-    return Emission(files, tuple(covered), tuple(not_covered), draft.notes)
+    return Emission(files, tuple(rewrite.key for rewrite in covered), tuple(not_covered), draft.notes)
 
 
 def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Sharing) -> Draft:
@@ -108,7 +123,7 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
         anchor = _captured(current, edit, sharing.pipeline)
         try:
             note = sharing.check(rewrite, edit, anchor=anchor)
-        except CannotExpress as shared:
+        except SharedCall as shared:
             draft = _beside_shared(draft, rewrite, edit, current, sharing=sharing, shared=shared)
         else:
             draft = _apply(draft, edit, current, sharing=sharing)
@@ -121,7 +136,7 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
 
 
 def _beside_shared(
-    draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: Sharing, shared: CannotExpress
+    draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: Sharing, shared: SharedCall
 ) -> Draft:
     """The edit said where only this dataset passes; the reason it may not stand at the shared call otherwise."""
     if not isinstance(edit, Insert | Move):
@@ -141,9 +156,11 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return _insert(draft, edit, current)
         case Remove(node=node):
             refuse_inside_library(current, node)
+            refuse_one_of_several(draft, node, current)
             return remove(draft, node)
         case Move(node=node, after=after):
             refuse_inside_library(current, node)
+            refuse_one_of_several(draft, node, current)
             tree, call = draft.find(after)
             refuse_behind(tree, call, current, after)
             return move(draft, node, after)
@@ -201,7 +218,8 @@ def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
     for other, its in draft.inserted.items():
         behind = draft.together(edit.after)
         if len(behind) > 1 and its == f"{behind[0]}.{text}" and other in draft.sites:
-            return draft.place(edit.id, draft.sites[other])  # another turn of the loop put it there already
+            inserted = {**draft.inserted, edit.id: its}
+            return replace(draft.place(edit.id, draft.sites[other]), inserted=inserted)  # another turn put it there
     after = insert_link(draft, anchor=edit.after, node=edit.id, text=text.encode())
     inserted = {**draft.inserted, edit.id: f"{draft.together(edit.after)[0]}.{text}"}
     return replace(_explain(after, text), inserted=inserted)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import ast
+from collections.abc import Callable, Iterable, Mapping
 
-import libcst as cst
-
-from pipetune.core.errors import CannotExpress
 from pipetune.core.location import SourceLocation
 from pipetune.core.profile import Finding
-from pipetune.source.locate import locate
 from pipetune.source.signatures import METHODS
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
-from pipetune.source.tree import parse
 
 
 def dropped_results(
@@ -23,19 +19,17 @@ def dropped_results(
     Args:
         locations: of every dataset made in the run; what cannot be read or found is passed over.
     """
+    alone: dict[str, Mapping[tuple[int, int], ast.Call]] = {}
     found = []
     for location in dict.fromkeys(locations):
-        if location is None or location.method not in METHODS:
+        if location is None or not location.exact or location.method not in METHODS:
             continue
-        try:
-            tree = parse(read(location.file).removeprefix(BYTE_ORDER_MARK).encode())
-            call = locate(tree, location)
-        except (CannotExpress, OSError, SyntaxError, UnicodeError):
+        if location.file not in alone:
+            alone[location.file] = _calls_alone(location.file, read)
+        call = alone[location.file].get((location.end_line, location.end_column))
+        if call is None or not isinstance(call.func, ast.Attribute) or call.func.attr != location.method:
             continue
-        if not isinstance(tree.parent(call), cst.Expr) or not isinstance(call.func, cst.Attribute):
-            continue
-        receiver = tree.text(call.func.value)
-        name = receiver if receiver.isidentifier() else "ds"
+        name = call.func.value.id if isinstance(call.func.value, ast.Name) else "ds"
         found.append(
             Finding(
                 code="dropped-result",
@@ -47,3 +41,14 @@ def dropped_results(
             )
         )
     return list(dict.fromkeys(found))
+
+
+def _calls_alone(file: str, read: Callable[[str], str]) -> Mapping[tuple[int, int], ast.Call]:
+    """Calls that are a whole statement, by line and column (in bytes) of their end."""
+    try:
+        tree = ast.parse(read(file).removeprefix(BYTE_ORDER_MARK))
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    calls = [value for value in statements if isinstance(value, ast.Call)]
+    return {(call.end_lineno or 0, call.end_col_offset or 0): call for call in calls}

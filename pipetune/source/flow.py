@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.source.attribute_flow import flows_in_attribute
 from pipetune.source.chain import links_above, root_of, top_of
 from pipetune.source.draft import Draft
 from pipetune.source.signatures import TAKES_FUNCTION
@@ -22,7 +23,8 @@ from pipetune.source.tree import SyntaxTree
 def refuse_unsafe(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call) -> tuple[Statement, Statement]:
     """The statements of the call and of its new place, when moving between them changes nothing else.
 
-    The dataset must flow from the upper statement to the lower one through names nobody else reads, and
+    The dataset must flow from the upper statement to the lower one through names nobody else reads (or through one
+    attribute, `attribute_flow`), and
     what the call's arguments name must mean the same at both places.
     """
     here, there = statement_of(tree, call), statement_of(tree, anchor)
@@ -31,6 +33,8 @@ def refuse_unsafe(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
     upper_call, lower_call = (call, anchor) if upper is here else (anchor, call)
     _refuse_conditional(tree, lower_call, lower)
+    if flows_in_attribute(draft, tree, upper, lower, first=upper_call):
+        return here, there
     if upper.name is None or upper.value is not top_of(tree, upper_call):
         raise CannotExpress("The upper of the two statements does not assign its dataset to one name.")
     between = upper.block[block_index(upper) + 1 : block_index(lower)]
@@ -43,6 +47,10 @@ def refuse_unsafe(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst
         if name not in names_read(other):
             if evaluates:
                 raise CannotExpress("Statements stand between, on which the call's arguments may depend.")
+            continue
+        if isinstance(other, cst.If):
+            _refuse_branches(draft, tree, other, name=name, evaluates=evaluates)
+            in_line = tree.end(other)
             continue
         step = _step(draft, tree, other, name=name)
         _refuse_read_later(tree, name, behind=in_line, step=step)
@@ -73,6 +81,21 @@ def _step(draft: Draft, tree: SyntaxTree, line: cst.CSTNode, *, name: str) -> St
     if not carried or reads != 1 or any(tree.end(link) not in known for link in links_above(step.value)):
         raise refused
     return step
+
+
+def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: str, evaluates: bool) -> None:
+    """Refuses to pass a condition unless all it does was seen to be done, and only carries the dataset on.
+
+    What stands under an `else`, or was not run, is in no pipeline: nobody knows whether the call may pass it.
+    """
+    refused = CannotExpress(f"{name} is used between the two statements.")
+    if branch.orelse is not None:
+        raise CannotExpress("A condition with two ways stands between, of which only one was run.")
+    if name in names_read(branch.test) or (evaluates and _calls(branch.test)):
+        raise CannotExpress("A condition stands between that may depend on the call, or the call on it.")
+    for line in branch.body.body:
+        if not isinstance(line, cst.CSTNode) or _step(draft, tree, line, name=name).name != name:
+            raise refused
 
 
 def _refuse_read_later(tree: SyntaxTree, name: str, *, behind: int, step: Statement) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import (
@@ -27,6 +27,10 @@ _ONLY_SPEED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_leng
 """Arguments about speed; a rewrite writes cycle and block lengths out as they are in force."""
 
 
+class SharedCall(CannotExpress):
+    """The call that would be changed makes other datasets too."""
+
+
 @dataclass(frozen=True)
 class Sharing:
     """Knows which call sites of a pipeline serve other datasets too.
@@ -34,24 +38,29 @@ class Sharing:
     Args:
         pipeline: as it was captured.
         others: the other pipelines of the run, which show branches: one dataset read by two.
-        may_share: rewrites allowed to change every dataset of a shared site, whatever they do.
+        all_change: whether a rewrite may change every dataset of a shared site, whatever it does.
     """
 
     pipeline: Pipeline
     others: Sequence[Pipeline] = ()
-    may_share: Callable[[Rewrite], bool] | None = None
+    all_change: bool = False
 
     def datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:
         """How many datasets the call site of `node` serves, and the names of the other pipelines there."""
         site = _site(node.location)
-        names = tuple(
-            other.name
-            for other in self.others
-            if site is not None and any(_site(theirs.location) == site for theirs in other)
-        )
+        names = tuple(self.others[index].name for index in self.sharers(node))
         # A library may make several operators of a kind in one call: the smallest count bounds the calls.
         counts = [mine.shared for mine in self.pipeline if site is not None and _site(mine.location) == site]
         return max(min(counts, default=node.shared), 1 + len(names)), names
+
+    def sharers(self, node: Node) -> tuple[int, ...]:
+        """Which of the other pipelines have an operator made by the call of `node`."""
+        site = _site(node.location)
+        return tuple(
+            index
+            for index, other in enumerate(self.others)
+            if site is not None and any(_site(theirs.location) == site for theirs in other)
+        )
 
     def check(self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None) -> str:
         """A note for the reader when the edit changes several datasets; empty when it changes one.
@@ -60,7 +69,8 @@ class Sharing:
             anchor: the captured operator whose call is changed or built upon.
 
         Raises:
-            CannotExpress: it must not change the others.
+            SharedCall: it must not change the others.
+            CannotExpress: another dataset calls its function, elsewhere.
         """
         if isinstance(edit, ReplaceFunction) and edit.form is FunctionForm.DECODE_AND_CROP:
             self._refuse_shared_function(edit.node)
@@ -71,10 +81,18 @@ class Sharing:
                 continue
             location = self.pipeline[node].location
             with_names = f" ({', '.join(names)} too)" if names else ""
-            if not self._harmless(edit, rewrite) and not (self.may_share and self.may_share(rewrite)):
-                raise CannotExpress(f"The call at {location} is shared by {count} datasets{with_names}.")
+            if not self._harmless(edit, rewrite) and not self.all_change:
+                own = self._made_here(self.pipeline[node])
+                if own == count:
+                    raise SharedCall(f"The call at {location} makes {own} operators of this pipeline: all change.")
+                raise SharedCall(f"The call at {location} is shared by {count} datasets{with_names}.")
             return f"The call at {location} serves {count} datasets{with_names}; all of them change."
         return ""
+
+    def _made_here(self, node: Node) -> int:
+        """How many operators like `node` its call makes for this pipeline alone, in a loop for example."""
+        site = _site(node.location)
+        return sum(one.op == node.op and _site(one.location) == site for one in self.pipeline)
 
     def _refuse_shared_function(self, node: str) -> None:
         """Refuses to change a function that other datasets call too, at calls of their own.

@@ -71,12 +71,13 @@ def assigns_itself(tree: SyntaxTree, statement: Statement | None, call: cst.Call
     receiver = call.func.value if isinstance(call.func, cst.Attribute) else None
     return (
         isinstance(receiver, cst.Name | cst.Attribute)
-        and _is_dotted(receiver)
+        and is_dotted(receiver)
         and tree.text(receiver) == tree.text(statement.target)
     )
 
 
-def _is_dotted(expression: cst.BaseExpression) -> bool:
+def is_dotted(expression: cst.BaseExpression) -> bool:
+    """Whether an expression is a name, or attributes of one."""
     while isinstance(expression, cst.Attribute):
         expression = expression.value
     return isinstance(expression, cst.Name)

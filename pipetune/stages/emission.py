@@ -10,6 +10,7 @@ from pipetune.core.session import PatchResult, Session
 from pipetune.source.applying import digest_of
 from pipetune.source.emit import emit
 from pipetune.source.patch import patch_header, unified_diff
+from pipetune.stages.shared_calls import SharedCalls
 from pipetune.stages.study import Study
 from pipetune.tf.equality import reproduction
 from pipetune.tf.measure.windows import host_part
@@ -24,7 +25,8 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
     journal, subject = study.journal, study.subject
     with journal.phase("emission", "writing the patch"):
         others = [other.pipeline for other, _ in subject.others]
-        emission = emit(subject.source.pipeline, plan, others=others)
+        shared = SharedCalls(study)
+        emission = emit(subject.source.pipeline, plan, others=others, may_share=shared.may_change)
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
         patch = PatchResult(
             diff=unified_diff(
@@ -38,7 +40,7 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
             not_covered=emission.not_covered,
             expected=_expected(study, study.runner.edited(covered)) if emission.files else (),
         )
-        journal.update(patch=patch, notes=(*journal.session.notes, *emission.notes))
+        journal.update(patch=patch, notes=(*journal.session.notes, *emission.notes, *shared.notes))
     return patch
 
 
@@ -88,4 +90,5 @@ def overlay_of(session: Session) -> dict[str, str]:
         return {}
     covered = Plan("covered", tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
     others = [other.pipeline for other in session.datasets if other is not dataset]
-    return {path: new for path, (_, new) in emit(dataset.pipeline, covered, others=others).files.items()}
+    emission = emit(dataset.pipeline, covered, others=others, may_share=lambda _: True)  # covered: it was asked then
+    return {path: new for path, (_, new) in emission.files.items()}

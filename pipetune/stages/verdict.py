@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pipetune.core.profile import Diagnosis, Profile, Verdict
 from pipetune.model.bottleneck import diagnose
+from pipetune.source.facts import dropped_results
 from pipetune.stages.study import Study
 from pipetune.tf.pipelines import findings, resuming
+from pipetune.tf.script import capture
 
 
 def give_verdict(study: Study, profile: Profile) -> Diagnosis:
     """The diagnosis, in the session and told to the listener."""
     journal, subject = study.journal, study.subject
     diagnosis = diagnose(subject.source.pipeline, profile, study.machine, study.settings)
-    found = findings.find(subject.source, subject.use, subject.others)
+    found = findings.find(subject.source, subject.use, subject.others, profile=profile)
     if journal.studies_training:
         found += resuming.findings(subject.resuming, subject.source.pipeline)
+        found += dropped_results(capture.call_sites())
     journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
     journal.dataset(diagnosis=diagnosis)
     if journal.studies_training:

@@ -9,6 +9,8 @@ from tests.e2e.forked import Forked, Worked
 
 pytestmark = pytest.mark.tensorflow
 
+MEASURED = {"slows-down", "epoch-pause", "memory-grows"}  # of runs on a busy machine, not of the script
+
 SLICES = "from_tensor_slices"
 
 
@@ -154,7 +156,7 @@ def test_an_input_that_fails_in_the_middle_is_the_users_error(worked: Forked, na
 )
 def test_a_bug_in_the_script_is_said_with_its_line(worked: Forked, name: str, code: str, call: str) -> None:
     done = worked(name)
-    (warning,) = done.summary["warnings"]
+    (warning,) = (one for one in done.summary["warnings"] if one["code"] not in MEASURED)
     assert warning["code"] == code
     assert warning["file"] == str(SCRIPTS / f"{name}.py")
     assert call in (SCRIPTS / f"{name}.py").read_text().splitlines()[warning["line"] - 1]
@@ -162,4 +164,4 @@ def test_a_bug_in_the_script_is_said_with_its_line(worked: Forked, name: str, co
 
 
 def test_a_script_without_a_bug_gets_no_warning(worked: Forked) -> None:
-    assert worked("tf_keras_fit").summary["warnings"] == []
+    assert {one["code"] for one in worked("tf_keras_fit").summary["warnings"]} <= MEASURED

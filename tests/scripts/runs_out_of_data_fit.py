@@ -1,12 +1,12 @@
-"""fit asks for 3 x 100 steps of a dataset that holds 200 and does not repeat: Keras stops early
-(runs-out-of-data).
+"""fit asks for 3 x 100 steps of a dataset that holds 250 and does not repeat: Keras cuts the third
+epoch short (runs-out-of-data).
 """
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-features = np.random.default_rng().standard_normal((6400, 8), dtype="float32")
+features = np.random.default_rng().standard_normal((8000, 8), dtype="float32")
 dataset = (
     tf.data.Dataset.from_tensor_slices((features, features[:, :1])).map(lambda x, y: (x * 2.0, y)).batch(32)
 )

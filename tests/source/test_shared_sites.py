@@ -127,6 +127,7 @@ def test_a_loop_gets_one_prefetch(pipelines):
         plan(
             Insert("n1", "prefetch", "a", {"buffer_size": -1}),
             Insert("n2", "prefetch", "b", {"buffer_size": -1}),
+            SetArgument("a", "buffer_size", 2),
             SetArgument("b", "buffer_size", 2),
         ),
     )

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.profile import Finding
 from pipetune.tf.pipelines import findings, live
-from pipetune.tf.script import capture
+from pipetune.tf.script import capture, workers
 from pipetune.tf.script.consumption import Consumption
 
 Dataset = tf.data.Dataset
@@ -80,13 +80,23 @@ def test_validation_that_is_trained_on() -> None:
     train, validation = shuffled.skip(20).batch(4), shuffled.take(20).batch(4)
     for role in ("validation", "evaluation", "prediction"):
         assert codes(train, (validation, role)) == ["validation-leak"]
-    assert codes(train, (validation, "preview")) == []
+    assert codes(train, (validation, "preview")) == ["validation-leak"]  # the other half, whatever reads it
+    assert codes(train) == ["validation-leak"]
+    del validation
+    assert codes(train) == []
     fixed = numbers().shuffle(100, reshuffle_each_iteration=False)
     assert codes(fixed.skip(20), (fixed.take(20), "validation")) == []
     plain = numbers()
     assert codes(plain.skip(20).shuffle(80), (plain.take(20), "validation")) == []
     assert codes(numbers().shuffle(9).skip(20), (numbers().shuffle(9).take(20), "validation")) == []
     assert codes(shuffled, (shuffled.map(lambda x: x), "validation")) == []  # nothing is split
+
+
+def test_a_subset_that_changes() -> None:
+    shuffled = numbers().shuffle(100)
+    assert codes(shuffled.take(20).batch(4)) == ["subset-changes"]
+    kept = numbers().shuffle(100, reshuffle_each_iteration=False)
+    assert codes(kept.take(20).batch(4)) == []
 
 
 def test_a_preview_by_take_is_no_leak() -> None:
@@ -125,3 +135,59 @@ def test_a_finding_names_the_line_and_is_told_once() -> None:
     assert (finding.file, finding.line) == (__file__, location.line)
     (unrecorded,) = found(numbers().map(draw).cache())
     assert unrecorded.file is None and unrecorded.line is None
+
+
+def test_what_the_pipeline_as_recorded_shows() -> None:
+    assert codes(numbers().batch(16).prefetch(16)) == ["prefetch-batch-size"]
+    assert codes(numbers().repeat().cache()) == ["endless-cache"]
+    assert codes(numbers().repeat().shuffle(50).batch(10)) == ["epochs-blend"]
+    assert codes(numbers().repeat().batch(32), steps_per_epoch=4) == ["repeat-before-batch"]
+    assert codes(numbers().shuffle(50).repeat().batch(10).prefetch(2), steps_per_epoch=10) == []
+
+
+def test_a_cache_that_validation_reads_to_its_end() -> None:
+    cached = numbers().cache()
+    assert codes(cached.take(80)) == ["partial-cache"]
+    assert codes(cached.take(80), (cached.skip(80), "validation")) == []
+    assert set(codes(cached.take(80), (cached.take(90), "validation"))) == {"partial-cache"}
+
+
+def test_workers_that_all_read_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}')
+    monkeypatch.setattr(workers, "_sources", lambda: ["import tensorflow"])  # these tests name what tells workers apart
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    whole = numbers().batch(10).with_options(options)
+    assert codes(whole, across_workers=True) == ["unsharded-workers"]
+    assert codes(numbers().batch(10), across_workers=True) == []
+    assert codes(numbers().shard(2, 0).batch(10).with_options(options), across_workers=True) == []
+    assert codes(numbers().batch(10)) == ["unsharded-workers"]
+    assert codes(numbers().shuffle(9).batch(10)) == []
+    monkeypatch.undo()
+    assert codes(whole, across_workers=True) == []
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("steps", "taken"),
+    [(4, [4, 4, 2, 4]), (5, [5, 5, 5, 5]), (10, [10, 10, 10, 10]), (12, [10, 10, 10, 10])],
+)
+def test_keras_begins_the_data_anew_where_it_ends(steps: int, taken: list[int]) -> None:
+    """What `runs-out-of-data` says of Keras 3: the epoch that reaches the end is cut short, and training goes on."""
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    seen: list[int] = []
+
+    class Steps(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            seen.append(0)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen[-1] += 1
+
+    data = Dataset.from_tensor_slices(([[1.0]] * 10, [[1.0]] * 10)).batch(1)
+    model.fit(data, steps_per_epoch=steps, epochs=4, callbacks=[Steps()], verbose=0)
+    assert seen == taken
+    expected = [] if 10 % steps == 0 else ["runs-out-of-data"]
+    assert codes(data, steps_per_epoch=steps, epochs=4, starts_again=True) == expected

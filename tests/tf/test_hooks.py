@@ -107,7 +107,8 @@ def test_fit_is_training_and_never_returns() -> None:
     def script() -> None:
         train, check = pairs(), pairs()
         callbacks = [keras.callbacks.Callback()]
-        compiled().fit(train, validation_data=check, steps_per_epoch=5, epochs=3, callbacks=callbacks)
+        how = {"steps_per_epoch": 5, "validation_steps": 2}
+        compiled().fit(train, validation_data=check, epochs=3, callbacks=callbacks, **how)
         after.append("here")
 
     found = run(script)
@@ -116,6 +117,9 @@ def test_fit_is_training_and_never_returns() -> None:
     assert (found.use.role, found.use.how, found.use.name) == ("training", "Model.fit", "train")
     assert (found.use.steps_per_epoch, found.use.epochs) == (5, 3)
     assert found.use.file == __file__ and found.use.line > 0
+    assert found.use.starts_again and not found.use.across_workers
+    assert [code.co_name for code, _ in found.use.path][:2] == ["script", "run"]
+    assert [use.steps_per_epoch for use in found.hooks.seen if use.role == "validation"] == [2]
     assert found.roles == {"check": "validation", "train": "training"}
 
 
@@ -143,19 +147,21 @@ def test_fit_of_tf_keras() -> None:
 
     found = run(script)
     assert found.stopped and found.use.name == "train" and found.consumer.kind == "keras-fit"
+    assert not found.use.starts_again
 
 
 def test_evaluate_predict_and_adapt_are_not_training() -> None:
     def script() -> None:
         evaluated, predicted, adapted = pairs(), pairs().map(lambda x, y: x), pairs().map(lambda x, y: x)
         model = compiled()
-        model.evaluate(evaluated, verbose=0)
+        model.evaluate(evaluated, verbose=0, steps=3)
         model.predict(predicted, verbose=0)
         keras.layers.Normalization().adapt(adapted)
 
     found = run(script)
     assert not found.begun and not found.stopped
     assert found.roles == {"evaluated": "evaluation", "predicted": "prediction", "adapted": "adapt"}
+    assert [use.steps_per_epoch for use in found.hooks.seen] == [3, None, None]
 
 
 def test_previews_come_before_fit_and_are_not_training() -> None:

@@ -1,120 +1,55 @@
-"""Bugs in the script's pipelines as they are written, found whatever pipetune changes."""
+"""Mistakes in the script's pipelines as they are written, found whatever pipetune changes.
+
+What is wrong is decided in `mistakes/`; here live datasets become the facts it needs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from pipetune.core.pipeline import INFINITE, Node, Pipeline
-from pipetune.core.profile import Finding
+from pipetune import mistakes
+from pipetune.core.profile import Finding, Profile
+from pipetune.mistakes.use import Use, shuffles_anew
+from pipetune.tf.pipelines.halves import OTHER_HALF, other_half
 from pipetune.tf.pipelines.live import LivePipeline
+from pipetune.tf.script import rebuilding, workers
 from pipetune.tf.script.consumption import Consumption
 
 
 def find(
-    training: LivePipeline, use: Consumption, others: Sequence[tuple[LivePipeline, Consumption]]
+    training: LivePipeline,
+    use: Consumption,
+    others: Sequence[tuple[LivePipeline, Consumption]],
+    *,
+    profile: Profile | None = None,
 ) -> list[Finding]:
-    """Everything found in the training pipeline and the other datasets of the script, each once."""
-    found: list[Finding] = []
-    for source in (training, *(other for other, _ in others)):
-        found += _caches(source.pipeline)
-    found += _leaks(training, others)
-    found += _runs_out(training.pipeline, use)
-    found += _partial_caches(training.pipeline, use)
-    return list(dict.fromkeys(found))
+    """Everything found in the training pipeline and the other datasets of the script, each once.
+
+    Args:
+        profile: of the training pipeline; knows sizes that TensorFlow does not.
+    """
+    halves = frozenset(_halves(training))
+    studied = replace(_use(training, use), profile=profile, workers=workers.of(use), halves=halves)
+    found = mistakes.find(studied, [_use(source, other) for source, other in others])
+    return [*found, *rebuilding.find(training, use)]
 
 
-def _finding(code: str, node: Node, message: str, hint: str) -> Finding:
-    place = node.location
-    return Finding(
-        code=code,
-        message=message,
-        hint=hint,
-        file=place.file if place else None,
-        line=place.line if place else None,
+def _use(source: LivePipeline, use: Consumption) -> Use:
+    return Use(
+        source.pipeline,
+        role=use.role,
+        steps=use.steps_per_epoch,
+        epochs=use.epochs,
+        starts_again=use.starts_again,
+        objects={node: id(dataset) for node, dataset in source.datasets.items()},
     )
 
 
-def _caches(pipeline: Pipeline) -> Iterator[Finding]:
-    for cache in pipeline:
-        if cache.op != "cache":
-            continue
-        above = pipeline.upstream(cache.id)
-        augmenting = next((node for node in above if node.function and node.function.random), None)
-        if augmenting is not None:
-            yield _finding(
-                "cached-augmentation",
-                cache,
-                "cache() stands behind a random function: every epoch repeats the draws of the first.",
-                "Put the cache before the random function.",
-            )
-        shuffled = next(
-            (
-                node
-                for node in above
-                if node.op == "shuffle" and node.argument("reshuffle_each_iteration") is not False
-            ),
-            None,
-        )
-        if shuffled is not None:
-            yield _finding(
-                "frozen-order",
-                cache,
-                "cache() stands behind a shuffle: every epoch has the order of the first.",
-                "Put the cache before the shuffle (list_files shuffles too, unless told shuffle=False).",
-            )
+def _halves(source: LivePipeline) -> Iterator[str]:
+    """The take and skip nodes behind a shuffle of which the script has made the other half too."""
+    for node in source.pipeline:
+        behind_shuffle = any(map(shuffles_anew, source.pipeline.upstream(node.id)))
+        if node.op in OTHER_HALF and behind_shuffle and other_half(node, source):
+            yield node.id
 
-
-def _leaks(training: LivePipeline, others: Sequence[tuple[LivePipeline, Consumption]]) -> Iterator[Finding]:
-    for other, use in others:
-        if use.role not in ("validation", "evaluation", "prediction"):
-            continue
-        shared = {id(dataset) for dataset in other.datasets.values()}
-        for node in training.pipeline:
-            if node.op != "shuffle" or node.argument("reshuffle_each_iteration") is False:
-                continue
-            if id(training.datasets[node.id]) not in shared:
-                continue
-            split = [below for below in training.pipeline.downstream(node.id) if below.op in ("take", "skip")]
-            theirs = [below for below in other.pipeline if below.op in ("take", "skip")]
-            if split and theirs:
-                yield _finding(
-                    "validation-leak",
-                    node,
-                    "The data is shuffled anew each epoch and then split by take/skip: "
-                    "validation examples are trained on.",
-                    "Split before the shuffle, or shuffle with reshuffle_each_iteration=False.",
-                )
-
-
-def _runs_out(pipeline: Pipeline, use: Consumption) -> Iterator[Finding]:
-    steps, epochs, has = use.steps_per_epoch, use.epochs or 1, pipeline.output.cardinality
-    if steps and has >= 0 and steps * epochs > has:
-        yield _finding(
-            "runs-out-of-data",
-            pipeline.output,
-            f"Training asks for {steps:,} steps x {epochs:,} epochs = {steps * epochs:,} batches; "
-            f"the dataset has {has:,}.",
-            "Add .repeat(), or leave steps_per_epoch out.",
-        )
-
-
-def _partial_caches(pipeline: Pipeline, use: Consumption) -> Iterator[Finding]:
-    for cache in pipeline:
-        if cache.op != "cache":
-            continue
-        below = pipeline.downstream(cache.id)
-        cut = next((node for node in below if node.op == "take"), None)
-        repeated = any(node.op == "repeat" for node in below)
-        short = (
-            use.steps_per_epoch is not None
-            and not repeated
-            and pipeline.output.cardinality not in (INFINITE,)
-            and use.steps_per_epoch < pipeline.output.cardinality
-        )
-        if (cut is not None and cut.cardinality != pipeline[cut.inputs[0]].cardinality) or short:
-            yield _finding(
-                "partial-cache",
-                cache,
-                "The consumer stops before the cache is full: what was cached is thrown away each time.",
-                "Put take() before cache(), or read the whole dataset once.",
-            )

@@ -9,11 +9,9 @@ from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Finding
 from pipetune.core.resuming import Resuming, Way
-from pipetune.tf import private
-from pipetune.tf.pipelines import operators
+from pipetune.tf.pipelines.halves import other_half
 from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.script import capture
-from pipetune.tf.script.objects import live_objects
 
 IDS = "tfds_id"
 """The feature that TensorFlow Datasets adds under `ReadConfig(add_tfds_id=True)`."""
@@ -35,7 +33,7 @@ def _skips(source: LivePipeline) -> Iterator[Resuming]:
         text = argument_text(node.location)
         varies = bool(text) and not _literal(text)
         outermost = all(below.op in _BEHIND for below in pipeline.downstream(node.id))
-        if not (varies or outermost) or _skips_a_header(node, pipeline) or _splits(node, source):
+        if not (varies or outermost) or _skips_a_header(node, pipeline) or other_half(node, source):
             continue
         place = node.location
         what = f"skip({text or node.argument('count')})"
@@ -53,17 +51,6 @@ def _ids(pipeline: Pipeline) -> Iterator[Resuming]:
 
 def _skips_a_header(node: Node, pipeline: Pipeline) -> bool:
     return pipeline[node.inputs[0]].op in _TEXT
-
-
-def _splits(node: Node, source: LivePipeline) -> bool:
-    """Whether the elements skipped are another dataset's: somebody takes as many from the same dataset."""
-    above = private.inputs(source.datasets[node.id])
-    return any(
-        type(one).__name__ == "_TakeDataset"
-        and any(given is above[0] for given in private.inputs(one))
-        and operators.as_value(one._count) == node.argument("count")
-        for one in live_objects()
-    )
 
 
 def argument_text(location: SourceLocation | None) -> str:

@@ -23,6 +23,7 @@ from pipetune.core.location import SourceLocation
 from pipetune.tf import private
 
 _SITE = "_pipetune_site"
+_PATH = "_pipetune_path"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -37,6 +38,12 @@ class Site:
     scope: str
     method: str
 
+
+Step = tuple[CodeType, int]
+"""Where a frame stands: its code and an offset in it."""
+
+Path = tuple[Step, ...]
+"""The user's frames of a call, the innermost first."""
 
 _calls: Counter[tuple[Site, str]] = Counter()
 
@@ -66,6 +73,32 @@ def location(dataset: Any) -> SourceLocation | None:
     """The source span of the call that made `dataset`, or None when nobody recorded it."""
     found: Site | None = getattr(dataset, _SITE, None)
     return None if found is None else _span(found)
+
+
+def call_sites() -> list[SourceLocation]:
+    """Where the datasets of the run were made, each call once."""
+    return list(dict.fromkeys(_span(found) for found, _ in _calls))
+
+
+def path_of(dataset: Any) -> Path:
+    """The user's calls that led to the making of `dataset`; empty when nobody recorded it."""
+    return getattr(dataset, _PATH, ())
+
+
+def path_from(frame: FrameType | None) -> Path:
+    """The user's calls that led to where `frame` stands."""
+    found = []
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def span_of(step: Step) -> tuple[int | None, int | None, int | None, int | None]:
+    """Line, end line, column and end column of what a frame stands at; columns in UTF-8 bytes."""
+    code, offset = step
+    return list(code.co_positions())[offset // 2]
 
 
 def made_at_same_call(dataset: Any) -> int:
@@ -140,6 +173,7 @@ def _remember(dataset: Any) -> None:
     else:
         found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method)
     object.__setattr__(dataset, _SITE, found)
+    object.__setattr__(dataset, _PATH, path_from(frame))
     _calls[found, type(dataset).__name__] += 1
 
 
@@ -156,8 +190,7 @@ def _inside_pipetune(frame: FrameType | None, user: FrameType) -> bool:
 def _span(found: Site) -> SourceLocation:
     file = os.path.abspath(found.file)
     if found.code is not None:
-        positions = list(found.code.co_positions())[found.offset // 2]
-        line, end_line, column, end_column = positions
+        line, end_line, column, end_column = span_of((found.code, found.offset))
         if line is not None and end_line is not None and column is not None and end_column is not None:
             method = _called_name(found.file, line, column, end_line, end_column) or found.method
             return SourceLocation(file, line, column, end_line, end_column, method, found.scope)

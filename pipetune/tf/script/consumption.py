@@ -24,6 +24,9 @@ class Consumption:
     steps_per_epoch: int | None = None
     epochs: int | None = None  # that the call asks for
     certain: bool = False  # the script makes that call once: `epochs` is all the training there is
+    starts_again: bool = False  # where an epoch ends with the data, the next begins it anew: Keras 3
+    across_workers: bool = False  # a strategy takes the dataset to the workers of a job
+    path: capture.Path = ()  # the user's calls in which it is consumed
     extra: dict[str, Any] = field(default_factory=dict)
     wall_seconds: float = 0.0  # the script spent taking elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # of the process in that time

@@ -129,13 +129,18 @@ def _fit_clock(callback_list: type, model: Any, wanted: int, skipped: int) -> An
 
 def callback_list(model: Any) -> type:
     """The class of Keras's list of callbacks, of the Keras that the model was made with."""
-    if any(base.__module__.startswith("tf_keras") for base in type(model).__mro__):
+    if of_tf_keras(model):
         import tf_keras
 
         return tf_keras.callbacks.CallbackList  # type: ignore[no-any-return]
     import keras
 
     return keras.callbacks.CallbackList  # type: ignore[no-any-return]
+
+
+def of_tf_keras(model: Any) -> bool:
+    """Whether the model was made with tf_keras, Keras 2, and not with Keras 3."""
+    return any(base.__module__.startswith("tf_keras") for base in type(model).__mro__)
 
 
 def build_optimizer(model: Any) -> None:

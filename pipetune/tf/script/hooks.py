@@ -21,7 +21,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune.core.resuming import Resuming
 from pipetune.tf import private
-from pipetune.tf.script import capture, consumers, fit_consumer, loop_consumer
+from pipetune.tf.script import capture, consumers, fit_consumer, loop_consumer, workers
 from pipetune.tf.script.consumption import Consumption, Stopwatch, name_in
 from pipetune.tf.script.imports import ImportWatcher
 from pipetune.tf.script.once import made_once
@@ -152,6 +152,8 @@ class Hooks:
                 for value in (*args[1:2], kwargs.get("x"), kwargs.get("data"))
                 if isinstance(value, private.DatasetV2)
             ]
+            for use in uses:
+                use.steps_per_epoch = kwargs.get("steps", use.steps_per_epoch)
             with _whole_call(uses if outermost else []):
                 return original(*args, **kwargs)
 
@@ -165,7 +167,8 @@ class Hooks:
         given = call.arguments
         validation = given.get("validation_data")
         if isinstance(validation, private.DatasetV2):
-            self._note(validation, "validation", "validation_data of Model.fit")
+            checked = self._note(validation, "validation", "validation_data of Model.fit")
+            checked.steps_per_epoch = given.get("validation_steps")
         dataset = given.get("x")
         if not isinstance(dataset, private.DatasetV2):
             self.notes.append(f"Model.fit was given {type(dataset).__name__}, not a tf.data.Dataset")
@@ -175,6 +178,8 @@ class Hooks:
         use.steps_per_epoch = given.get("steps_per_epoch")
         epochs, begun = given.get("epochs"), given.get("initial_epoch")
         use.epochs = epochs - begun if isinstance(epochs, int) and isinstance(begun, int) else None
+        use.starts_again = not fit_consumer.of_tf_keras(model)
+        use.across_workers = workers.across(getattr(model, "distribute_strategy", None))
         caller, called = capture.user_frame(sys._getframe())
         if caller is not None and called == "_around_fit":  # no library stands between
             use.certain = made_once(caller, "fit", data=use.variable)
@@ -200,6 +205,7 @@ class Hooks:
         """A strategy takes a dataset to its replicas: there no other input can be served."""
         if not self._role() and not self.begun and isinstance(dataset, private.DatasetV2):
             use = self._note(dataset, "training", f"{type(strategy).__name__}.experimental_distribute_dataset")
+            use.across_workers = workers.across(strategy)
             if self._wanted is None or use.name == self._wanted:
                 why = "The dataset is distributed by a strategy, where no other input can be served yet."
                 self._begin(use, consumers.NoConsumer(why))
@@ -266,6 +272,7 @@ class Hooks:
         if frame is not None:
             use.variable = name_in(frame, dataset) or use.variable
             use.file, use.line = frame.f_code.co_filename, frame.f_lineno
+            use.path = capture.path_from(frame)
         return self._remember(use)
 
     def _remember(self, use: Consumption) -> Consumption:

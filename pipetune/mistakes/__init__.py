@@ -1,0 +1,29 @@
+"""Mistakes in the script's pipelines as they are written, told from facts alone: no TensorFlow, no source text.
+
+Each check takes what the script does with a pipeline (`Use`) and says what is wrong there, with the line, the reason
+and what to do. A check that is not sure stays silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipetune.core.profile import Finding
+from pipetune.mistakes import buffers, caches, epochs, subsets, workers
+from pipetune.mistakes.use import Use
+
+__all__ = ["Use", "find"]
+
+
+def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
+    """Everything wrong with the training pipeline and the script's other datasets, each once."""
+    found: list[Finding] = []
+    for use in (training, *others):
+        found += [*caches.frozen(use), *caches.endless(use), *buffers.prefetched_by_batch_size(use)]
+    found += list(subsets.leaks(training, others)) or subsets.changing(training)
+    for use in (training, *others):
+        found += [*epochs.runs_out(use), *epochs.blended(use), *epochs.uneven(use)]
+    for use in (training, *others):
+        found += caches.never_full(use, [one for one in (training, *others) if one is not use])
+    found += workers.unsharded(training)
+    return list(dict.fromkeys(found))

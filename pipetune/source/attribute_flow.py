@@ -1,0 +1,65 @@
+"""How a dataset that is kept in an attribute (`self.dataset`) flows from one statement to another."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from pipetune.source.chain import links_above, root_of, top_of
+from pipetune.source.draft import Draft
+from pipetune.source.statements import Statement, block_index, is_dotted, name_nodes, statement_of
+from pipetune.source.tree import SyntaxTree
+
+
+def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: Statement, *, first: cst.Call) -> bool:
+    """Whether a call may move between two statements because one attribute carries the dataset all the way.
+
+    Each statement from the upper to the lower one calls methods of the attribute and sets it again, and nothing else
+    reads it on the way: no other statement, and no method of the same object called in an argument.
+
+    Args:
+        first: the call in the upper statement, whose value may begin the chain.
+    """
+    target = upper.target
+    if not isinstance(target, cst.Attribute) or not is_dotted(target) or upper.value is not top_of(tree, first):
+        return False
+    known = {site.end for site in draft.sites.values()}
+    for line in upper.block[block_index(upper) : block_index(lower) + 1]:
+        step = statement_of(tree, line.body[0]) if isinstance(line, cst.SimpleStatementLine) else None
+        if step is None or not step.alone or not isinstance(step.value, cst.Call) or step.target is None:
+            return False
+        begins = step.small is upper.small
+        if tree.text(step.target) != tree.text(target) or not (begins or _goes_on(tree, step, known)):
+            return False
+        if _read_besides(tree, step):
+            return False
+    return True
+
+
+def _goes_on(tree: SyntaxTree, step: Statement, known: set[int]) -> bool:
+    assert step.target is not None and isinstance(step.value, cst.Call)
+    links = links_above(step.value)
+    return tree.text(root_of(step.value)) == tree.text(step.target) and all(tree.end(link) in known for link in links)
+
+
+def _read_besides(tree: SyntaxTree, step: Statement) -> bool:
+    """Whether the statement may read the attribute in another place than what it calls methods of."""
+    assert step.target is not None and step.value is not None
+    attribute, base = tree.text(step.target), tree.text(step.target).partition(".")[0]
+    for name in name_nodes(step.value):
+        if name.value != base:
+            continue
+        parents = [parent for parent in tree.ancestors(name) if isinstance(parent, cst.Attribute)]
+        if not parents or parents[0].value is not name:
+            return True  # the object itself is handed over
+        called = [tree.parent(parent) for parent in parents]
+        if any(tree.text(parent) == attribute for parent in parents):
+            if not _is_root(tree, name, step):
+                return True
+        elif any(isinstance(call, cst.Call) and call.func in parents for call in called):
+            return True  # a method, which may read it
+    return False
+
+
+def _is_root(tree: SyntaxTree, name: cst.Name, step: Statement) -> bool:
+    assert isinstance(step.value, cst.Call)
+    return tree.start(root_of(step.value)) == tree.start(name)

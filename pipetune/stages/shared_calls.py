@@ -1,0 +1,143 @@
+"""Step 5, where one call makes several datasets: a change for all of them, proven and measured for each.
+
+A helper that makes training and validation data alike is changed for both only where the same change leaves the other
+dataset's elements as they are and makes its input faster too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pipetune.core.edits import Edit, Insert, Plan, ReplaceFunction, ReplaceSource, Rewrite
+from pipetune.core.errors import PipetuneError
+from pipetune.core.measurement import Interval, RunFailed
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.search.equality import allows
+from pipetune.search.statistics import ratio_interval
+from pipetune.source.sharing import Sharing
+from pipetune.stages.study import Study
+from pipetune.tf.measure.runner import TensorFlowRunner
+
+_PAIRS = 5
+_WINDOW_SECONDS, _WARMUP_SECONDS = 0.25, 0.1
+_HOLDING = ("cache", "shuffle")  # what needs memory once more for each dataset
+
+
+class SharedCalls:
+    """Decides which rewrites may change every dataset of the calls they change; `notes` says what was found."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._mine = study.subject.source.pipeline
+        self._sharing = Sharing(self._mine, [other.pipeline for other, _ in study.subject.others])
+        self._accepted: dict[int, Plan] = {}  # per other dataset, what it is changed by so far
+        self._answers: dict[str, bool] = {}
+        self.notes: list[str] = []
+
+    def may_change(self, rewrite: Rewrite) -> bool:
+        """Whether every dataset the rewrite would change keeps its elements and comes faster; measured once."""
+        if rewrite.key not in self._answers:
+            self._answers[rewrite.key] = self._decide(rewrite)
+        return self._answers[rewrite.key]
+
+    def _decide(self, rewrite: Rewrite) -> bool:
+        touched = [self._mine[name] for edit in rewrite.edits for name in _named(edit) if name in self._mine]
+        others: set[int] = set()
+        for node in touched:
+            sharing = self._sharing.sharers(node)
+            if self._sharing.datasets(node)[0] > 1 + len(sharing):
+                return False  # there is a dataset that nobody has read so far
+            others.update(sharing)
+        if not others or any(isinstance(edit, Insert) and edit.op in _HOLDING for edit in rewrite.edits):
+            return False
+        plans = {index: plan for index in sorted(others) if (plan := self._proven(index, rewrite)) is not None}
+        if len(plans) < len(others):
+            return False
+        self._accepted |= plans
+        return True
+
+    def _proven(self, index: int, rewrite: Rewrite) -> Plan | None:
+        """The plan of another dataset with this rewrite too; None where it is not the same data, or not faster."""
+        source, use = self._study.subject.others[index]
+        theirs = _at_the_same_calls(rewrite, self._mine, source.pipeline)
+        if theirs is None:
+            return None
+        before = self._accepted.get(index, Plan(use.name))
+        plan = before.with_rewrite(theirs)
+        said = f"{rewrite.rule}: the call is shared with {use.name}, where the same change"
+        runner = self._study.of_other(index).runner
+        try:
+            comparison = runner.compare(plan)
+            if not allows(comparison, plan):
+                self.notes.append(f"{said} could not be shown to leave the data as it is: the call stays.")
+                return None
+            ratio = _measured(runner, plan, seed=self._study.settings.seed)
+        except (RunFailed, PipetuneError) as problem:
+            self.notes.append(f"{said} could not be run ({problem}): the call stays.")
+            return None
+        finally:
+            runner.restore()
+            runner.forget()
+        times = f"{ratio.median:.2f} times as fast ({ratio.low:.2f} to {ratio.high:.2f}, {ratio.pairs} pairs)"
+        if ratio.low <= 1:
+            self.notes.append(f"{said} was not measured to be faster: {times}; the call stays.")
+            return None
+        self.notes.append(
+            f"{said} gives the same data ({comparison.elements:,} elements compared) and makes its input {times}: it "
+            "is changed for both."
+        )
+        return plan
+
+
+def _named(edit: Edit) -> Iterator[str]:
+    """The operators an edit names."""
+    for name in ("node", "after"):
+        if hasattr(edit, name):
+            yield getattr(edit, name)
+    yield from edit.first if isinstance(edit, ReplaceFunction) else ()
+
+
+def _at_the_same_calls(rewrite: Rewrite, mine: Pipeline, theirs: Pipeline) -> Rewrite | None:
+    """The rewrite for another pipeline, where every operator it names was made by the same call in the same form."""
+    names = {}
+    for node in mine:
+        same = [other for other in theirs if _alike(node, other)]
+        if len(same) == 1 and sum(_alike(one, same[0]) for one in mine) == 1:
+            names[node.id] = same[0].id
+    edits: list[Edit] = []
+    for edit in rewrite.edits:
+        if isinstance(edit, Insert):
+            names[edit.id] = edit.id
+        if any(name not in names for name in _named(edit)):
+            return None
+        edits.append(_renamed(edit, names))
+        if isinstance(edit, ReplaceSource):
+            names[edit.gather] = f"gather@{names[edit.node]}"
+    return replace(rewrite, node=names.get(rewrite.node, rewrite.node), edits=tuple(edits))
+
+
+def _alike(mine: Node, theirs: Node) -> bool:
+    same = mine.location is not None and mine.location == theirs.location and mine.op == theirs.op
+    digests = [node.function.digest if node.function is not None else None for node in (mine, theirs)]
+    return same and digests[0] == digests[1]
+
+
+def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
+    changes: dict[str, object] = {name: names[getattr(edit, name)] for name in ("node", "after") if hasattr(edit, name)}
+    if isinstance(edit, ReplaceFunction):
+        changes["first"] = tuple(names[name] for name in edit.first)
+    return replace(edit, **changes)  # type: ignore[arg-type]
+
+
+def _measured(runner: TensorFlowRunner, plan: Plan, *, seed: int) -> Interval:
+    """How many times as fast the input is alone under `plan`: pairs of windows in random order."""
+    draw, ratios = random.Random(seed), []
+    for _ in range(_PAIRS):
+        seconds = {}
+        for one in draw.sample([Plan(""), plan], 2):
+            window = runner.input_window(one, seconds=_WINDOW_SECONDS, warmup_seconds=_WARMUP_SECONDS)
+            seconds[one.key] = window.wall_seconds / window.examples
+        ratios.append(seconds[""] / seconds[plan.key])
+    return ratio_interval(ratios)

@@ -1,0 +1,422 @@
+"""Rewrites in scripts as people write them: what the patch says, what the patched script then makes, and for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Edit, Insert, Move, Plan, Remove, ReplaceFunction, Rewrite, Safety, SetArgument
+from pipetune.core.functions import FunctionForm
+from pipetune.source.emit import emit
+from tests.source.recorder import record, resolved, shape
+
+PARALLEL = "num_parallel_calls"
+AHEAD = {"buffer_size": -1}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, a rewrite of its training pipeline, and what becomes of it."""
+
+    name: str
+    text: str
+    edits: tuple[Edit, ...]
+    lines: tuple[str, ...] = ()  # of the new script
+    why: str = ""  # part of the reason where it stays in the plan
+    both: bool = False  # validation is changed as well
+
+
+BEHIND_THE_BATCH = (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d"))
+
+REASSIGNED = """import tensorflow as tf
+AUTOTUNE = tf.data.AUTOTUNE
+files = tf.data.Dataset.list_files("*.tfrecord", shuffle=False)
+dataset = files.interleave(tf.data.TFRecordDataset, cycle_length=4)
+dataset = dataset.map(lambda x: x)
+dataset = dataset.shuffle(1000)
+dataset = dataset.batch(32)
+train(dataset)
+"""
+
+FLAGS = """import tensorflow as tf
+def prepare(ds, training=False, augment=False):
+    ds = ds.map(abs, num_parallel_calls=2)
+    if training:
+        ds = ds.shuffle(1000)
+    ds = ds.batch(32)
+    if augment:
+        ds = ds.map(lambda x: x)
+    return ds.prefetch(2)
+train(prepare(tf.data.Dataset.range(9), training=True, augment=True))
+validate(prepare(tf.data.Dataset.range(5)))
+"""
+
+MIXED = """import tensorflow as tf
+def prepare(n, training):
+    ds = tf.data.Dataset.range(n)
+    ds = ds.map(abs)
+    if training:
+        ds = ds.shuffle(100)
+    return ds.batch(8)
+train(prepare(9, True))
+"""
+
+CONDITIONAL = """import tensorflow as tf
+def load(n, training):
+    ds = tf.data.Dataset.range(n)
+    ds = ds.shuffle(100) if training else ds
+    ds = ds.repeat() if training else ds.cache()
+    return ds.map(abs).batch(8)
+train(load(9, True))
+validate(load(5, False))
+"""
+
+APPLIED = """import tensorflow as tf
+def finish(ds):
+    ds = ds.map(abs)
+    return ds.batch(2)
+train(tf.data.Dataset.range(9).shuffle(9).apply(finish))
+"""
+
+APPLIED_TWICE = APPLIED + "validate(tf.data.Dataset.range(5).apply(finish))\n"
+
+FACTORY = """import tensorflow as tf
+def batched(size):
+    return lambda ds: ds.batch(size)
+ds = tf.data.Dataset.range(9).map(abs)
+ds = ds.apply(batched(4))
+train(ds)
+"""
+
+METHODS = """import tensorflow as tf
+class Input:
+    def __init__(self, n):
+        self.n = n
+        self.dataset = None
+    def build(self):
+        self.dataset = tf.data.Dataset.range(self.n)
+        self.dataset = self.dataset.map(self.decode)
+        self.dataset = self.dataset.batch(4)
+        return self
+    def decode(self, x):
+        return x
+    @property
+    def batches(self):
+        return self.dataset.repeat()
+train(Input(9).build().batches)
+"""
+
+SIZED = METHODS.replace("batch(4)", "batch(self.size())").replace(
+    "    @property", "    def size(self):\n        return 4\n    @property"
+)
+BATCH = "        self.dataset = self.dataset.batch(4)\n"
+COUNTED = METHODS.replace(BATCH, f"        self.n += 1\n{BATCH}")
+
+FLUENT = """import tensorflow as tf
+class Input:
+    def __init__(self, ds):
+        self.ds = ds
+    def map(self, function):
+        self.ds = self.ds.map(function)
+        return self
+    def batch(self, size):
+        self.ds = self.ds.batch(size)
+        return self
+train(Input(tf.data.Dataset.range(9)).map(abs).batch(4).ds)
+"""
+
+LOOPED = """import tensorflow as tf
+steps = [abs, abs, abs]
+ds = tf.data.Dataset.range(9)
+for step in steps:
+    ds = ds.map(step)
+ds = ds.batch(2)
+train(ds)
+"""
+
+DICTIONARY = """import tensorflow as tf
+datasets = {}
+for split, n in (("train", 9), ("test", 5)):
+    ds = tf.data.Dataset.range(n).map(abs)
+    datasets[split] = ds.batch(2)
+train(datasets["train"])
+validate(datasets["test"])
+"""
+
+BOTH = """import tensorflow as tf
+def make(n):
+    return tf.data.Dataset.range(n).map(abs).batch(2)
+train(make(9))
+validate(make(5))
+"""
+
+SCRIPTS = [
+    Script(
+        "reassignment: parallel calls, a shuffle moved up, a prefetch",
+        REASSIGNED,
+        (
+            Move("shuffle#1", "interleave"),
+            SetArgument("map", PARALLEL, -1),
+            Insert("batch", "prefetch", "p", AHEAD),
+        ),
+        (
+            "dataset = dataset.shuffle(1000)",
+            "dataset = dataset.map(lambda x: x, num_parallel_calls=AUTOTUNE)",
+            "dataset = dataset.batch(32).prefetch(AUTOTUNE)",
+        ),
+    ),
+    Script(
+        "flags: only training augments",
+        FLAGS,
+        (SetArgument("map#1", PARALLEL, -1),),
+        ("        ds = ds.map(lambda x: x, num_parallel_calls=tf.data.AUTOTUNE)",),
+    ),
+    Script(
+        "flags: what both pass keeps its order and goes faster",
+        FLAGS,
+        (SetArgument("map#0", PARALLEL, 4),),
+        ("    ds = ds.map(abs, num_parallel_calls=4)",),
+        both=True,
+    ),
+    Script(
+        "flags: a cache behind what both pass, where only training goes on",
+        FLAGS,
+        (Insert("map#0", "cache", "c"),),
+        ("        ds = ds.cache().shuffle(1000)",),
+    ),
+    Script(
+        "flags: a shuffle that stands under its condition",
+        FLAGS,
+        (Move("shuffle", "range"),),
+        why="different blocks",
+    ),
+    Script(
+        "flags: what only training shuffles is taken out",
+        FLAGS,
+        (Remove("shuffle"),),
+        ("    if training:", "        pass"),
+    ),
+    Script(
+        "a condition that was met is passed",
+        MIXED,
+        BEHIND_THE_BATCH,
+        ("    if training:", "        ds = ds.shuffle(100)", "    return ds.batch(8).map(abs)"),
+    ),
+    Script(
+        "a condition that was not met is not",
+        MIXED.replace("prepare(9, True)", "prepare(9, False)"),
+        BEHIND_THE_BATCH,
+        why="is used between",
+    ),
+    Script(
+        "a condition with two ways",
+        MIXED.replace("    return ds", "    else:\n        ds = ds.cache()\n    return ds"),
+        BEHIND_THE_BATCH,
+        why="two ways",
+    ),
+    Script(
+        "a condition under which something else is done as well",
+        MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        validate(ds)"),
+        BEHIND_THE_BATCH,
+        why="is shared by 2 datasets",
+    ),
+    Script(
+        "a condition under which another name is set",
+        MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        size = ds"),
+        BEHIND_THE_BATCH,
+        why="is used between",
+    ),
+    Script(
+        "a condition that asks the dataset",
+        MIXED.replace("if training:", "if ds.cardinality() > 9:"),
+        BEHIND_THE_BATCH,
+        why="may depend on the call",
+    ),
+    Script(
+        "a condition that asks a function",
+        MIXED.replace("if training:", "if bool(training):"),
+        BEHIND_THE_BATCH,
+        why="may depend on the call",
+    ),
+    Script(
+        "a conditional expression: its argument",
+        CONDITIONAL,
+        (SetArgument("shuffle", "buffer_size", 500),),
+        ("    ds = ds.shuffle(500) if training else ds",),
+    ),
+    Script(
+        "a conditional expression: something behind it",
+        CONDITIONAL,
+        (Insert("repeat", "prefetch", "p", {"buffer_size": 1}),),
+        ("    ds = ds.repeat().prefetch(1) if training else ds.cache()",),
+    ),
+    Script(
+        "a conditional expression: moved out of it",
+        CONDITIONAL,
+        (Move("shuffle", "repeat"),),
+        why="may run never",
+    ),
+    Script(
+        "apply(function): within it",
+        APPLIED,
+        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        ("    return ds.batch(2).map(abs)",),
+    ),
+    Script(
+        "apply(function): in front of it",
+        APPLIED,
+        (Insert("shuffle", "cache", "c"),),
+        ("train(tf.data.Dataset.range(9).shuffle(9).cache().apply(finish))",),
+    ),
+    Script(
+        "apply(function): out of it",
+        APPLIED,
+        (Move("shuffle", "map"),),
+        why="different blocks",
+    ),
+    Script(
+        "apply(function) for both: only its number of calls",
+        APPLIED_TWICE,
+        (SetArgument("map", PARALLEL, -1),),
+        ("    ds = ds.map(abs, num_parallel_calls=tf.data.AUTOTUNE)",),
+        both=True,
+    ),
+    Script(
+        "apply(function) for both: the data of both",
+        APPLIED_TWICE,
+        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        why="is shared by 2 datasets",
+    ),
+    Script(
+        "a function that makes the function to apply",
+        FACTORY,
+        (Insert("batch", "prefetch", "p", AHEAD), SetArgument("map", PARALLEL, 2)),
+        ("    return lambda ds: ds.batch(size).prefetch(tf.data.AUTOTUNE)",),
+    ),
+    Script(
+        "methods that keep the dataset in self",
+        METHODS,
+        (SetArgument("map", PARALLEL, -1), Insert("repeat", "prefetch", "p", AHEAD)),
+        (
+            "        self.dataset = self.dataset.map(self.decode, num_parallel_calls=tf.data.AUTOTUNE)",
+            "        return self.dataset.repeat().prefetch(tf.data.AUTOTUNE)",
+        ),
+    ),
+    Script(
+        "methods that keep the dataset in self: a call behind the next",
+        METHODS,
+        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        ("        self.dataset = self.dataset.batch(4)", "        self.dataset = self.dataset.map(self.decode)"),
+    ),
+    Script(
+        "methods that keep the dataset in self: past one that may read it",
+        SIZED,
+        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        why="assign its dataset to one name",
+    ),
+    Script(
+        "methods that keep the dataset in self: past another statement",
+        COUNTED,
+        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        why="assign its dataset to one name",
+    ),
+    Script(
+        "methods called as tf.data's own",
+        FLUENT,
+        (SetArgument("map", PARALLEL, 2),),
+        ("        self.ds = self.ds.map(function, num_parallel_calls=2)",),
+    ),
+    Script(
+        "ops added in a loop: the same for all",
+        LOOPED,
+        tuple(SetArgument(f"map#{turn}", PARALLEL, 2) for turn in range(3)),
+        ("    ds = ds.map(step, num_parallel_calls=2)",),
+    ),
+    Script(
+        "ops added in a loop: one of them",
+        LOOPED,
+        (SetArgument("map#0", PARALLEL, 2),),
+        why="makes 3 operators of this pipeline",
+    ),
+    Script(
+        "ops added in a loop: one of them moved",
+        LOOPED,
+        (Move("map#2", "batch"), ReplaceFunction("map#2", FunctionForm.ON_BATCHES, "d")),
+        why="makes 3 operators",
+    ),
+    Script(
+        "a dictionary filled in a loop: speed for all",
+        DICTIONARY,
+        (SetArgument("map", PARALLEL, 2), Insert("batch", "prefetch", "p", AHEAD)),
+        (
+            "    ds = tf.data.Dataset.range(n).map(abs, num_parallel_calls=2)",
+            "    datasets[split] = ds.batch(2).prefetch(tf.data.AUTOTUNE)",
+        ),
+        both=True,
+    ),
+    Script(
+        "a dictionary filled in a loop: data of one",
+        DICTIONARY,
+        (Insert("batch", "cache", "c"),),
+        why="is shared by 2 datasets",
+    ),
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_a_script(tmp_path, script):
+    path = tmp_path / "train.py"
+    path.write_text(script.text)
+    recorder = record(path)
+    pipeline = recorder.pipeline()
+    others = [recorder.pipeline("validate")] if "validate" in recorder.consumed else []
+    edits = [resolved(pipeline, edit) for edit in script.edits]
+    emission = emit(pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)), others=others)
+    if not script.lines:
+        (rejection,) = emission.not_covered
+        assert script.why in rejection.why and emission.files == {}
+        return
+    assert emission.not_covered == ()
+    new = emission.files[str(path)][1]
+    for line in script.lines:
+        assert line in new.splitlines(), new
+    patched = record(path, new)
+    assert shape(patched.pipeline()) == shape(apply_edits(pipeline, edits))
+    for other in others:
+        assert (shape(patched.pipeline("validate")) != shape(other)) is script.both
+
+
+def test_both_are_changed_where_both_may(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(BOTH)
+    recorder = record(path)
+    train, validate = recorder.pipeline(), recorder.pipeline("validate")
+    edits = (Move("n1", "n2"), ReplaceFunction("n1", FunctionForm.ON_BATCHES, "d"))
+    rewrite = Rewrite("rule", "n1", Safety.EXACT, edits, "")
+    asked = []
+
+    def may_share(one):
+        asked.append(one.key)
+        return True
+
+    emission = emit(train, Plan("p", (rewrite,)), others=[validate], may_share=may_share)
+    ((_, new),) = emission.files.values()
+    assert "    return tf.data.Dataset.range(n).batch(2).map(abs)\n" in new and asked == [rewrite.key]
+    assert "serves 2 datasets (validate too)" in emission.notes[0]
+    refused = emit(train, Plan("p", (rewrite,)), others=[validate], may_share=lambda _: False)
+    assert refused.files == {} and "shared by 2 datasets" in refused.not_covered[0].why
+
+
+def test_nobody_is_asked_about_what_cannot_be_said_or_can_be_said_for_one(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(FLAGS)
+    recorder = record(path)
+    train, validate = recorder.pipeline(), recorder.pipeline("validate")
+
+    def never(rewrite):
+        raise AssertionError(rewrite.key)
+
+    for edit in (Insert("n1", "cache", "c"), SetArgument("n1", PARALLEL, 4), Move("n2", "n0")):
+        emit(train, Plan("p", (Rewrite("rule", "n1", Safety.EXACT, (edit,), ""),)), others=[validate], may_share=never)
