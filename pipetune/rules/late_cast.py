@@ -31,8 +31,8 @@ RULE = Rule(
         "the places where the function could be cut so, the one that hands on fewest bytes is taken. It passes "
         "shuffle, prefetch, take, skip, shard, repeat and a cache in memory, never one in a file, and stays in front "
         "of whatever stands behind the batch. Nothing is proposed where less than a tenth of the input's processor "
-        "time is measured to be saved, unless 16 MiB and more of memory are. A function that can stand behind the "
-        "batch whole is vectorize-map's."
+        "time is measured to be saved, unless 16 MiB and more of memory are; past a cache, behind which it runs in "
+        "every epoch, memory alone counts. A function that can stand behind the batch whole is vectorize-map's."
     ),
     safety=(
         "EXACT where every op that moves gives the same bits on batches. APPROXIMATE with ops whose last bits depend "

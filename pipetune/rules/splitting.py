@@ -83,10 +83,12 @@ def _asked(
         yield Silence(rule, node.id, f"The function of {described(node)} stays one: {why}.")
         return
     less = (now or 0.0) - (cut.element_bytes or 0.0)
-    saved = _saved_share(node, context)
+    anew = any(one.op == "cache" for one in passed)  # what the cache spares later epochs now they would compute
+    saved = 0.0 if anew else _saved_share(node, context)
     spared = sum(less * _held(one, context) for one in passed)
     if (saved is None or saved < LEAST_SAVED) and spared < LEAST_SPARED_BYTES:
         gains = "what it would save was not measured" if saved is None else f"it would save {_percent(saved)}"
+        gains = "it would run in every epoch, no longer above the cache" if anew else gains
         yield Silence(
             rule, node.id, f"The end of {described(node)} stays above the batch: {gains}, too little for new code."
         )
@@ -151,6 +153,8 @@ def behind_batch(late: Late, context: RuleContext, *, rule: str) -> Rewrite:
     if late.spared > 0:
         holding = " and ".join(described(one) for one in late.passed if _held(one, context))
         notes.append(f"{holding} then hold {as_size(late.spared)} less.")
+    if any(one.op == "cache" for one in late.passed):
+        notes.append("The end is then computed in every epoch: what the cache holds no longer includes it.")
     if cut.inexact:
         notes.append(f"The last bits of what {', '.join(cut.inexact)} give depend on how many rows there are.")
     what = "as small as it is before its end makes it larger" if late.less > 0 else "before its end"

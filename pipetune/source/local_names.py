@@ -29,7 +29,7 @@ def handed_names(function: cst.FunctionDef, block: Sequence[cst.BaseStatement], 
         raise CannotExpress(f"{unclear} of {name} is not bound by a plain assignment in front of the cut.")
     fixed = next((one for one in bound if one in alive and _is_fixed(one, above)), None)
     if fixed is not None:
-        raise CannotExpress(f"{fixed} of {name} is a number or text of Python's, which an element cannot hand on.")
+        raise CannotExpress(f"{fixed} of {name} is a value of Python's, which an element cannot hand on.")
     given = [one for one in parameters if one in alive and one not in bound]
     if given and len(parameters) != cut.components:
         raise CannotExpress(f"The parameters of {name} are not the components of its element, one by one.")
@@ -81,12 +81,12 @@ def _assigned(line: cst.BaseStatement) -> list[str]:
 
 
 def _is_fixed(name: str, lines: Sequence[cst.BaseStatement]) -> bool:
-    """Whether the last assignment of a name gives it something that names nothing, such as `5` or `[3, 4]`."""
+    """Whether the last assignment of a name gives it a function, or something that names nothing, as `[3, 4]`."""
     binding = [line for line in lines if name in _assigned(line)][-1]
     assert isinstance(binding, cst.SimpleStatementLine)
     match binding.body[0]:
         case cst.Assign(value=value) | cst.AnnAssign(value=value) if value is not None:
-            return not names_read(value)
+            return isinstance(value, cst.Lambda) or not names_read(value)
     return False
 
 

@@ -11,6 +11,7 @@ import traceback
 import types
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job
@@ -84,6 +85,16 @@ def _lay_over(overlay: Mapping[str, str]) -> None:
         return original(loader, fullname)
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
-    for path, text in overlay.items():
-        # An entry without a modification time is never checked against the file.
-        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    # An entry without a modification time is never checked against the file.
+    entries = {path: (len(text), None, text.splitlines(keepends=True), path) for path, text in overlay.items()}
+    linecache.cache.update(entries)
+    from_file = linecache.updatecache
+
+    def updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
+        # AutoGraph asks for this for every function it reads: the text of the file would take the place of ours.
+        if filename not in entries:
+            return from_file(filename, module_globals)
+        linecache.cache[filename] = entries[filename]
+        return entries[filename][2]
+
+    linecache.updatecache = updatecache

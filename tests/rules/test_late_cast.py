@@ -48,6 +48,7 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     (f"{_SOURCE} | {_PAYS} | batch 4 | ignore_errors", {}, "ignore_errors"),
     (f"{_SOURCE} | {_PAYS} | cache kept | batch 4", {}, "cache in a file"),
     # It gains too little.
+    (f"{_SOURCE} | {_PAYS} | cache | shuffle 90 | batch 4", {}, "in every epoch"),
     (f"{_SOURCE} | {_CAST} saves=100us | shuffle 90 | batch 4", {}, "too little"),
     (f"{_SOURCE} | {_CAST} saves=0us | batch 4", {}, "save none"),
     (f"{_SOURCE} | map cpu=10ms bytes=4k cuts=end:1k | batch 4", {}, "not measured"),

@@ -82,9 +82,24 @@ def _in_a_function_of_tensorflows(image: Any, label: Any) -> Any:
     return _TRACED(image), label
 
 
+_KEYS = tf.lookup.KeyValueTensorInitializer(tf.range(_COUNT, dtype=tf.int64), tf.range(_COUNT) * 3)
+_TABLE = tf.lookup.StaticHashTable(_KEYS, default_value=-1)
+
+
+def _checked(image: Any, label: Any) -> Any:
+    tf.debugging.assert_less(label, tf.constant(100, tf.int64))
+    small = tf.image.resize(tf.cast(image, tf.float32), [8, 7])
+    for _ in tf.range(tf.cast(label, tf.int32) % 3):
+        small = small * 0.5
+    found = _TABLE.lookup(label)
+    drawn = tf.random.uniform([])
+    return {"a": small * drawn, "b": (small, image), "c": small, "label": [label, tf.cast(found, tf.int64)]}
+
+
 DRAWING: dict[str, tuple[Callable[..., Any], int | None, int]] = {
     "seeded": (_seeded, 1, 2),
     "unseeded, a captured tensor, three handed on": (_unseeded, 2, 3),
+    "a check, a loop, a table, tensors given twice": (_checked, 4, 4),
     "in a branch": (_in_a_branch, 1, 2),
     "in one expression": (_in_one_expression, None, 2),
     "in a traced function": (_in_a_function_of_tensorflows, 1, 2),

@@ -37,6 +37,7 @@ def _python_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     monkeypatch.setenv("TOLD", str(tmp_path / "told.json"))
     loader = importlib.machinery.SourceFileLoader
     monkeypatch.setattr(loader, "get_code", loader.get_code)
+    monkeypatch.setattr(linecache, "updatecache", linecache.updatecache)
     directory, modules = os.getcwd(), set(sys.modules)
     yield
     os.chdir(directory)
@@ -148,5 +149,7 @@ def test_patched_text_runs_under_the_original_names(tmp_path: Path) -> None:
     assert vars(sys.modules["__main__"])["done"] == "done = linecache.getline(__file__, 4)\n"
     assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     linecache.checkcache()
+    assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
+    assert linecache.updatecache(str(helper), {}) == ["value = 'patched'\n"]  # as AutoGraph does for every function
     assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     assert helper.read_text() == "value = 'file'\n"

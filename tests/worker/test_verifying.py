@@ -1,14 +1,19 @@
-"""What the verifying worker runs leaves nothing where the user runs the script."""
+"""What the verifying worker runs leaves nothing where the user runs the script; when it is what the plan says."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety
-from pipetune.worker.verifying import with_file_caches_in
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SplitFunction
+from pipetune.core.functions import Cut, CutKind
+from pipetune.testing.words import pipeline
+from pipetune.worker.verifying import first_difference, with_file_caches_in
 
 NAME = "pipetune-cache-82d49b9a1066104b-rank0"
 TEXT = f'dataset = dataset.map(parse).cache("{NAME}").cache("mine").batch(4)\n'
@@ -35,3 +40,17 @@ def test_the_files_of_the_plans_caches_are_put_elsewhere_and_the_users_own_stay(
 )
 def test_without_a_file_cache_nothing_is_changed(edit: Insert) -> None:
     assert with_file_caches_in("/tmp/elsewhere", {"train.py": TEXT}, _plan(edit)) == {"train.py": TEXT}
+
+
+HANDED = "(TensorSpec(shape=(), dtype=tf.int64, name=None), TensorSpec(shape=(None, 3), dtype=tf.uint8, name=None))"
+SWAPPED = "{'a': TensorSpec(shape=(None, 3), dtype=tf.uint8, name='a'), 'b': TensorSpec(shape=(), dtype=tf.int64)}"
+MORE = HANDED.replace("(TensorSpec", "(TensorSpec(shape=<unknown>, dtype=tf.string, name=None), TensorSpec", 1)
+
+
+@pytest.mark.parametrize(("spec", "same"), [(HANDED, True), (SWAPPED, True), (MORE, False), ("", False)])
+def test_the_first_part_of_a_function_hands_on_what_the_plan_says(spec: str, same: bool) -> None:
+    split = SplitFunction("n1", Cut(CutKind.BEFORE_DRAWS, spec=HANDED, head="cut", tail="cut too"))
+    wanted = apply_edits(pipeline("range 9 | map random"), [split])
+    found = pipeline("range 9 | map | map random")
+    found = replace(found, nodes=(found.nodes[0], replace(found.nodes[1], spec=spec), found.nodes[2]))
+    assert (first_difference(found, wanted) == "") is same

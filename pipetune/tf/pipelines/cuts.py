@@ -130,7 +130,7 @@ def _described(
         kind,
         position=position,
         spec=str(head.element_spec),
-        element_bytes=_element_bytes(head),
+        element_bytes=_element_bytes(head, sampled=not _python_above(source.pipeline, node)),
         head=functions.read_facts(head._map_func).digest,
         tail=functions.read_facts(tail._map_func).digest,
         inexact=inexact,
@@ -141,10 +141,18 @@ def _described(
     )
 
 
-def _element_bytes(head: Any) -> float | None:
+def _python_above(pipeline: Pipeline, node: Node) -> bool:
+    """Whether Python gives what the function gets: it is not run for a size, and no cache may stand below it."""
+    return any(
+        above.op == "from_generator" or (above.function is not None and above.function.python)
+        for above in pipeline.upstream(node.id)
+    )
+
+
+def _element_bytes(head: Any, *, sampled: bool) -> float | None:
     """Bytes of what is handed on: by its shapes, else the mean of elements from start, middle and end of the data."""
     static = live.element_bytes(tf.nest.flatten(head.element_spec))
-    if static is not None:
+    if static is not None or not sampled:
         return static
     found = recorded.record(head, count=_SAMPLED, deadline=time.monotonic() + _SECONDS, max_bytes=_BYTES)
     (sample,) = found.passes
