@@ -9,6 +9,7 @@ from pipetune import rules
 from pipetune.core.autotuned import PARALLELISM, AutotuneReading
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
+from pipetune.core.machine import Machine
 from pipetune.core.measurement import Rate, Trial
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.prediction import Foreseen
@@ -60,12 +61,19 @@ def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContex
         fingerprint=pipeline.fingerprint,
         cycle_length_in_force=study.machine.cores_affinity,
         cores_believed=study.machine.cores_believed,
+        buffers_granted=_buffers_granted(study.machine),
         autotuned=autotuned,
         fused=_run_as(pipeline, autotuned),
         device=study.machine.device,
         iterates_itself=study.subject.consumer.kind in ("loop", "step"),
         resuming=study.subject.resuming,
     )
+
+
+def _buffers_granted(machine: Machine) -> int | None:
+    """Half of the memory granted, as AUTOTUNE would take of it; None where it does not count on more than all of it."""
+    counted_on = machine.believed.autotune_buffer_bytes if machine.believed is not None else None
+    return machine.memory_limit_bytes // 2 if (counted_on or 0) > machine.memory_limit_bytes else None
 
 
 def _run_as(pipeline: Pipeline, reading: AutotuneReading | None) -> dict[str, str]:

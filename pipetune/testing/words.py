@@ -25,6 +25,7 @@ The little language::
 - `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
   `spec=x` what elements look like behind an operator (like all others if not said).
 - `crop=yes` says that the function could decode only what it crops, `crop=no` that it needs the whole image.
+- `spread` says that the kernels of an operator were measured to use several threads at once.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -121,6 +122,7 @@ class _Stage:
     shared: int = 1
     gathering: Gathering | None = None
     spec: str = ""
+    several_threads: bool = False
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
@@ -224,6 +226,8 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.function = replace(stage.function, fused=fused)
     elif name == "passes" and stage.function is not None:
         stage.function = replace(stage.function, hands_on=tuple(map(int, text.split("+"))))
+    elif name == "spread" and not equals:
+        stage.several_threads = True
     elif name == "spec":
         stage.spec = text
     elif name == "early" and stage.function is not None:
@@ -316,6 +320,7 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:
             wall_seconds=stages[node.id].seconds,
             visits=visits[node.id],
             bytes_out=stages[node.id].size_bytes,
+            several_threads=stages[node.id].several_threads,
         )
         for node in pipeline
     )
