@@ -27,6 +27,7 @@ from pipetune.stages.study import Study
 from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.measure.cropping_costs import measure_cropping_shares
 from pipetune.tf.measure.overheads import measure_overheads
+from pipetune.tf.measure.padding import measure_padding
 from pipetune.tf.pipelines.counting import count_elements
 
 _COUNT_SECONDS = 5.0
@@ -112,8 +113,15 @@ def completed(study: Study, profile: Profile) -> Profile:
     overheads = measure_overheads(study.cores, seconds=seconds)
     on_batch = measure_batch_costs(study.subject.source, study.told)
     cropping = measure_cropping_shares(study.subject.source, study.told)
+    padding = measure_padding(study.subject.source, cardinality)
+    study.runner.restore()
     operators = tuple(
-        replace(one, on_batch_seconds=on_batch.get(one.node), cropping_share=cropping.get(one.node))
+        replace(
+            one,
+            on_batch_seconds=on_batch.get(one.node),
+            cropping_share=cropping.get(one.node),
+            padding=padding.get(one.node),
+        )
         for one in profile.operators
     )
     profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)
