@@ -14,7 +14,7 @@ from pipetune.stages.study import Study
 from pipetune.tf.script.fit_consumer import FitConsumer
 
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 8
-_SECONDS = 4.0
+_SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.05, 1.0, 4.0  # of the budget for trials, taken on top of it
 _WINDOW_SECONDS = 0.25
 _FEWEST_CALLS = 4
 
@@ -35,20 +35,25 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
 
 def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
     consumer, settings = study.subject.consumer, study.settings
-    if not settings.trials or settings.quick or not steps_are_small(profile.consumer):
+    seconds = min(_MOST_SECONDS, _SHARE * settings.budget_seconds)
+    if not settings.trials or settings.quick or seconds < _FEWEST_SECONDS:
+        return None
+    if not steps_are_small(profile.consumer):
         return None
     if not isinstance(consumer, FitConsumer) or not consumer.takes_one_step_a_call:
         return None
     with study.journal.phase("advice", "trying several training steps in one call"):
         try:
-            gain, one, several = _measure(study, consumer, profile.consumer.bound_seconds or 0.0)
+            gain, one, several = _measure(study, consumer, profile.consumer.bound_seconds or 0.0, seconds=seconds)
         except (RunFailed, OutOfBudget):
             return None  # a model that cannot be called so gets no such advice
     use = study.subject.use
     return several_steps(gain, one_seconds=one, several_seconds=several, file=use.file, line=use.line)
 
 
-def _measure(study: Study, consumer: FitConsumer, step_seconds: float) -> tuple[Interval, float, float]:
+def _measure(
+    study: Study, consumer: FitConsumer, step_seconds: float, *, seconds: float
+) -> tuple[Interval, float, float]:
     """The gain of several steps in a call on one cached batch, and the seconds of a step both ways."""
     runner = study.runner
     calls = max(_FEWEST_CALLS, math.ceil(_WINDOW_SECONDS / (step_seconds * STEPS_IN_ONE_CALL)))
@@ -58,7 +63,7 @@ def _measure(study: Study, consumer: FitConsumer, step_seconds: float) -> tuple[
     ones: list[float] = []
     severals: list[float] = []
     clock = SystemClock()
-    end = clock.now() + _SECONDS
+    end = clock.now() + seconds
     while len(ones) < _FEWEST_PAIRS or (len(ones) < _MOST_PAIRS and clock.now() < end):
         for several in (False, True) if len(ones) % 2 else (True, False):
             if several:

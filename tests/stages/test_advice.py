@@ -28,7 +28,7 @@ def trained(**settings: Any) -> tuple[Study, Any]:
     consumer = FitConsumer(model, type(model).fit, {"shuffle": False}, callback_list(model))
     one.runner.consumer = consumer
     one.subject = replace(one.subject, consumer=consumer)
-    one.settings = replace(one.settings, **settings)
+    one.settings = replace(one.settings, **{"budget_seconds": 60.0, **settings})
     return one, model
 
 
@@ -49,6 +49,7 @@ def test_small_steps_are_tried_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ({"trials": False}, SMALL),
         ({"quick": True}, SMALL),
+        ({"budget_seconds": 10.0}, SMALL),
         ({}, Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.1))),
         ({}, Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.001))),
     ],
