@@ -81,8 +81,8 @@ def best_buckets(
     return next(one for one in found if one[1] <= least + _WORTH_MORE)
 
 
-def most_buckets(elements_per_epoch: int | None, batch_size: int) -> int:
-    """How many buckets get enough batches in an epoch; None: nobody knows how long it is."""
-    if elements_per_epoch is None or elements_per_epoch < 0:
+def most_buckets(elements_per_epoch: int, batch_size: int) -> int:
+    """How many buckets get enough batches in an epoch; below zero: it is endless, or nobody knows how long."""
+    if elements_per_epoch < 0:
         return MOST_BUCKETS
     return min(MOST_BUCKETS, elements_per_epoch // (batch_size * BATCHES_EACH))

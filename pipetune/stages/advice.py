@@ -1,16 +1,23 @@
-"""Before the trials: advice on what consumes the data, which no edit of the pipeline can follow."""
+"""Before the trials: advice on what consumes the data, where no edit is tried or none could follow it."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator
+from dataclasses import replace
 
+from pipetune.core.edits import Rewrite
 from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
 from pipetune.model.consumer_advice import STEPS_IN_ONE_CALL, layers_in_maps, several_steps, steps_are_small
+from pipetune.rules import bucket_batches
 from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
+from pipetune.stages.planning import facts_of
 from pipetune.stages.study import Study
+from pipetune.stages.verdict import worth_trials
+from pipetune.tf.measure.padding import measure_padding
 from pipetune.tf.script.fit_consumer import FitConsumer
 
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 8
@@ -27,10 +34,32 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
     found: list[Finding] = []
     if diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
         found += layers_in_maps(study.subject.source.pipeline, profile)
+    if not worth_trials(study, diagnosis):
+        found += _batches_by_length(study, profile, diagnosis)
     advice = _steps_in_one_call(study, profile)
     if advice is not None:
         found.append(advice)
     journal.update(advice=(*journal.session.advice, *found))
+
+
+def _batches_by_length(study: Study, profile: Profile, diagnosis: Diagnosis) -> Iterator[Finding]:
+    """Padding that the model works on, whether the input keeps up or not: without trials no rule would speak of it."""
+    padding = measure_padding(study.subject.source, {})
+    study.runner.restore()
+    if not padding:
+        return
+    operators = tuple(replace(one, padding=padding.get(one.node)) for one in profile.operators)
+    context = facts_of(study, replace(profile, operators=operators), diagnosis)
+    for proposal in bucket_batches.RULE.propose(context):
+        if isinstance(proposal, Rewrite):
+            place = context.pipeline[proposal.node].location
+            yield Finding(
+                code=proposal.rule,
+                message=proposal.summary,
+                hint="`pipetune analyze --force --allow reorder` tries it: it is another order of the elements.",
+                file=place.file if place else None,
+                line=place.line if place else None,
+            )
 
 
 def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:

@@ -60,6 +60,6 @@ def test_the_fewest_buckets_that_are_about_as_good_as_any() -> None:
 
 
 def test_every_bucket_gets_batches_enough() -> None:
-    assert most_buckets(None, 32) == most_buckets(-1, 32) == most_buckets(10**6, 32) == 8
+    assert most_buckets(-2, 32) == most_buckets(-1, 32) == most_buckets(10**6, 32) == 8
     assert most_buckets(32 * 10 * 3, 32) == 3
     assert most_buckets(500, 32) == 1

@@ -21,6 +21,7 @@ from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Sta
 from pipetune.rules.base import RuleContext
 from pipetune.rules.bucket_batches import RULE
 from pipetune.tf.equality.compare import compare
+from pipetune.tf.equality.reproduction import digests
 from pipetune.tf.measure.padding import measure_padding
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
@@ -150,8 +151,6 @@ def test_rows_that_are_cut_or_missing_are_seen() -> None:
     assert not compare(source, fewer, Safety.REORDERS, elements=96).equal
     smaller = _with(right, bucket.id, batch_size=4)
     assert not compare(source, smaller, Safety.REORDERS, elements=96).equal
-    doubled = apply_edits(right, [Insert(source.pipeline.nodes[0].id, "repeat", "twice", {"count": 2})])
-    assert not compare(source, doubled, Safety.REORDERS, elements=96).equal
 
 
 def _with(pipeline: Pipeline, node: str, **arguments: Any) -> Pipeline:
@@ -168,13 +167,9 @@ def tokens(number):
 """
 
 PATCHES: dict[str, tuple[str, str]] = {
-    "a chain": (
-        "ds = tf.data.Dataset.range(480).map(tokens).padded_batch(8).prefetch(1)\n",
-        ".map(tokens).bucket_by_sequence_length(lambda *element: tf.shape(element[0])[0], [",
-    ),
     "statements": (
         "ds = tf.data.Dataset.range(480)\nds = ds.map(tokens)\nds = ds.padded_batch(8)  # as long as the longest\n",
-        "ds = ds.map(tokens)\nds = ds.bucket_by_sequence_length(",
+        "ds = ds.map(tokens)\nds = ds.bucket_by_sequence_length(lambda *element: tf.shape(element[0])[0], [",
     ),
     "a dictionary": (
         "ds = (\n    tf.data.Dataset.range(480)\n    .map(tokens)\n"
@@ -191,3 +186,5 @@ def test_the_patched_source_makes_the_batches_of_the_plan(name: str, tmp_path: P
     source, rewrite = proposed(sample.run().ds)
     check_patch(sample, source, rewrite, expected=expected, elements=96)
     assert "padded_batch" not in sample.file.read_text()
+    planned = replay(source, apply_edits(source.pipeline, rewrite.edits))
+    assert digests(sample.run().ds, count=40) == digests(planned, count=40)

@@ -38,7 +38,7 @@ def measure_padding(source: live.LivePipeline, counts: Mapping[str, int]) -> dic
     Runs what stands above one for a second at most: what it keeps outside is to be restored afterwards.
 
     Args:
-        counts: elements per epoch by node, where they are known.
+        counts: elements per epoch by node, where more is known than TensorFlow knows.
     """
     found = {}
     for node in source.pipeline:
@@ -47,7 +47,8 @@ def measure_padding(source: live.LivePipeline, counts: Mapping[str, int]) -> dic
             continue
         try:
             with failures.told():
-                padding = _measure(source, node, size, counts.get(node.inputs[0]))
+                above = source.pipeline[node.inputs[0]]
+                padding = _measure(source, node, size, counts.get(above.id, above.cardinality))
         except (RunFailed, CannotReplay):
             continue  # a trial that runs it will say why
         if padding is not None:
@@ -55,7 +56,7 @@ def measure_padding(source: live.LivePipeline, counts: Mapping[str, int]) -> dic
     return found
 
 
-def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: int | None) -> Padding | None:
+def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: int) -> Padding | None:
     dataset = source.datasets[node.id]
     above = replay(source, _above(source.pipeline, node))
     spec = above.element_spec
