@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pipetune.core import sessionfile
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Plan
+from pipetune.core.edits import Insert, Plan, Remove
 from pipetune.core.functions import FunctionForm
 from pipetune.core.messages import Job, MessageWriter, Progress, Verified
 from pipetune.core.padding import BUCKETS
@@ -95,8 +95,10 @@ def _prove(use: consumption.Consumption, session: Session, dataset: DatasetResul
 def first_difference(found: Pipeline, wanted: Pipeline) -> str:
     """The first operator that differs, in words; '' if none does.
 
-    Names and seeds do not count, nor what a function is made of where the source says it in other ops than the plan.
+    Names and seeds do not count, nor what a function is made of where the source says it in other ops than the plan,
+    nor where options are set, but which are in force at the end.
     """
+    found, wanted = _without_options(found), _without_options(wanted)
     here, there = found.describe(), wanted.describe()
     for index, (one, other) in enumerate(zip(here, there, strict=False)):
         if _written_otherwise(wanted.nodes[index]) and _decodes_windows(found.nodes[index]):
@@ -107,7 +109,14 @@ def first_difference(found: Pipeline, wanted: Pipeline) -> str:
             return f"operator {index} is {_words(one)}, not {_words(other)}"
     if len(here) != len(there):
         return f"it has {len(here)} operators, not {len(there)}"
+    if found.options != wanted.options:
+        return f"it sets the options {dict(found.options)}, not {dict(wanted.options)}"
     return ""
+
+
+def _without_options(pipeline: Pipeline) -> Pipeline:
+    """Without the operators that set options: a plan sets them, and no such operator, where the source has to."""
+    return apply_edits(pipeline, [Remove(node.id) for node in pipeline if node.op == "with_options"])
 
 
 def _written_otherwise(node: Node) -> bool:
