@@ -6,6 +6,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.measurement import RunFailed
 from pipetune.core.session import Session
 from pipetune.stages.accelerator import time_the_copy
+from pipetune.stages.advice import advise
 from pipetune.stages.costs import refine_costs
 from pipetune.stages.course import take_course
 from pipetune.stages.emission import distribute, make_patch
@@ -51,6 +52,7 @@ def find_and_prove(study: Study) -> Plan | None:
         profile = watch_memory(study, measure_files(study, profile))
         profile = time_the_copy(study, profile)
         take_course(study, profile)
+        advise(study, profile, diagnosis)
         tried = worth_trials(study, diagnosis)
         plan = confirm_plan(study, find_plan(study, profile, diagnosis)) if tried else None
         look_ahead(study, study.runner.profile or profile, diagnosis, plan)

@@ -57,7 +57,7 @@ def _secrets(session: Session) -> Iterator[str]:
     arguments = command.get("arguments")
     words = [str(word) for word in arguments] if isinstance(arguments, list | tuple) else []
     paths = [str(command.get(key) or "") for key in ("script", "module", "directory", "out")]
-    paths += [finding.file or "" for finding in session.findings]
+    paths += [finding.file or "" for finding in (*session.findings, *session.advice)]
     paths += session.patch.files if session.patch else ()
     for dataset in session.datasets:
         for node in (*dataset.pipeline.nodes, *(dataset.tuned.nodes if dataset.tuned else ())):

@@ -19,6 +19,7 @@ from pipetune.core.edits import (
 )
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import CutKind, FunctionFacts, FunctionForm, Gathering
+from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 
 ROW_NUMBER_BYTES = 8.0
@@ -43,15 +44,11 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
             return _substitute(pipeline, replace(node, arguments={**node.arguments, name: value}))
         case Insert(after=after, op=op, id=new_id, arguments=arguments):
             anchor = _find(pipeline, after)
-            new = Node(
-                id=new_id,
-                op=op,
-                inputs=(after,),
-                arguments=dict(arguments),
-                spec=anchor.spec,
-                cardinality=anchor.cardinality,
-                element_bytes=anchor.element_bytes,
-            )
+            new = Node(id=new_id, op=op, inputs=(after,), arguments=dict(arguments))
+            if not facts(op).batches:
+                new = replace(
+                    new, spec=anchor.spec, cardinality=anchor.cardinality, element_bytes=anchor.element_bytes
+                )
             return _insert(pipeline, new, after=after)
         case Remove(node=node_id):
             return _take_out(pipeline, node_id)[0]

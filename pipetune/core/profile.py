@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pipetune.core.measurement import Interval
 from pipetune.core.memory import Growth, Held
 from pipetune.core.overheads import Overheads
+from pipetune.core.padding import Padding
 from pipetune.core.storage import FileUse
 from pipetune.core.transfer import Transfer
 
@@ -67,6 +68,8 @@ class OperatorProfile:
     on_batch_seconds: float | None = None  # per batch, where its function could be called on one, or its rows gathered
     cropping_share: float | None = None  # of its cost, what decoding only what it crops would leave
     cuts: Mapping[str, CutCosts] | None = None  # by the kind of the cut; None: nothing was measured
+    several_threads: bool = False  # its kernels use several at once; only differencing tells
+    padding: Padding | None = None  # in the batches it makes; None: not of varying sizes, or not looked at
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function makes; "" its own
 
 

@@ -131,6 +131,7 @@ class Session:
     trials: tuple[Trial, ...] = ()
     training: Training | None = None
     findings: tuple[Finding, ...] = ()
+    advice: tuple[Finding, ...] = ()  # on what consumes the data: no bug, and no edit of the pipeline follows it
     patch: PatchResult | None = None
     distributed: DistributedResult | None = None
     side_effects: dict[str, int] = field(default_factory=dict)

@@ -30,6 +30,7 @@ def summary(session: Session) -> dict[str, Json]:
         "seconds": {name: encode(session.seconds.get(name)) for name in (*SECONDS, *sorted(session.seconds))},
         "status": session.status,
         "complete": session.complete,
+        "advice": [encode(finding) for finding in session.advice],
     }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipetune.core.believed import Load
 from pipetune.core.machine import Machine
+from pipetune.core.profile import Finding
 from pipetune.core.session import Session
 from pipetune.report import words
 from pipetune.report.granted import load_fact, sides
@@ -24,7 +26,7 @@ _SUPPRESSED = {
 
 @dataclass(frozen=True)
 class Warning:
-    """Something wrong in the script today, whatever pipetune changes."""
+    """Something wrong in the script today, whatever pipetune changes; or advice that no edit follows."""
 
     code: str
     where: str
@@ -47,6 +49,15 @@ class DatasetRow:
 
 
 def warnings(session: Session, places: Places) -> tuple[Warning, ...]:
+    return _told(session.findings, places)
+
+
+def advice(session: Session, places: Places) -> tuple[Warning, ...]:
+    """What could be better in what consumes the data: told like warnings, in a place of its own."""
+    return _told(session.advice, places)
+
+
+def _told(findings: Iterable[Finding], places: Places) -> tuple[Warning, ...]:
     return tuple(
         Warning(
             code=words.clean(finding.code),
@@ -54,7 +65,7 @@ def warnings(session: Session, places: Places) -> tuple[Warning, ...]:
             message=places.said(finding.message),
             hint=places.said(finding.hint),
         )
-        for finding in session.findings
+        for finding in findings
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pipetune.core.session import Session
 from pipetune.report.changes import RewriteRow
+from pipetune.report.circumstances import Warning
 from pipetune.report.markdown_own_work import own_work_lines
 from pipetune.report.markdown_text import block, code, escape, table
 from pipetune.report.values import Figure
@@ -35,7 +36,8 @@ def _parts(view: View) -> Iterator[str]:
     for dataset in view.studied:
         yield from _dataset(view, dataset)
     yield from _trials(view)
-    yield from _warnings(view)
+    yield from _told("Warnings about the script as it is", view.warnings)
+    yield from _told("Advice beside the patch", view.advice)
     yield from _patch(view)
     yield from _distributed(view)
     yield from _circumstances(view)
@@ -174,11 +176,11 @@ def _trials(view: View) -> Iterator[str]:
     )
 
 
-def _warnings(view: View) -> Iterator[str]:
-    if not view.warnings:
+def _told(title: str, warnings: tuple[Warning, ...]) -> Iterator[str]:
+    if not warnings:
         return
-    yield from ("", "## Warnings about the script as it is", "")
-    for warning in view.warnings:
+    yield from ("", f"## {title}", "")
+    for warning in warnings:
         said = escape(f"{warning.message} {warning.hint}".strip())
         yield f"- **{escape(warning.code)}** {code(warning.where)} {said}"
 

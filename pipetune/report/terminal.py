@@ -14,6 +14,7 @@ from rich.text import Text
 
 from pipetune.core.session import Session
 from pipetune.report.changes import RewriteRow
+from pipetune.report.circumstances import Warning
 from pipetune.report.console import PLAIN_WIDTH, console_for, unit_text, write
 from pipetune.report.terminal_costs import cost_table
 from pipetune.report.values import Figure
@@ -66,7 +67,8 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield from _section("Distributed form")
         yield _indented(Text(f"{view.distributed.kind}: {view.distributed.file}"))
         yield _indented(unit_text(view.distributed.sentence), 4)
-    yield from _warnings(view)
+    yield from _told("Warnings about the script as it is", view.warnings)
+    yield from _told("Advice beside the patch", view.advice)
     if view.notes:
         yield from _section("Notes")
         yield from (_indented(unit_text(note)) for note in view.notes)
@@ -159,11 +161,11 @@ def _rewrites(title: str, rows: tuple[RewriteRow, ...]) -> Iterator[RenderableTy
             yield _indented(Text(f"consent with {row.consent}"), 4)
 
 
-def _warnings(view: View) -> Iterator[RenderableType]:
-    if not view.warnings:
+def _told(title: str, warnings: tuple[Warning, ...]) -> Iterator[RenderableType]:
+    if not warnings:
         return
-    yield from _section("Warnings about the script as it is")
-    for warning in view.warnings:
+    yield from _section(title)
+    for warning in warnings:
         line = Text(f"! {warning.code}", style="bold yellow")
         line.append(f"  {warning.where}" if warning.where else "", style="cyan")
         yield _indented(line)

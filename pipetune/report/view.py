@@ -12,6 +12,7 @@ from pipetune.report.changes import Changes, changes
 from pipetune.report.circumstances import (
     DatasetRow,
     Warning,
+    advice,
     dataset_rows,
     machine_facts,
     phases,
@@ -78,6 +79,7 @@ class View:
     attempts: Attempts
     notes: tuple[str, ...]  # how the search ended, and what it could not do
     warnings: tuple[Warning, ...]
+    advice: tuple[Warning, ...]
     patch: PatchView
     distributed: DistributedView | None
     machine: tuple[Fact, ...]
@@ -116,6 +118,7 @@ def make_view(session: Session) -> View:
         attempts=attempts(session, places),
         notes=tuple(dict.fromkeys(places.said(note) for note in session.notes if note)),
         warnings=warnings(session, places),
+        advice=advice(session, places),
         patch=patch(session, places),
         distributed=distributed(session, places),
         machine=(*machine_facts(session.machine, session.load), *accelerator_facts(session)),

@@ -36,6 +36,7 @@ class RuleContext:
         None  # default cycle length of a serial interleave here; None: `cores`
     )
     cores_believed: int | None = None  # what AUTOTUNE takes the cores to be, where that is more than `cores`
+    buffers_granted: int | None = None  # bytes for its buffers, where AUTOTUNE counts on more memory than is granted
     autotuned: AutotuneReading | None = None  # what AUTOTUNE chose for the pipeline as written
     device: str = "cpu"  # what trains: "cpu", "gpu", "tpu"
     iterates_itself: bool = False  # the script's own loop or step takes the elements, no Keras, no strategy

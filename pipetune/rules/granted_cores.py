@@ -12,24 +12,32 @@ from pipetune.rules.base import Rule, RuleContext
 NAME = "granted-cores"
 
 CPU_BUDGET = "autotune.cpu_budget"
+MEMORY_BUDGET = "autotune.ram_budget"
 POOL_SIZE = "threading.private_threadpool_size"
+
+_UNPROVABLE = (
+    "AUTOTUNE counts on more memory for its buffers than is granted: {budget} keeps them within half of it. That makes "
+    "nothing faster, so no trial can prove it."
+)
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
     output = context.pipeline.output
-    if not _differ(context):
-        return
-    edits = bounds(context)
+    edits, memory = bounds(context), _memory(context)
     if not edits:
-        yield Silence(NAME, output.id, "The script sets the cores of AUTOTUNE and of tf.data's threads itself.")
+        if _differ(context):
+            why = "The script sets the cores of AUTOTUNE and of tf.data's threads itself."
+            yield Silence(NAME, output.id, why)
+        for budget in memory:
+            yield Silence(NAME, output.id, _UNPROVABLE.format(budget=f"options.{budget.name} = {budget.value}"))
         return
     yield Rewrite(
         rule=NAME,
         node=output.id,
         safety=Safety.EXACT,
-        edits=edits,
+        edits=(*edits, *memory),
         summary=(
-            f"Let tf.data use {_cores(context)}, what the container grants; TensorFlow counts on "
+            f"Let tf.data use {in_cores(context)}, what the container grants; TensorFlow counts on "
             f"{context.cores_believed}."
         ),
         group=f"{NAME}@{output.id}",
@@ -48,12 +56,19 @@ def bounds(context: RuleContext) -> tuple[SetOption, ...]:
     return tuple(SetOption(name, value) for name, value in wanted.items() if context.pipeline.options.get(name) is None)
 
 
+def _memory(context: RuleContext) -> tuple[SetOption, ...]:
+    """The budget for buffers that goes with the rule's own rewrite; no other needs it."""
+    if context.buffers_granted is None or context.pipeline.options.get(MEMORY_BUDGET) is not None:
+        return ()
+    return (SetOption(MEMORY_BUDGET, context.buffers_granted),)
+
+
 def bounded(rewrite: Rewrite, context: RuleContext) -> Rewrite:
     """`rewrite`, with the bounds where it leaves a number to AUTOTUNE: a trial uses what is granted."""
     edits = bounds(context)
     if not edits or not _leaves_to_autotune(rewrite) or rewrite.rule == NAME:
         return rewrite
-    note = f"AUTOTUNE is kept to {_cores(context)}, what the container grants."
+    note = f"AUTOTUNE is kept to {in_cores(context)}, what the container grants."
     return replace(rewrite, edits=(*rewrite.edits, *edits), notes=(*rewrite.notes, note))
 
 
@@ -71,7 +86,8 @@ def _leaves_to_autotune(rewrite: Rewrite) -> bool:
     return False
 
 
-def _cores(context: RuleContext) -> str:
+def in_cores(context: RuleContext) -> str:
+    """ "2 cores": those granted, in words."""
     return "1 core" if context.cores == 1 else f"{context.cores} cores"
 
 
@@ -81,7 +97,8 @@ RULE = Rule(
     legality=(
         "Only where TensorFlow counts on more cores than are granted: it reads the affinity mask and no CFS quota. "
         "Never where the script sets `options.autotune.cpu_budget` and `options.threading.private_threadpool_size` "
-        "itself. The same options go with every rewrite that leaves a number of parallel calls to AUTOTUNE."
+        "itself. The same options go with every rewrite that leaves a number of parallel calls to AUTOTUNE. Where it "
+        "counts on more memory than is granted too, `options.autotune.ram_budget` goes with the rule's own rewrite."
     ),
     safety="EXACT: threads and budgets, no values; the order is that of the pipeline as written.",
     propose=propose,

@@ -71,6 +71,7 @@ def _measured(operator: OperatorProfile, found: Differences) -> OperatorProfile:
         waiting_seconds=cost.waiting.median,
         cpu_interval=cost.cpu,
         waiting_interval=cost.waiting,
+        several_threads=cost.several_threads,
         cost_source=CostSource.PREFIX_DIFFERENCING,
     )
 

@@ -9,6 +9,7 @@ from pipetune import rules
 from pipetune.core.autotuned import PARALLELISM, AutotuneReading
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
+from pipetune.core.machine import Machine
 from pipetune.core.measurement import Rate, Trial
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.prediction import Foreseen
@@ -27,6 +28,7 @@ from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.measure.cropping_costs import measure_cropping_shares
 from pipetune.tf.measure.cutting_costs import measure_cut_costs
 from pipetune.tf.measure.overheads import measure_overheads
+from pipetune.tf.measure.padding import measure_padding
 from pipetune.tf.pipelines.counting import count_elements
 
 _COUNT_SECONDS = 5.0
@@ -61,12 +63,19 @@ def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContex
         fingerprint=pipeline.fingerprint,
         cycle_length_in_force=study.machine.cores_affinity,
         cores_believed=study.machine.cores_believed,
+        buffers_granted=_buffers_granted(study.machine),
         autotuned=autotuned,
         fused=_run_as(pipeline, autotuned),
         device=study.machine.device,
         iterates_itself=study.subject.consumer.kind in ("loop", "step"),
         resuming=study.subject.resuming,
     )
+
+
+def _buffers_granted(machine: Machine) -> int | None:
+    """Half of the memory granted, as AUTOTUNE would take of it; None where it does not count on more than all of it."""
+    counted_on = machine.believed.autotune_buffer_bytes if machine.believed is not None else None
+    return machine.memory_limit_bytes // 2 if (counted_on or 0) > machine.memory_limit_bytes else None
 
 
 def _run_as(pipeline: Pipeline, reading: AutotuneReading | None) -> dict[str, str]:
@@ -106,12 +115,15 @@ def completed(study: Study, profile: Profile) -> Profile:
     on_batch = measure_batch_costs(study.subject.source, study.told)
     cropping = measure_cropping_shares(study.subject.source, study.told)
     cuts = measure_cut_costs(study.subject.source, study.told)
+    padding = measure_padding(study.subject.source, cardinality)
+    study.runner.restore()
     operators = tuple(
         replace(
             one,
             on_batch_seconds=on_batch.get(one.node),
             cropping_share=cropping.get(one.node),
             cuts=cuts.get(one.node),
+            padding=padding.get(one.node),
         )
         for one in profile.operators
     )

@@ -29,6 +29,9 @@ The little language::
   that treat every number by itself, and that 2k bytes are handed on there (`cuts=end:2k+Exp`: such an op is Exp);
   `cuts=draws:no`, `cuts=end:no` that it cannot. `head=80%` is the measured share of the first part, `saves=3us` what
   the other saves per element behind the batch.
+- `spread` says that the kernels of an operator were measured to use several threads at once, `padding=0.4:9+17:0.1`
+  that 40 % of its batches is padding, and 10 % would be in buckets that begin at the lengths 9 and 17, `padding=0.4:no`
+  that its batches cannot be made by length.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -43,6 +46,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.functions import Cropping, Cut, CutKind, FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
+from pipetune.core.padding import Padding
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
 from pipetune.core.profile import ConsumerProfile, CutCosts, OperatorProfile, Profile, Stage
 
@@ -127,6 +131,8 @@ class _Stage:
     spec: str = ""
     head_share: float | None = None
     saved_seconds: float | None = None
+    several_threads: bool = False
+    padding: Padding | None = None
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
@@ -230,6 +236,10 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.function = replace(stage.function, fused=fused)
     elif name == "passes" and stage.function is not None:
         stage.function = replace(stage.function, hands_on=tuple(map(int, text.split("+"))))
+    elif name == "spread" and not equals:
+        stage.several_threads = True
+    elif name == "padding":
+        stage.padding = _padding(text)
     elif name == "spec":
         stage.spec = text
     elif name == "early" and stage.function is not None:
@@ -263,6 +273,15 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.arguments[_MAIN_ARGUMENT[stage.op]] = _value(word)
     else:
         raise ValueError(f"{stage.op} does not know the word {word!r}")
+
+
+def _padding(words: str) -> Padding:
+    """`padding=0.4:9+17:0.1`, `padding=0.4:no`."""
+    share, boundaries, *rest = words.split(":")
+    if boundaries == "no":
+        return Padding(float(share), 9, "it pads with values of its own")
+    lengths = tuple(map(int, boundaries.split("+")))
+    return Padding(float(share), 9, "", (0,), True, lengths, float(rest[0]))
 
 
 def _on_batches(words: str) -> OnBatches:
@@ -348,6 +367,8 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:
             visits=visits[node.id],
             bytes_out=stages[node.id].size_bytes,
             cuts=_cut_costs(node, stages[node.id]),
+            several_threads=stages[node.id].several_threads,
+            padding=stages[node.id].padding,
         )
         for node in pipeline
     )

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from pipetune.core import sessionfile
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Plan
+from pipetune.core.edits import Insert, Plan, Remove
 from pipetune.core.functions import FunctionForm
 from pipetune.core.messages import Job, MessageWriter, Progress, Verified
+from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.stages.emission import expected_digests, overlay_of
@@ -95,23 +96,41 @@ def _prove(use: consumption.Consumption, session: Session, dataset: DatasetResul
 def first_difference(found: Pipeline, wanted: Pipeline) -> str:
     """The first operator that differs, in words; '' if none does.
 
-    Names and seeds do not count, nor what a function is made of where the source says it in other ops than the plan.
+    Names and seeds do not count, nor what a function is made of where the source says it in other ops than the plan,
+    nor where options are set, but which are in force at the end.
     """
+    found, wanted = _without_options(found), _without_options(wanted)
     here, there = found.describe(), wanted.describe()
     for index, (one, other) in enumerate(zip(here, there, strict=False)):
         if _written_otherwise(wanted.nodes[index]) and _says_the_same(found.nodes[index], wanted.nodes[index]):
             one["function"] = other["function"]
+        if wanted.nodes[index].op == BUCKETS and _made_by_buckets(found.nodes[index]):
+            one = {**other, "inputs": one["inputs"]}
         if one != other:
             return f"operator {index} is {_words(one)}, not {_words(other)}"
     if len(here) != len(there):
         return f"it has {len(here)} operators, not {len(there)}"
+    if found.options != wanted.options:
+        return f"it sets the options {dict(found.options)}, not {dict(wanted.options)}"
     return ""
 
 
+def _without_options(pipeline: Pipeline) -> Pipeline:
+    """Without the operators that set options: a plan sets them, and no such operator, where the source has to."""
+    return apply_edits(pipeline, [Remove(node.id) for node in pipeline if node.op == "with_options"])
+
+
 def _written_otherwise(node: Node) -> bool:
-    """Whether the patch says a function in other ops than the plan does: then equal elements show it is the same."""
+    """Whether the patch says it in other ops than the plan does: then equal elements show that it is the same."""
+    if node.op == BUCKETS:
+        return True
     function = node.function
     return function is not None and (function.form is FunctionForm.DECODE_AND_CROP or bool(function.part_of))
+
+
+def _made_by_buckets(node: Node) -> bool:
+    """Whether TensorFlow made it of a call of `bucket_by_sequence_length`, whose arguments it does not keep."""
+    return node.op == "group_by_window" and node.location is not None and node.location.method == BUCKETS
 
 
 def _says_the_same(found: Node, wanted: Node) -> bool:

@@ -718,6 +718,7 @@ def hostile() -> Session:
         trials=trials,
         machine=machine,
         findings=tuple(Finding(name, name, name, f"/{name}", 3) for name in HOSTILE),
+        advice=tuple(Finding(name, name, name, f"/{name}", 3) for name in HOSTILE),
         patch=PatchResult(
             diff="\n".join(f"+{name}" for name in HOSTILE),
             files=(script,),

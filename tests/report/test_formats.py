@@ -9,16 +9,20 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas
 import pytest
 
 from pipetune.core.errors import PipetuneError
+from pipetune.core.profile import Finding
+from pipetune.core.summary import summary
 from pipetune.report.figures import write_figures
 from pipetune.report.markdown_text import block, code, escape, table
 from pipetune.report.render import FORMATS, render, render_text
 from pipetune.report.tabular import COLUMNS, profile_frame, to_frame
+from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
 
 
@@ -37,6 +41,15 @@ def test_confidential_sessions_keep_everything_back_in_every_format(format):
     shown = render_text(samples.confidential(), format)
     for secret in ("train.py", "photo_input.py", "/home/ada", "--epochs", "tf.data.Dataset.list_files"):
         assert secret not in shown
+
+
+def test_advice_has_a_place_of_its_own():
+    advice = Finding("steps-per-execution", "A step takes 1.4 ms.", "Compile it otherwise.", samples.SCRIPT, 9)
+    session = replace(samples.photos(), findings=(), advice=(advice,))
+    for text in (render_text(session, "html"), render_text(session, "markdown"), summary_text(session)):
+        assert "Advice beside the patch" in text and "steps-per-execution" in text and "A step takes 1.4 ms." in text
+        assert "Warnings about" not in text and "train.py:9" in text
+    assert summary(session)["advice"][0]["hint"] == "Compile it otherwise."
 
 
 def test_frame_has_a_row_per_operator_and_no_invented_number():
@@ -59,8 +72,6 @@ def test_csv_reads_back_and_runs_nothing_in_a_spreadsheet():
     assert float(rows[3]["cpu_us"]) == pytest.approx(731.0)
     assert rows[0]["buffered_bytes"] == ""
 
-    from dataclasses import replace
-
     session = samples.photos()
     result = session.datasets[0]
     renamed = replace(result, pipeline=result.pipeline.rename("=HYPERLINK(1)"))
@@ -75,8 +86,6 @@ def test_json_is_strict_and_complete():
 
 
 def test_a_number_without_end_becomes_null():
-    from dataclasses import replace
-
     from pipetune.core.measurement import Rate
 
     session = samples.photos()

@@ -9,7 +9,7 @@ import pytest
 from pipetune.core.edits import SetOption, needs_proof
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.rules import baselines, propose_all
-from pipetune.rules.granted_cores import CPU_BUDGET, POOL_SIZE, bounds
+from pipetune.rules.granted_cores import CPU_BUDGET, MEMORY_BUDGET, POOL_SIZE, bounds
 from pipetune.search.composing import numbers_for, shape_of, structural
 from pipetune.testing.rules import check_fires, check_silent, context
 from tests.rules.outline import outlines
@@ -71,3 +71,13 @@ def test_the_autotune_baseline_is_the_rival_at_its_best() -> None:
 def test_threads_and_budgets_change_no_values() -> None:
     assert not needs_proof(bounds(context("range 9", cores_believed=64)))
     assert needs_proof([SetOption("deterministic", False)])
+
+
+def test_the_budget_for_buffers_goes_with_the_rules_own_rewrite_alone() -> None:
+    words, half = "range 9 | map random | batch 2", 2**30
+    rewrites, _ = propose_all(context(words, cores_believed=64, buffers_granted=half))
+    holding = [one.rule for one in rewrites if SetOption(MEMORY_BUDGET, half) in one.edits]
+    assert holding == ["granted-cores"]
+    (said,) = check_silent("granted-cores", words, buffers_granted=half)  # the cores are counted right
+    assert f"options.{MEMORY_BUDGET} = {half}" in said.why
+    assert check_silent("granted-cores", words, buffers_granted=half, options={MEMORY_BUDGET: 5}) == []

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Safety
+from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Pipeline, Value
 from pipetune.tf.equality import declared, sharing
 from pipetune.tf.equality.elements import Unreadable
@@ -93,7 +94,13 @@ def _prove(
     limits: Limits,
 ) -> Comparison:
     windows = any(one is not None for one in sharing.numbered(*sides).values())
-    checks = declared.declared_checks(*datasets, safety, edited_options=options, cardinality_told=windows)
+    checks = declared.declared_checks(
+        *datasets,
+        safety,
+        edited_options=options,
+        cardinality_told=windows,
+        cardinality_lost=any(node.op == BUCKETS for node in sides[1].pipeline),
+    )
     if safety >= Safety.REORDERS:
         checks.append(declared.batches_check(sides[0].pipeline, sides[1].pipeline))
     with tempfile.TemporaryDirectory(prefix="pipetune-compare-") as folder:

@@ -40,12 +40,14 @@ def draw(
     deadline: float,
     keep_bytes: float = 0.0,
     observe: Callable[[Any], None] | None = None,
+    trimmed: bool = False,
 ) -> Drawn:
     """Up to `count` elements, until `deadline` (seconds of `time.monotonic`); at least one if there is one.
 
     Args:
         keep_bytes: keep the elements themselves too, and draw no more than these many bytes.
         observe: called with each element.
+        trimmed: leave out zeros and empty strings behind everything else, along every dimension.
 
     What the pipeline raises ends the drawing and is named in the result, not raised.
 
@@ -61,7 +63,7 @@ def draw(
             element = next(iterator, _END)
             if element is _END:
                 return Drawn(tuple(hashes), complete=True, values=tuple(values))
-            hashes.append(component_hashes(element))
+            hashes.append(component_hashes(element, trimmed=trimmed))
             if observe is not None:
                 observe(element)
             if keep_bytes:
@@ -81,9 +83,9 @@ def draw(
 _END = object()
 
 
-def component_hashes(element: Any) -> tuple[str, ...]:
+def component_hashes(element: Any, *, trimmed: bool = False) -> tuple[str, ...]:
     """A hash for each component of an element: dtype, shape and bytes; every NaN counts as the same."""
-    return tuple(_hash(component) for component in _components(element))
+    return tuple(_hash(component, trimmed=trimmed) for component in _components(element))
 
 
 def element_bytes(element: Any) -> int:
@@ -123,7 +125,7 @@ def _bytes(component: Any) -> int:
     return sum(map(len, array.flat)) if array.dtype == object else int(array.nbytes)
 
 
-def _hash(component: Any) -> str:
+def _hash(component: Any, *, trimmed: bool = False) -> str:
     if isinstance(component, private.DatasetV2):
         inner = [part for item in component for part in component_hashes(item)]
         return _digest("dataset", (), "/".join(inner).encode())
@@ -133,6 +135,8 @@ def _hash(component: Any) -> str:
     if component.dtype == tf.variant:
         raise Unreadable("an element holds a variant, whose content cannot be read")
     array = np.asarray(component.numpy())
+    if trimmed:
+        array = _without_padding(array)
     if component.dtype == tf.string:
         texts = [bytes(text) for text in array.reshape(-1).tolist()]
         content = b"".join(len(text).to_bytes(8, "big") + text for text in texts)
@@ -143,6 +147,14 @@ def _hash(component: Any) -> str:
                 array = np.where(nan, np.asarray(np.nan, array.dtype), array)
         content = array.tobytes()
     return _digest(component.dtype.name, array.shape, content)
+
+
+def _without_padding(array: np.ndarray) -> np.ndarray:
+    """Without the zeros or empty strings that stand behind everything else, along every dimension."""
+    if array.ndim == 0:
+        return array
+    filled = np.nonzero(array != (b"" if array.dtype == object else np.zeros((), array.dtype)))
+    return array[tuple(slice(0, int(places.max(initial=-1)) + 1) for places in filled)]
 
 
 def _digest(kind: str, shape: tuple[int, ...], content: bytes) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from pipetune.core.edits import Safety
 from pipetune.core.errors import CannotReplay
+from pipetune.core.padding import BUCKETS
 from pipetune.tf import private
 from pipetune.tf.equality import elements, recorded, sharing
 from pipetune.tf.equality.elements import Drawn
@@ -67,6 +68,9 @@ class PairedRuns:
         self._runs = 0
         self._turn = recorded.Turn()
         self._built: dict[tuple[bool, int, int], tuple[Graph, Graph]] = {}
+        self._padded_otherwise = any(node.op == BUCKETS for side in sides for node in side.pipeline)
+        if self._padded_otherwise:
+            self.notes.append("Rows are compared without the padding behind them: their batches have other lengths.")
 
     @property
     def batched(self) -> bool:
@@ -151,10 +155,18 @@ class PairedRuns:
             Unreadable: an element holds something that cannot be compared.
         """
         dataset = self.pin(graph, pins).dataset
-        if self.safety == Safety.REORDERS and self.batched and observe is None:
+        rows = self.safety == Safety.REORDERS and self.batched and observe is None
+        if rows:
             dataset = dataset.unbatch()
         keep = MAX_RECORDED_BYTES if self.safety == Safety.APPROXIMATE and observe is None else 0.0
-        return elements.draw(dataset, count=count, deadline=self.at(until), keep_bytes=keep, observe=observe)
+        return elements.draw(
+            dataset,
+            count=count,
+            deadline=self.at(until),
+            keep_bytes=keep,
+            observe=observe,
+            trimmed=rows and self._padded_otherwise,
+        )
 
     def shuffle_limits(self, buffers: set[int]) -> dict[int, int]:
         """Smaller sizes for the shuffle buffers that would hold the whole sample."""

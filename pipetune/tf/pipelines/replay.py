@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionFacts, FunctionForm
+from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, live, operators
+from pipetune.tf.pipelines import buckets, cropped, cutting, forms, fusion, gathering, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -250,6 +251,7 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "group_by_window": _group_by_window,
     "batch": _batch,
     "padded_batch": _padded_batch,
+    BUCKETS: lambda node, original, above: buckets.bucketed(node, above[0]),
     "unbatch": lambda node, original, above: type(original)(above[0]),
     "rebatch": _rebatch,
     "to_ragged": _to_ragged,
@@ -278,4 +280,4 @@ _NEED_ORIGINAL = frozenset(
      "unbatch", "rebatch", "zip", "choose"}
 )  # fmt: skip
 
-assert {kind.op for kind in operators.KINDS.values()} >= set(_BUILDERS), "a builder for an unknown operator"
+assert {BUCKETS, *(kind.op for kind in operators.KINDS.values())} >= set(_BUILDERS), "a builder for an unknown operator"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,27 @@ class FitConsumer:
         self._model, self._fit, self._kept, self._callback_list = model, original_fit, dict(kept), callback_list
         self._per_call = int(getattr(model, "steps_per_execution", 1) or 1)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
+        self._several: Any = None  # the training function of several steps a call, once it was made
+
+    @property
+    def takes_one_step_a_call(self) -> bool:
+        """Whether several steps can be put into one call for a while: of Keras 3, compiled, not so called already."""
+        ours = any(base.__module__.startswith("keras.") for base in type(self._model).__mro__)
+        return ours and self._per_call == 1 and not self._model.run_eagerly
+
+    @contextlib.contextmanager
+    def several_steps(self, number: int) -> Iterator[None]:
+        """While open, windows take so many steps in each call of the training function.
+
+        The model's own function is put back, and the other kept: it is traced once.
+        """
+        model, own = self._model, self._model.train_function
+        model.steps_per_execution, model.train_function, self._per_call = number, self._several, number
+        try:
+            yield
+        finally:
+            self._several = model.train_function
+            model.steps_per_execution, model.train_function, self._per_call = 1, own, 1
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         wanted, skipped = -(-steps // self._per_call), -(-warmup // self._per_call)

@@ -21,7 +21,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune.core.resuming import Resuming
 from pipetune.tf import private
-from pipetune.tf.script import capture, consumers, fit_consumer, loop_consumer, workers
+from pipetune.tf.script import capture, consumers, fit_consumer, loop_consumer, other_data, workers
 from pipetune.tf.script.consumption import Consumption, Stopwatch, name_in
 from pipetune.tf.script.imports import ImportWatcher
 from pipetune.tf.script.once import made_once
@@ -171,8 +171,8 @@ class Hooks:
             checked.steps_per_epoch = given.get("validation_steps")
         dataset = given.get("x")
         if not isinstance(dataset, private.DatasetV2):
-            self.notes.append(f"Model.fit was given {type(dataset).__name__}, not a tf.data.Dataset")
             with self._as_role("fit on other data"):
+                self.notes.append(other_data.described(dataset))
                 return original(model, *args, **kwargs)
         use = self._note(dataset, "training", "Model.fit")
         use.steps_per_epoch = given.get("steps_per_epoch")

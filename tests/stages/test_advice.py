@@ -1,0 +1,82 @@
+"""Advice on the consumer: what is measured for it, when nothing is, and that the model is left as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
+from pipetune.stages import advice
+from pipetune.stages.study import Study
+from pipetune.tf.script.fit_consumer import FitConsumer, callback_list
+from tests.stages.test_own_work import study
+
+SMALL = Profile((), ConsumerProfile("keras-fit", real_seconds=0.0012, bound_seconds=0.001))
+BALANCED = Diagnosis(Verdict.BALANCED, "")
+
+
+def trained(**settings: Any) -> tuple[Study, Any]:
+    model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    one = study(tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).repeat(50))
+    consumer = FitConsumer(model, type(model).fit, {"shuffle": False}, callback_list(model))
+    one.runner.consumer = consumer
+    one.subject = replace(one.subject, consumer=consumer)
+    one.settings = replace(one.settings, **{"budget_seconds": 60.0, **settings})
+    return one, model
+
+
+def test_small_steps_are_tried_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_FEWEST_PAIRS", 2), ("_MOST_PAIRS", 2), ("_WINDOW_SECONDS", 0.01)):
+        monkeypatch.setattr(advice, name, value)
+    monkeypatch.setattr("pipetune.model.consumer_advice._WORTH_TELLING", 0.0)  # whatever this machine does
+    one, model = trained()
+    advice.advise(one, SMALL, BALANCED)
+    (found,) = one.journal.session.advice
+    assert found.code == "steps-per-execution" and "2 pairs" in found.message
+    assert "advice" in one.journal.session.seconds
+    assert model.steps_per_execution == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "profile"),
+    [
+        ({"trials": False}, SMALL),
+        ({"quick": True}, SMALL),
+        ({"budget_seconds": 10.0}, SMALL),
+        ({}, Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.1))),
+        ({}, Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.001))),
+    ],
+)
+def test_nothing_is_measured_where_it_cannot_matter(settings: dict[str, Any], profile: Profile) -> None:
+    one, _ = trained(**settings)
+    advice.advise(one, profile, BALANCED)
+    assert one.journal.session.advice == () and "advice" not in one.journal.session.seconds
+
+
+def test_a_loop_and_other_datasets_get_none() -> None:
+    alone = study(tf.data.Dataset.range(9))
+    advice.advise(alone, SMALL, BALANCED)
+    assert alone.journal.session.advice == ()
+
+
+def test_padding_is_told_where_no_rule_will_speak_of_it() -> None:
+    def words(number: Any) -> Any:
+        return tf.range(number * 37 % 60)
+
+    one = study(tf.data.Dataset.range(480).map(words).padded_batch(8))
+    one.settings = replace(one.settings, trials=False)
+    operators = tuple(OperatorProfile(node.id, Stage.TRANSFORM) for node in one.subject.source.pipeline)
+    advice.advise(one, replace(SMALL, operators=operators), BALANCED)
+    (found,) = one.journal.session.advice
+    assert found.code == "bucket-batches" and "padding" in found.message and "--allow reorder" in found.hint
+    one.journal.update(advice=())
+    one.settings = replace(one.settings, trials=True)
+    advice.advise(one, replace(SMALL, operators=operators), BALANCED)  # trials are about to be made: the rule is asked
+    assert one.journal.session.advice == ()
