@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+LENGTH = 20_000
 WINDOW_SIZE = 20
 BATCH_SIZE = 32
 
@@ -39,11 +40,15 @@ def windowed_dataset(series):
     return dataset.batch(BATCH_SIZE).prefetch(1)
 
 
+def training_dataset():
+    return windowed_dataset(load_series(LENGTH))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps", type=int, help="steps per epoch (default: all of them)")
-    parser.add_argument("--length", type=int, default=20_000, help="values in the series")
+    parser.add_argument("--length", type=int, default=LENGTH, help="values in the series")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "series.keras")
     arguments = parser.parse_args()
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 COLUMNS = 12
+ROWS = 100_000
 BATCH_SIZE = 256
 
 
@@ -33,6 +34,10 @@ def make_dataset(columns, label):
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
+def training_dataset():
+    return make_dataset(*load_table(ROWS))
+
+
 def make_model():
     inputs = {f"column_{index}": keras.Input([], name=f"column_{index}") for index in range(COLUMNS)}
     hidden = keras.layers.Dense(16, activation="relu")(keras.ops.stack(list(inputs.values()), axis=-1))
@@ -43,7 +48,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps", type=int, help="steps per epoch (default: all of them)")
-    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "table.keras")
     arguments = parser.parse_args()
 

@@ -1,0 +1,163 @@
+"""The workloads of the examples: their data is made once, their datasets yield what is expected, they train."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXPECTED: dict[str, list[tuple[str, list[int]]]] = {
+    "csv": [("float32", [512, 28]), ("float32", [512])],
+    "frames": [("uint8", [4, 10, 224, 224, 3]), ("int32", [4])],
+    "gnmt": [
+        ("int32", [128, 50]),
+        ("int32", [128, 50]),
+        ("int32", [128]),
+        ("int32", [128]),
+        ("int32", [128, 50]),
+    ],
+    "images": [("float32", [128, 28, 28]), ("uint8", [128])],
+    "mask_rcnn": [
+        ("float32", [4, 15_345, 4]),
+        ("int32", [4, 15_345]),
+        ("float32", [4, 20, 4]),
+        ("int32", [4, 20]),
+        ("float32", [4, 192, 320, 3]),
+        ("uint8", [4, 20, 112, 112]),
+    ],
+    "resnet": [("bfloat16", [224, 224, 3, 32]), ("int32", [32])],
+    "simclr": [("float32", [32, 224, 224, 6])],
+    "speech": [("float32", [16, 1000, 257]), ("int32", [16, 200])],
+    "ssd": [("float32", [16, 150, 150, 12]), ("int32", [16, 8732]), ("float32", [16, 8732, 4])],
+    "staged": [("float32", [32, 224, 224, 3]), ("int32", [32])],
+    "storage": [("uint8", [40, 114_660])],
+    "tokens": [("int32", [32, 0]), ("int32", [32])],  # 0: padded to the longest line of the batch
+    "transformer": [("int32", [16, 256])] * 6,
+}
+ALL = sorted(path.name for path in EXAMPLES.iterdir() if (path / "train.py").exists())
+
+
+def load(name: str, script: str) -> ModuleType:
+    path = EXAMPLES / name / script
+    specification = importlib.util.spec_from_file_location(f"pipetune_test_{name}_{path.stem}", path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Small data of a workload by its name, made when it is first asked for."""
+    folders: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            load(name, "make_data.py").make(folders[name], True)
+        return folders[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))  # the scripts put the folder of what they share in front
+        yield make
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_yields_two_batches_of_the_expected_form(name: str, made: Any) -> None:
+    import tensorflow as tf
+
+    dataset = load(name, "train.py").training_dataset(made(name))
+    batches = list(dataset.take(2))
+    assert len(batches) == 2
+    for batch in batches:
+        parts = tf.nest.flatten(batch)
+        found = [(part.dtype.name, part.shape.as_list()) for part in parts]
+        wanted = [
+            (kind, [size or actual for size, actual in zip(shape, part.shape, strict=True)])
+            for (kind, shape), part in zip(EXPECTED[name], parts, strict=True)
+        ]
+        assert found == wanted
+        assert all(bool(tf.reduce_all(tf.math.is_finite(part))) for part in parts if part.dtype.is_floating)
+    first, second = (tf.nest.flatten(batch)[0] for batch in batches)
+    assert first.shape != second.shape or bool(tf.reduce_any(first != second))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_trains(name: str, made: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--data", str(made(name)), "--epochs", "1", "--steps", "2"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    load(name, "train.py").main()
+    printed = capfd.readouterr().out
+    assert "2/2" in printed or "epoch 1:" in printed
+    assert "nan" not in printed
+
+
+def test_an_emulated_step_takes_its_time(made: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    arguments = ["--data", str(made("csv")), "--epochs", "1", "--steps", "2", "--step-time", "30"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    load("csv", "train.py").main()
+    printed = capsys.readouterr().out
+    assert float(printed.split()[2]) >= 30
+
+
+def test_a_stage_is_stored_once_and_holds_the_same_images(made: Any) -> None:
+    import tensorflow as tf
+
+    staged = load("staged", "train.py")
+    staged.crop = lambda image, label: (image[:8, :8], label)  # the part that is drawn anew
+    for stage in (None, "resized", "resized"):
+        images = [image for batch, _ in staged.training_dataset(made("staged"), stage) for image in batch]
+        totals = sorted(float(tf.reduce_sum(image)) for image in images)
+        if stage is None:
+            expected = totals
+        assert totals == expected
+    assert (made("staged") / "resized").is_dir()
+
+
+def test_data_is_made_once_and_nothing_else_is_overwritten(tmp_path: Path, capsys: Any) -> None:
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        making = load(".", "making.py")
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    script, folder, calls = tmp_path / "make_data.py", tmp_path / "data", []
+
+    def make(unfinished: Path, small: bool) -> None:
+        calls.append(small)
+        (unfinished / "numbers").write_text("1 2 3")
+
+    script.write_text("first")
+    making.once(script, folder, make, small=True)
+    making.once(script, folder, make, small=True)
+    assert calls == [True] and "already complete" in capsys.readouterr().out
+    making.once(script, folder, make, small=False)
+    script.write_text("second")
+    making.once(script, folder, make, small=False)
+    assert calls == [True, False, False]
+    assert sorted(path.name for path in folder.iterdir()) == ["about.json", "numbers"]
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("mine")
+    with pytest.raises(SystemExit, match="holds files"):
+        making.once(script, foreign, make, small=True)
+    assert (foreign / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_says_what_it_stands_for(name: str) -> None:
+    about = tomllib.loads((EXAMPLES / name / "workload.toml").read_text())
+    assert about.keys() >= {"title", "source", "note"}
+    assert about.keys() <= {"title", "source", "note", "published_bytes", "published_examples"}
+    assert ("published_bytes" in about) == ("published_examples" in about)
+    assert all(isinstance(about[key], int) and about[key] > 0 for key in about if key.startswith("published"))
+    assert f"[`{name}`]({name})" in (EXAMPLES / "README.md").read_text()
