@@ -35,6 +35,7 @@ from pipetune.source.moving import move, remove
 from pipetune.source.options import set_option
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.receiver import express_in_front
+from pipetune.source.series import gather_series, made_by_utility
 from pipetune.source.sharing import Sharing
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
 
@@ -158,6 +159,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return decode_windows(draft, node)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
+        case ReplaceSource(node=node) if edit.windows is None and made_by_utility(current, node):
+            return gather_series(draft, edit, current)
         case ReplaceSource(node=node, after=after):
             refuse_inside_library(current, node)
             tree, call = draft.find(after)
