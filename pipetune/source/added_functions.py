@@ -34,12 +34,21 @@ def add_functions(
     if taken.intersection(missing):
         raise CannotExpress(f"The file has a {min(taken.intersection(missing))} of its own.")
     added = "".join(written[name] + 2 * newline for name in missing)
+    if missing:
+        added = newline * _blank_lines_wanting(tree, at) + added
     return draft.splice(file, [*splices, Splice(at, at, added.encode())])
 
 
 def outermost(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
     """The statement of the module that holds `node`."""
     return next((one for one in (node, *tree.ancestors(node)) if tree.parent(one) is tree.module), node)
+
+
+def _blank_lines_wanting(tree: SyntaxTree, at: int) -> int:
+    """How many of the two lines above the line at `at` are not blank, as they should be above a function."""
+    above = tree.code[:at].splitlines()[-2:]
+    blank = 0 if above and above[-1].strip() else sum(not line.strip() for line in above)
+    return 2 - blank if above else 0
 
 
 def _start(tree: SyntaxTree, statement: cst.CSTNode) -> int:

@@ -224,7 +224,7 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
     assert emission.not_covered == () and "does not check its arguments" in emission.notes[0]
     _, new = emission.files[str(sample.file)]
-    assert new.count("def timeseries_batches(") == 1 and "timeseries_dataset_from_array(" not in new
+    assert new.count("\n\n\ndef timeseries_batches(") == 1 and "timeseries_dataset_from_array(" not in new
     assert new.count("import numpy") == new.count("import tensorflow") == 1
     sample.file.write_text(new)
     linecache.clearcache()
