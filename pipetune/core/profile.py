@@ -57,6 +57,7 @@ class OperatorProfile:
     cost_source: CostSource = CostSource.RUNTIME_MODEL
     on_batch_seconds: float | None = None  # per batch, where its function could be called on one, or its rows gathered
     cropping_share: float | None = None  # of its cost, what decoding only what it crops would leave
+    shrinking_share: float | None = None  # of its cost, what decoding at a smaller scale would leave
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function makes; "" its own
 
 

@@ -18,7 +18,7 @@ from pipetune.core.edits import (
     SetOption,
 )
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 
@@ -61,7 +61,7 @@ class Sharing:
         Raises:
             CannotExpress: it must not change the others.
         """
-        if isinstance(edit, ReplaceFunction) and edit.form is FunctionForm.DECODE_AND_CROP:
+        if isinstance(edit, ReplaceFunction) and (edit.form is FunctionForm.DECODE_AND_CROP or edit.form in SCALES):
             self._refuse_shared_function(edit.node)
         touched = [node for node in (anchor, self._node(edit)) if node is not None]
         for node in dict.fromkeys(node.id for node in touched):

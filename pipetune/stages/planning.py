@@ -24,7 +24,7 @@ from pipetune.search.search import search
 from pipetune.stages.own_work import note_autotuned, watch_autotune
 from pipetune.stages.study import Study
 from pipetune.tf.measure.batch_costs import measure_batch_costs
-from pipetune.tf.measure.cropping_costs import measure_cropping_shares
+from pipetune.tf.measure.cropping_costs import measure_cropping_shares, measure_shrinking_shares
 from pipetune.tf.measure.overheads import measure_overheads
 from pipetune.tf.pipelines.counting import count_elements
 
@@ -104,8 +104,14 @@ def completed(study: Study, profile: Profile) -> Profile:
     overheads = measure_overheads(study.cores, seconds=seconds)
     on_batch = measure_batch_costs(study.subject.source, study.told)
     cropping = measure_cropping_shares(study.subject.source, study.told)
+    shrinking = measure_shrinking_shares(study.subject.source, study.told)
     operators = tuple(
-        replace(one, on_batch_seconds=on_batch.get(one.node), cropping_share=cropping.get(one.node))
+        replace(
+            one,
+            on_batch_seconds=on_batch.get(one.node),
+            cropping_share=cropping.get(one.node),
+            shrinking_share=shrinking.get(one.node),
+        )
         for one in profile.operators
     )
     profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pipetune.core import sessionfile
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert, Plan
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.messages import Job, MessageWriter, Progress, Verified
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
@@ -98,7 +98,7 @@ def first_difference(found: Pipeline, wanted: Pipeline) -> str:
     """
     here, there = found.describe(), wanted.describe()
     for index, (one, other) in enumerate(zip(here, there, strict=False)):
-        if _written_otherwise(wanted.nodes[index]) and _decodes_windows(found.nodes[index]):
+        if _written_otherwise(wanted.nodes[index]) and _decodes(found.nodes[index], wanted.nodes[index]):
             one["function"] = other["function"]
         if one != other:
             return f"operator {index} is {_words(one)}, not {_words(other)}"
@@ -109,11 +109,14 @@ def first_difference(found: Pipeline, wanted: Pipeline) -> str:
 
 def _written_otherwise(node: Node) -> bool:
     """Whether the patch says a function in other ops than the plan does: then equal elements show it is the same."""
-    return node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP
+    form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
+    return form is FunctionForm.DECODE_AND_CROP or form in SCALES
 
 
-def _decodes_windows(node: Node) -> bool:
-    return node.function is not None and "DecodeAndCropJpeg" in node.function.operations
+def _decodes(found: Node, wanted: Node) -> bool:
+    """Whether a function decodes by the op that the plan's form of it decodes by."""
+    scaled = wanted.function is not None and wanted.function.form in SCALES
+    return found.function is not None and ("DecodeJpeg" if scaled else "DecodeAndCropJpeg") in found.function.operations
 
 
 def _words(operator: dict[str, object]) -> str:

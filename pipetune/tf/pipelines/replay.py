@@ -12,10 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import cropped, forms, fusion, gathering, live, operators
+from pipetune.tf.pipelines import cropped, forms, fusion, gathering, live, operators, shrinking
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -117,6 +117,8 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
     elif node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP:
         function = cropped.decoding_window(function)
+    elif node.function is not None and node.function.form in SCALES:
+        function = shrinking.decoding_smaller(function, node.function.form)
     return _mapped(node, function, original, above[0])
 
 
