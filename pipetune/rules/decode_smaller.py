@@ -55,22 +55,21 @@ def _rewrite(node: Node, share: float | None) -> Rewrite:
     answer = node.function.shrinking
     ratio = SCALES[answer.form]
     notes = [
-        f"Pixels of the resized images differ by up to {answer.most_apart:.0%} of the greatest value, by "
-        f"{answer.mean_apart:.1%} on average ({answer.seen}).",
+        f"Pixels of the resized images were {answer.mean_apart:.1%} of the greatest value apart on average "
+        f"({answer.seen}).",
         f"Every image that was looked at is at least {ratio} times as large as what it is resized to. A smaller one "
         "would lose more.",
     ]
-    if share is not None:
-        notes.insert(0, f"It was measured to save {1 - share:.0%} of what the function costs.")
     if draws(node):
         notes.append("It draws the same numbers in the same order as before.")
-    apart = min(1.0, _ROOM * answer.most_apart)
+    saved = f"it costs {1 - share:.0%} less, and " if share is not None else ""
     return Rewrite(
         rule=NAME,
         node=node.id,
         safety=Safety.APPROXIMATE,
-        edits=(ReplaceFunction(node.id, answer.form, answer.digest, apart=apart),),
-        summary=f"Decode the JPEGs that {described(node)} resizes with 1/{ratio} of their rows and columns.",
+        edits=(ReplaceFunction(node.id, answer.form, answer.digest, apart=min(1.0, _ROOM * answer.most_apart)),),
+        summary=f"Decode the JPEGs that {described(node)} resizes with 1/{ratio} of their rows and columns: {saved}"
+        f"pixels are up to {answer.most_apart:.1%} of the greatest value apart.",
         group=f"{NAME}@{node.id}",
         notes=tuple(notes),
     )

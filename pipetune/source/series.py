@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import libcst as cst
+
 from pipetune.core.edits import ReplaceSource
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
@@ -98,11 +100,22 @@ def gather_series(draft: Draft, edit: ReplaceSource, current: Pipeline) -> Draft
     inside = {node.id for node in current if node.location == current[edit.node].location}
     end_of_call = draft.sites[edit.after].end
     draft = draft.at_place_of(edit.after, edit.gather).note(f"{_NAME} does not check its arguments as {UTILITY} does.")
+    if _shuffles(call) and "seed" not in named:
+        draft = draft.note(f"Without a seed {UTILITY} draws another order in each run: no run confirms the patch then.")
     return replace(
         draft,
         sites={name: one for name, one in draft.sites.items() if name not in inside}
         | {edit.gather: Site(site.file, end_of_call)},
         problems={**draft.problems, **dict.fromkeys(inside, f"It is made inside {_NAME}, which the patch adds.")},
+    )
+
+
+def _shuffles(call: cst.Call) -> bool:
+    return any(
+        argument.keyword is not None
+        and argument.keyword.value == "shuffle"
+        and not (isinstance(argument.value, cst.Name) and argument.value.value == "False")
+        for argument in call.args
     )
 
 

@@ -82,7 +82,8 @@ def test_what_it_says_and_asks_for() -> None:
     assert isinstance(edit, ReplaceFunction) and edit.digest == "shrunk"
     assert edit.apart == pytest.approx(0.3)  # above what was seen: other images may be further apart
     assert "1/4 of their rows and columns" in rewrite.summary and "train.py:2" in rewrite.summary
-    assert "up to 20% of the greatest value, by 1.0% on average (9 elements: all)" in rewrite.notes[0]
+    assert rewrite.summary.endswith("columns: pixels are up to 20.0% of the greatest value apart.")
+    assert "1.0% of the greatest value apart on average (9 elements: all)" in rewrite.notes[0]
     assert "at least 4 times as large" in rewrite.notes[1]
     assert missing_consent(rewrite, Settings()) == "--allow approximate"
 
@@ -96,7 +97,7 @@ def test_what_saves_little_is_not_offered(share: float | None, fires: bool) -> N
     rewrites, silences = proposals(find_rule(NAME), priced)
     assert bool(rewrites) is fires and len(rewrites) + len(silences) == 1
     if share == 0.4:
-        assert "measured to save 60%" in rewrites[0].notes[0]
+        assert "columns: it costs 60% less, and pixels are up to" in rewrites[0].summary
     if share == 0.94:
         assert "saves 6% of what map" in silences[0].why
 

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Plan, Rewrite, Safety
+from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.rules import gather_batches, gather_windows
 from pipetune.rules.base import RuleContext
@@ -26,6 +27,7 @@ from pipetune.tf.equality.compare import compare
 from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.pipelines import gathering, live, on_batches, series
 from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.standalone.standalone_parts import collect
 from pipetune.worker.verifying import first_difference
 from tests.tf.test_capture import Sample
 
@@ -188,6 +190,16 @@ def test_wrong_windows_are_rejected(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert not compare(source, edited, Safety.EXACT, elements=40).equal
 
 
+def test_windows_gathered_by_number_have_no_distributed_form() -> None:
+    source, told = _told(_windows(batch_size=8))
+    with pytest.raises(CannotExpress, match="gathered by their numbers have no known distributed form"):
+        collect(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    series_by_window = Dataset.from_tensor_slices(DATA).window(5, 1, drop_remainder=True).flat_map(lambda w: w.batch(5))
+    source, told = _told(series_by_window.batch(8))
+    with pytest.raises(CannotExpress, match="gathered by their numbers have no known distributed form"):
+        collect(source, apply_edits(source.pipeline, _rewrite(told).edits))
+
+
 HEAD = """import keras
 import numpy as np
 import tensorflow as tf
@@ -223,6 +235,7 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     rewrite = _rewrite(told)
     emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
     assert emission.not_covered == () and "does not check its arguments" in emission.notes[0]
+    assert any("Without a seed" in note for note in emission.notes) is (name == "no targets, its own seed")
     _, new = emission.files[str(sample.file)]
     assert new.count("\n\n\ndef timeseries_batches(") == 1 and "timeseries_dataset_from_array(" not in new
     assert new.count("import numpy") == new.count("import tensorflow") == 1
