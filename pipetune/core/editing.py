@@ -55,12 +55,12 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
         case Move(node=node_id, after=after):
             rest, node = _take_out(pipeline, node_id)
             return _insert(rest, replace(node, inputs=(after,)), after=after)
-        case ReplaceFunction(node=node_id, form=form, digest=digest, first=first):
+        case ReplaceFunction(node=node_id, form=form, digest=digest, first=first, apart=apart):
             node = _find(pipeline, node_id)
             if node.function is None:
                 raise PipetuneError(f"Operator {node_id} ({node.op}) has no function to replace.")
             _check_run(pipeline, node, first)
-            function = replace(node.function, form=form, digest=digest, first=first)
+            function = replace(node.function, form=form, digest=digest, first=first, apart=apart)
             return _substitute(pipeline, replace(node, function=function))
         case ReplaceSource():
             return _gather(pipeline, edit)
@@ -71,9 +71,9 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
 
 
 def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
-    """A range of row numbers for the source, and a map behind the batch that gathers the rows."""
+    """A range of row numbers for the source, without what made its rows, and a map behind the batch that gathers."""
     rows, anchor = _find(pipeline, edit.node), _find(pipeline, edit.after)
-    if rows.inputs or rows.cardinality < 0:
+    if rows.cardinality < 0:
         raise PipetuneError(f"Operator {rows.id} ({rows.op}) has no rows that could be numbered.")
     starts = edit.windows.starts(rows.cardinality) if edit.windows is not None else range(rows.cardinality)
     numbers = Node(
@@ -99,7 +99,9 @@ def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
         element_bytes=anchor.element_bytes,
         gathering=Gathering(digest=edit.digest, windows=edit.windows),
     )
-    return _insert(_substitute(pipeline, numbers), gather, after=anchor.id)
+    edited = _insert(_substitute(pipeline, numbers), gather, after=anchor.id)
+    reached = {edited.output.id, *(above.id for above in edited.upstream(edited.output.id))}
+    return replace(edited, nodes=tuple(node for node in edited if node.id in reached))
 
 
 def _split(pipeline: Pipeline, edit: SplitFunction) -> Pipeline:

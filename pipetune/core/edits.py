@@ -64,11 +64,14 @@ class ReplaceFunction:
     form: FunctionForm
     digest: str
     first: tuple[str, ...] = ()  # the maps directly above whose functions it calls before its own, uppermost first
+    apart: float = 0.0  # how far numbers it computes may be from those as traced, as a share of the greatest
 
 
 @dataclass(frozen=True)
 class ReplaceSource:
     """Let `node`, which puts out the rows of arrays, put out their numbers, and gather the rows behind `after`.
+
+    Operators above `node` that nobody else reads go: what they made of the rows is gathered too.
 
     The map that gathers them is the operator `gather`; what its function is traced as has this digest. With `windows`
     it is those of the rows that start at the numbers.

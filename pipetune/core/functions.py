@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 class FunctionForm(enum.StrEnum):
@@ -20,6 +22,15 @@ class FunctionForm(enum.StrEnum):
     HEAD = "its first part alone"  # of a function cut in two
     TAIL = "its second part alone"
     TAIL_ON_BATCHES = "its second part alone, on batches"
+    HALF_SCALE = "decoding at half the scale"
+    QUARTER_SCALE = "decoding at a quarter of the scale"
+    EIGHTH_SCALE = "decoding at an eighth of the scale"
+
+
+SCALES: Mapping[FunctionForm, int] = MappingProxyType(
+    {FunctionForm.HALF_SCALE: 2, FunctionForm.QUARTER_SCALE: 4, FunctionForm.EIGHTH_SCALE: 8}
+)
+"""The forms that decode JPEGs at a smaller scale, and by how much each side is shorter then."""
 
 
 _ON_BATCHES = frozenset(
@@ -64,6 +75,7 @@ class Gathering:
     why_not: str = ""  # why it cannot be, as the end of a sentence
     digest: str = ""  # of the function that takes a batch of numbers and gives the rows
     windows: Windows | None = None  # what is made of the rows before they are batched; None: nothing
+    singly: bool = False  # the operator puts out windows that functions above it take by their numbers, one at a time
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,18 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Shrinking:
+    """Whether a function that decodes JPEGs could decode them at a smaller scale (`tf/pipelines/shrinking.py`)."""
+
+    why_not: str = ""  # why it needs them at full scale, as the end of a sentence
+    form: FunctionForm = FunctionForm.HALF_SCALE  # one of `SCALES`
+    digest: str = ""  # of the function in that form
+    seen: str = ""  # the elements that were looked at: "48 elements: start, middle and end"
+    most_apart: float = 0.0  # greatest difference of a pixel that is resized to, as a share of the greatest value
+    mean_apart: float = 0.0  # the same, on average
+
+
+@dataclass(frozen=True)
 class FunctionFacts:
     """Facts read from a traced function, those of every function it calls included.
 
@@ -144,10 +168,12 @@ class FunctionFacts:
     fused: Fused | None = None  # of the lowest of a run of maps; None: nobody asked
     cropping: Cropping | None = None  # None: nobody asked, or it decodes no JPEG
     cuts: tuple[Cut, ...] | None = None  # at most one of a kind; None: nobody asked
+    shrinking: Shrinking | None = None  # None: nobody asked, or it decodes no JPEG
     form: FunctionForm = FunctionForm.AS_TRACED
     first: tuple[str, ...] = ()  # operators whose functions it calls before its own
     part_of: str = ""  # the operator whose function it is a part of
     cut: Cut | None = None  # the cut that made it a part
+    apart: float = 0.0  # how far numbers it computes may be from those as traced, as a share of the greatest
 
     @property
     def called_on_batches(self) -> bool:

@@ -67,6 +67,7 @@ class OperatorProfile:
     cost_source: CostSource = CostSource.RUNTIME_MODEL
     on_batch_seconds: float | None = None  # per batch, where its function could be called on one, or its rows gathered
     cropping_share: float | None = None  # of its cost, what decoding only what it crops would leave
+    shrinking_share: float | None = None  # of its cost, what decoding at a smaller scale would leave
     cuts: Mapping[str, CutCosts] | None = None  # by the kind of the cut; None: nothing was measured
     several_threads: bool = False  # its kernels use several at once; only differencing tells
     padding: Padding | None = None  # in the batches it makes; None: not of varying sizes, or not looked at

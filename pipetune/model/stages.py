@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.operators import Count, facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.parts import price_of_part
@@ -101,8 +101,12 @@ def _on_batches(node: Node) -> bool:
     return node.function is not None and node.function.called_on_batches
 
 
-def _crops(node: Node) -> bool:
-    return node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP
+def share_kept(node: Node, measured: OperatorProfile | None) -> float | None:
+    """The measured share of its cost that a function keeps that decodes images otherwise."""
+    form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
+    if measured is None or (form is not FunctionForm.DECODE_AND_CROP and form not in SCALES):
+        return None
+    return measured.shrinking_share if form in SCALES else measured.cropping_share
 
 
 def elements_taken(node: Node, profile: Profile) -> float:
@@ -243,9 +247,9 @@ def _work(node: Node, measured: OperatorProfile | None, count: float, spin_secon
     """
     if measured is not None and measured.on_batch_seconds is not None and _on_batches(node):
         return Work(node.id, count * measured.on_batch_seconds, count * measured.on_batch_seconds)
-    if measured is not None and measured.cropping_share is not None and _crops(node):
-        share, as_traced = measured.cropping_share, replace(node, function=None)
-        work = _work(as_traced, measured, count, spin_seconds, working)
+    share = share_kept(node, measured)
+    if share is not None:
+        work = _work(replace(node, function=None), measured, count, spin_seconds, working)
         return Work(node.id, share * work.seconds, share * work.cpu_seconds)
     if measured is None or measured.cpu_seconds is None:
         waiting = measured.wall_seconds if measured is not None and measured.wall_seconds is not None else 0.0

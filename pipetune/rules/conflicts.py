@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, ReplaceSource, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
@@ -37,7 +37,7 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     if twice is not None:
         return f"{twice} would be inserted twice"
     safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
-    clash = _frozen_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen)
+    clash = _frozen_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen) or _taken_away(chosen, edited)
     if clash:
         return clash
     return (
@@ -78,6 +78,18 @@ def _replaced_twice(chosen: tuple[Rewrite, ...]) -> str:
     """Whether two rewrites put the function of one operator into another form."""
     replaced = Counter(edit.node for one in chosen for edit in one.edits if isinstance(edit, ReplaceFunction))
     return next((f"the function of {node} is replaced twice" for node, count in replaced.items() if count > 1), "")
+
+
+def _taken_away(chosen: tuple[Rewrite, ...], edited: Pipeline) -> str:
+    """Whether one rewrite changes an operator, or puts one, where another takes all that made the rows away."""
+    for rewrite in chosen:
+        others = (edit for other in chosen if other is not rewrite for edit in other.edits)
+        numbered = {edit.node for edit in others if isinstance(edit, ReplaceSource)}
+        for edit in rewrite.edits if numbered else ():
+            changed = edit.id if isinstance(edit, Insert) else edit.node if isinstance(edit, SetArgument) else None
+            if changed is not None and (changed not in edited or changed in numbered):
+                return f"{changed} is taken away with all that made the rows"
+    return ""
 
 
 def _numbers_conflict(edited: Pipeline) -> str:

@@ -22,18 +22,20 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 RULE = Rule(
     name=NAME,
-    summary="Replaces window and flat_map over arrays in memory by one gather of the windows of a batch.",
+    summary="Replaces windows made one by one of arrays in memory by one gather of the windows of a batch.",
     legality=(
         "Only for window(...) directly behind from_tensor_slices over dense arrays, with a flat_map directly behind it "
         "whose function batches each window whole and does nothing else, and where windows cut short by the end are "
-        "dropped. What may stand between that and the batch is what gather-batches allows: maps go behind the batch, "
-        "through tf.vectorized_map where no shape says how long a window is."
+        "dropped; or for windows as keras.utils.timeseries_dataset_from_array makes them (its operators, and functions "
+        "that compute the same), with targets or without, in any order. What may stand between that and the batch is "
+        "what gather-batches allows: maps go behind the batch, through tf.vectorized_map where no shape says how long "
+        "a window is."
     ),
     safety=(
         "EXACT: the same windows in the same order, with the same static shapes; the cardinality, unknown behind a "
         "flat_map, is then known, and the rewrite says so. With maps put behind the batch as "
-        "vectorize-map says: APPROXIMATE where last bits depend on the number of rows, REORDERS where a map ran "
-        "unordered."
+        "vectorize-map says: APPROXIMATE where last bits depend on the number of rows, REORDERS where a map, of the "
+        "script or of the utility, ran unordered."
     ),
     propose=propose,
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pipetune.core.editing import ROW_NUMBER_BYTES
-from pipetune.core.edits import Edit, Remove, ReplaceSource, Rewrite, Silence
+from pipetune.core.edits import Edit, Remove, ReplaceSource, Rewrite, Safety, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.batching import HANDS_THROUGH, MapAbove, batch_first_group, behind, maps_above, plain_batches
-from pipetune.rules.legality import described
+from pipetune.rules.legality import described, deterministic, runs_parallel
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
@@ -29,6 +30,11 @@ class _Way:
     between: tuple[Node, ...]  # what stands between that and the batch, nearest first
     maps: tuple[MapAbove, ...]
 
+    @property
+    def of_windows(self) -> bool:
+        """Whether what reaches the batch are windows of the rows, whoever makes them."""
+        return bool(self.windows) or (self.source.gathering is not None and self.source.gathering.singly)
+
 
 def gather_at_once(context: RuleContext, *, rule: str, windows: bool, summary: str) -> Iterator[Rewrite | Silence]:
     """For every batch fed by arrays in memory: numbers handed on in place of rows, or of windows of them.
@@ -39,20 +45,21 @@ def gather_at_once(context: RuleContext, *, rule: str, windows: bool, summary: s
     """
     for batch in plain_batches(context.pipeline):
         way = _way(batch, context)
-        if way is None or bool(way.windows) is not windows:
+        if way is None or way.of_windows is not windows:
             continue
         why_not = _obstacle(way)
         if why_not:
             kind = "windows" if windows else "rows"
-            yield Silence(rule, way.source.id, f"{described(way.source)} puts out {kind} one by one: {why_not}.")
+            yield Silence(rule, way.source.id, f"{_named(way.source)} puts out {kind} one by one: {why_not}.")
         else:
             yield _rewrite(way, batch, context, rule=rule, summary=summary)
 
 
 def _way(batch: Node, context: RuleContext) -> _Way | None:
     above = tuple(way_up(context.pipeline, batch))
+    above = tuple(takewhile(lambda node: node.gathering is None, above))
     source = context.pipeline[(above[-1] if above else batch).inputs[0]]
-    if source.op != "from_tensor_slices" or source.gathering is None or source.cardinality < 1:
+    if source.gathering is None or source.cardinality < 1:
         return None
     if len(context.pipeline.consumers(source.id)) != 1:
         return None
@@ -60,7 +67,8 @@ def _way(batch: Node, context: RuleContext) -> _Way | None:
     between = above[: len(above) - len(made)]
     if not all(node.op in HANDS_NUMBERS_ON or node.op == "map" for node in between):
         return None
-    return _Way(source, made, between, tuple(maps_above(batch, context)))
+    maps = tuple(found for found in maps_above(batch, context) if found.node in between)
+    return _Way(source, made, between, maps)
 
 
 def _obstacle(way: _Way) -> str:
@@ -90,7 +98,7 @@ def _rewrite(way: _Way, batch: Node, context: RuleContext, *, rule: str, summary
     return Rewrite(
         rule=rule,
         node=way.source.id,
-        safety=moved.safety,
+        safety=max(moved.safety, _class_of_making(way.source, context)),
         edits=(*moved.edits, *removed, ReplaceSource(way.source.id, batch.id, known.digest, known.windows)),
         summary=summary.format(size=batch.argument("batch_size"), after=after),
         group=batch_first_group(batch),
@@ -105,6 +113,20 @@ def _what_is_known(way: _Way) -> tuple[str, ...]:
     return ("TensorFlow then knows how many windows there are (`cardinality`), which it does not with flat_map.",)
 
 
+def _named(source: Node) -> str:
+    """The operator, or the call of a library that makes it out of sight."""
+    place = source.location
+    hidden = place is not None and place.method not in ("", source.op)
+    return f"{place.method} ({place})" if place is not None and hidden else described(source)
+
+
+def _class_of_making(source: Node, context: RuleContext) -> Safety:
+    """The class of numbering what `source` puts out: functions above it that ran unordered do not any more."""
+    makers = (source, *context.pipeline.upstream(source.id))
+    unordered = any(runs_parallel(node) and not deterministic(node, context) for node in makers)
+    return Safety.REORDERS if unordered else Safety.EXACT
+
+
 def _more_bytes(way: _Way, context: RuleContext) -> float:
     """What shuffle buffers hold more that hold windows now, or what a map made of the rows: numbers.
 
@@ -113,7 +135,7 @@ def _more_bytes(way: _Way, context: RuleContext) -> float:
     more = 0.0
     for place, node in enumerate(way.between):
         now = bytes_per_element(context, node.inputs[0])
-        made = way.windows or any(above.op == "map" for above in way.between[place + 1 :])
+        made = way.of_windows or any(above.op == "map" for above in way.between[place + 1 :])
         if node.op == "shuffle" and made and now is not None:
             more += held_by_shuffle(context, node) * (ROW_NUMBER_BYTES - now)
     return more

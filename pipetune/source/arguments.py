@@ -26,7 +26,7 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
         if names is None or name not in names:
             raise CannotExpress(f"pipetune does not know a parameter {name} of {op}.")
         _refuse_starred(call, name)
-        return _add(tree, call, f"{name}={text}")
+        return add_argument(tree, call, f"{name}={text}")
     argument = call.args[position]
     if text is not None:
         end = tree.end(argument)
@@ -55,7 +55,12 @@ def _refuse_starred(call: cst.Call, name: str) -> None:
         raise CannotExpress(f"The call takes starred arguments, which may already give {name}.")
 
 
-def _add(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
+def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
+    """The changes that put `text` behind the last argument of a call, set as the others are.
+
+    Raises:
+        CannotExpress: the last one is a bare generator expression.
+    """
     close = tree.end(call) - 1
     if not call.args:
         opened = tree.start(call.whitespace_before_args)

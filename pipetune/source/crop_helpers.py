@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.source.added_functions import add_functions, outermost
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.literals import tensorflow_text
-from pipetune.source.text import newline_of
-from pipetune.source.tree import SyntaxTree
 
 WINDOW, RANDOM_WINDOW, SHAPE = "crop_jpeg", "random_crop_jpeg", "jpeg_shape"
 
@@ -47,31 +46,12 @@ def insert_helpers(
 ) -> Draft:
     """The draft with `splices` in one file, and the helpers in front of what holds the function `before`.
 
-    A helper that another change put there already is used again.
-
     Raises:
         CannotExpress: the file has such a name of its own, or none for TensorFlow.
     """
     tree = draft.tree(file)
-    top = next((one for one in (before, *tree.ancestors(before)) if tree.parent(one) is tree.module), before)
-    tensorflow = (tensorflow_text(tree, top, "slice") or "").removesuffix("slice")
+    tensorflow = (tensorflow_text(tree, outermost(tree, before), "slice") or "").removesuffix("slice")
     if not tensorflow.endswith("."):
         raise CannotExpress("The file has no name for TensorFlow, which the window is decoded through.")
-    at = _start(tree, top)
-    newline = newline_of(tree.code, at).decode()
-    texts = {name: _TEXTS[name].replace("tf.", tensorflow).replace("\n", newline) for name in names}
-    taken = {one.value for one in tree.nodes(cst.Name)}
-    missing = [name for name in sorted(texts) if texts[name].encode() not in tree.code]
-    if taken.intersection(missing):
-        raise CannotExpress(f"The file has a {min(taken.intersection(missing))} of its own.")
-    helpers = "".join(texts[name] + 2 * newline for name in missing)
-    return draft.splice(file, [*splices, Splice(at, at, helpers.encode())])
-
-
-def _start(tree: SyntaxTree, statement: cst.CSTNode) -> int:
-    """Where a statement begins, its decorators and the comment lines on it included."""
-    decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
-    line = tree.line(tree.start(decorators[0] if decorators else statement))
-    while line > 1 and tree.code[tree.offset(line - 1, 0) :].startswith(b"#"):
-        line -= 1
-    return tree.offset(line, 0)
+    texts = {name: _TEXTS[name].replace("tf.", tensorflow) for name in names}
+    return add_functions(draft, file, texts, splices, before=before)

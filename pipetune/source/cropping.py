@@ -25,17 +25,13 @@ def decode_windows(draft: Draft, node: str) -> Draft:
         CannotExpress: the decode and the crop are not written in a way that is safe to change, or what would change
             is used elsewhere too.
     """
-    tree, call = draft.find(node)
-    file = draft.sites[node].file
-    root: cst.FunctionDef | cst.BaseExpression = _given_function(call)
-    if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
-        draft, file, root = imported
-        tree = draft.tree(file)
-    places = [place for function in _reached(tree, root) for place in places_in(tree, function)]
+    draft, file, root, functions = decoding_functions(draft, node)
+    tree = draft.tree(file)
+    places = [place for function in functions for place in places_in(tree, function)]
     if len(places) != 1:
         raise CannotExpress(f"{len(places)} plain crops of a decoded JPEG stand in the functions that the map names.")
     (place,) = places
-    _refuse_used_elsewhere(tree, place.function, root)
+    refuse_used_elsewhere(tree, place.function, root)
     contents = _contents(tree, place)
     asking = _shapes(tree, place)
     splices = [_without_decoding(tree, place, contents, asking)] if place.decoding is not None else []
@@ -46,6 +42,25 @@ def decode_windows(draft: Draft, node: str) -> Draft:
     return insert_helpers(draft, file, names, splices, before=place.function)
 
 
+Root = cst.FunctionDef | cst.BaseExpression
+"""The function of a map: its definition, where that is imported, or the expression that the call gives."""
+
+
+def decoding_functions(draft: Draft, node: str) -> tuple[Draft, str, Root, list[cst.FunctionDef]]:
+    """The file that has the function of the map `node`, that function, and those that it names there, itself included.
+
+    Raises:
+        CannotExpress: the call does not show its function.
+    """
+    tree, call = draft.find(node)
+    file = draft.sites[node].file
+    root: Root = _given_function(call)
+    if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
+        draft, file, root = imported
+        tree = draft.tree(file)
+    return draft, file, root, _reached(tree, root)
+
+
 def _given_function(call: cst.Call) -> cst.BaseExpression:
     argument = function_given(call)
     if argument is None:
@@ -53,7 +68,7 @@ def _given_function(call: cst.Call) -> cst.BaseExpression:
     return argument.value
 
 
-def _reached(tree: SyntaxTree, root: cst.FunctionDef | cst.BaseExpression) -> list[cst.FunctionDef]:
+def _reached(tree: SyntaxTree, root: Root) -> list[cst.FunctionDef]:
     """The functions of this file that the root is or names, and those they name."""
     found = [root] if isinstance(root, cst.FunctionDef) else []
     waiting: list[cst.CSTNode] = [root.body if isinstance(root, cst.FunctionDef) else root]
@@ -66,9 +81,7 @@ def _reached(tree: SyntaxTree, root: cst.FunctionDef | cst.BaseExpression) -> li
     return found
 
 
-def _refuse_used_elsewhere(
-    tree: SyntaxTree, function: cst.FunctionDef, root: cst.FunctionDef | cst.BaseExpression
-) -> None:
+def refuse_used_elsewhere(tree: SyntaxTree, function: cst.FunctionDef, root: Root) -> None:
     """Refuses to change what others use too; their images may be no JPEGs.
 
     Raises:
@@ -87,7 +100,7 @@ def _refuse_used_elsewhere(
     user = next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
     if user is None or user is function:
         raise CannotExpress(f"{function.name.value} is used elsewhere too.")
-    _refuse_used_elsewhere(tree, user, root)
+    refuse_used_elsewhere(tree, user, root)
 
 
 def _contents(tree: SyntaxTree, place: Place) -> str:

@@ -16,7 +16,7 @@ _CROPS = {
     "tensorflow.image.crop_to_bounding_box": (
         "image", "offset_height", "offset_width", "target_height", "target_width"),
 }  # fmt: skip
-_DECODERS = frozenset({"tensorflow.io.decode_jpeg", "tensorflow.image.decode_jpeg"})
+DECODERS = frozenset({"tensorflow.io.decode_jpeg", "tensorflow.image.decode_jpeg"})
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
@@ -85,7 +85,7 @@ def _decoded_above(
 
 def _decode(tree: SyntaxTree, call: cst.Call) -> Decode | None:
     """What a call decodes, and into how many channels."""
-    if full_names(tree, call) & _DECODERS:
+    if full_names(tree, call) & DECODERS:
         given = given_by_name(call, ("contents", "channels"))
         if given is None or set(given) != {"contents", "channels"}:
             return None
@@ -112,7 +112,7 @@ def _only_decodes(tree: SyntaxTree, helper: cst.FunctionDef) -> Decode | None:
         return None
     if parameters.kwonly_params or parameters.posonly_params or parameters.star_kwarg is not None:
         return None
-    inside = _decode(tree, value) if full_names(tree, value) & _DECODERS else None
+    inside = _decode(tree, value) if full_names(tree, value) & DECODERS else None
     same = inside is not None and tree.text(inside.contents.value) == parameters.params[0].name.value
     return inside if same else None
 
@@ -150,14 +150,20 @@ def full_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
     return {name.name for name in names if name.source is QualifiedNameSource.IMPORT}
 
 
-def given_by_name(call: cst.Call, names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
-    """The arguments of a call by the names of its parameters; None where it has others."""
+def given_by_name(
+    call: cst.Call, names: tuple[str, ...], *, more: frozenset[str] = frozenset()
+) -> dict[str, cst.Arg] | None:
+    """The arguments of a call by the names of its parameters; None where it has others.
+
+    Args:
+        more: parameters that may be given by name only.
+    """
     given: dict[str, cst.Arg] = {}
     for position, argument in enumerate(call.args):
         if argument.star or (argument.keyword is None and position >= len(names)):
             return None
         name = argument.keyword.value if argument.keyword is not None else names[position]
-        if name not in names:
+        if name not in names and name not in more:
             return None
         given[name] = argument
     return given

@@ -22,7 +22,7 @@ from pipetune.core.edits import (
     SplitFunction,
 )
 from pipetune.core.errors import CannotExpress, PipetuneError
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
@@ -37,7 +37,9 @@ from pipetune.source.options import set_option
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.receiver import express_in_front
 from pipetune.source.repeated_calls import done_in_part, refuse_one_of_several
+from pipetune.source.series import gather_series, made_by_utility
 from pipetune.source.sharing import SharedCall, Sharing
+from pipetune.source.shrinking import decode_smaller
 from pipetune.source.splitting import split_function
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
 
@@ -175,11 +177,15 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return fuse(draft, node, first, current)
         case ReplaceFunction(node=node, form=FunctionForm.DECODE_AND_CROP):
             return decode_windows(draft, node)
+        case ReplaceFunction(node=node, form=form) if form in SCALES:
+            return decode_smaller(draft, node, ratio=SCALES[form])
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
             return split_function(draft, edit)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
+        case ReplaceSource(node=node) if edit.windows is None and made_by_utility(current, node):
+            return gather_series(draft, edit, current)
         case ReplaceSource(node=node, after=after):
             refuse_inside_library(current, node)
             tree, call = draft.find(after)

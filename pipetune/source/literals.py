@@ -115,6 +115,18 @@ def tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str) -> str | Non
     return None
 
 
+def module_text(tree: SyntaxTree, node: cst.CSTNode, module: str) -> str | None:
+    """The name of a module at `node`, or None where the file has none for it."""
+    scope = tree.scope(node)
+    if scope is None:
+        return None
+    for name in _imported_names(tree):
+        found = {(one.name, one.source) for one in scope.get_qualified_names_for(name)}
+        if found == {(module, QualifiedNameSource.IMPORT)}:
+            return name
+    return None
+
+
 def _imported_names(tree: SyntaxTree) -> list[str]:
     """Local names of every import statement, in the order written."""
     found: list[str] = []

@@ -19,7 +19,7 @@ from pipetune.core.edits import (
     SplitFunction,
 )
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 
@@ -72,7 +72,7 @@ class Sharing:
             SharedCall: it must not change the others.
             CannotExpress: another dataset calls its function, elsewhere.
         """
-        if isinstance(edit, ReplaceFunction) and edit.form is FunctionForm.DECODE_AND_CROP:
+        if isinstance(edit, ReplaceFunction) and (edit.form is FunctionForm.DECODE_AND_CROP or edit.form in SCALES):
             self._refuse_shared_function(edit.node)
         touched = [node for node in (anchor, self._node(edit)) if node is not None]
         for node in dict.fromkeys(node.id for node in touched):

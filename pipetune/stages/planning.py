@@ -25,7 +25,7 @@ from pipetune.search.search import search
 from pipetune.stages.own_work import note_autotuned, watch_autotune
 from pipetune.stages.study import Study
 from pipetune.tf.measure.batch_costs import measure_batch_costs
-from pipetune.tf.measure.cropping_costs import measure_cropping_shares
+from pipetune.tf.measure.cropping_costs import measure_cropping_shares, measure_shrinking_shares
 from pipetune.tf.measure.cutting_costs import measure_cut_costs
 from pipetune.tf.measure.overheads import measure_overheads
 from pipetune.tf.measure.padding import measure_padding
@@ -114,6 +114,7 @@ def completed(study: Study, profile: Profile) -> Profile:
     overheads = measure_overheads(study.cores, seconds=seconds)
     on_batch = measure_batch_costs(study.subject.source, study.told)
     cropping = measure_cropping_shares(study.subject.source, study.told)
+    shrinking = measure_shrinking_shares(study.subject.source, study.told)
     cuts = measure_cut_costs(study.subject.source, study.told)
     padding = measure_padding(study.subject.source, cardinality)
     study.runner.restore()
@@ -122,6 +123,7 @@ def completed(study: Study, profile: Profile) -> Profile:
             one,
             on_batch_seconds=on_batch.get(one.node),
             cropping_share=cropping.get(one.node),
+            shrinking_share=shrinking.get(one.node),
             cuts=cuts.get(one.node),
             padding=padding.get(one.node),
         )

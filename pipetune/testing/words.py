@@ -18,7 +18,8 @@ The little language::
   `calls=ReadFile+Cast` the kernels in a function and in those it calls.
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
   makes them differ in the last bits, `rows=no` that it does not. `gathers` says that rows of arrays in memory can
-  be gathered by their numbers, `gathers=windows` that windows of 3 of them can, `gathers=no` that they cannot.
+  be gathered by their numbers, `gathers=windows` that windows of 3 of them can, `gathers=no` that they cannot;
+  `gathers=series` that an operator puts out windows which functions above it take by number.
 - `early=2` says that a predicate says the same above the two maps nearest to it, `early=no` that it does not above one.
 - `fused=n1` says that the function computes the same when it calls that of the map n1 (`n1+n2`: of both) itself, as one
   function, `unfused=n1` that it does not.
@@ -32,6 +33,7 @@ The little language::
 - `spread` says that the kernels of an operator were measured to use several threads at once, `padding=0.4:9+17:0.1`
   that 40 % of its batches is padding, and 10 % would be in buckets that begin at the lengths 9 and 17, `padding=0.4:no`
   that its batches cannot be made by length.
+- `shrink=2` says that the function could decode at half the scale, `shrink=no` that it needs the image as it is.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
@@ -43,7 +45,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import Cropping, Cut, CutKind, FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
+from pipetune.core.functions import (
+    SCALES,
+    Cropping,
+    Cut,
+    CutKind,
+    FunctionFacts,
+    Fused,
+    Gathering,
+    OnBatches,
+    OnInput,
+    Shrinking,
+    Windows,
+)
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.padding import Padding
@@ -226,10 +240,7 @@ def _read_word(stage: _Stage, word: str) -> None:
     elif name == "rows" and stage.function is not None:
         stage.function = replace(stage.function, on_batches=_on_batches(text))
     elif name == "gathers":
-        windows = Windows(3, 1, 1) if text == "windows" else None
-        stage.gathering = (
-            Gathering(why_not="they are sparse or ragged") if text == "no" else Gathering("", "gather", windows)
-        )
+        stage.gathering = _gathering(text)
     elif name in ("fused", "unfused") and stage.function is not None:
         why_not = "" if name == "fused" else "called in one, their functions do something else"
         fused = Fused(tuple(text.split("+")), why_not=why_not, digest="fused")
@@ -253,6 +264,8 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.head_share = float(text.removesuffix("%")) / 100
     elif name == "saves":
         stage.saved_seconds = _scaled(text, _TIMES)
+    elif name == "shrink" and stage.function is not None:
+        stage.function = replace(stage.function, shrinking=_shrinking(text))
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
@@ -282,6 +295,19 @@ def _padding(words: str) -> Padding:
         return Padding(float(share), 9, "it pads with values of its own")
     lengths = tuple(map(int, boundaries.split("+")))
     return Padding(float(share), 9, "", (0,), True, lengths, float(rest[0]))
+def _gathering(words: str) -> Gathering:
+    """`gathers`, `gathers=windows`, `gathers=series`, `gathers=no`."""
+    if words == "no":
+        return Gathering(why_not="they are sparse or ragged")
+    return Gathering("", "gather", Windows(3, 1, 1) if words == "windows" else None, singly=words == "series")
+
+
+def _shrinking(words: str) -> Shrinking:
+    """`shrink=4` (at a quarter of the scale), `shrink=no`."""
+    if words == "no":
+        return Shrinking(why_not="it uses the size of the image")
+    form = next(form for form, ratio in SCALES.items() if ratio == int(words))
+    return Shrinking(form=form, digest="shrunk", seen="9 elements: all", most_apart=0.2, mean_apart=0.01)
 
 
 def _on_batches(words: str) -> OnBatches:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pipetune.core import sessionfile
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert, Plan, Remove
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.messages import Job, MessageWriter, Progress, Verified
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
@@ -125,7 +125,9 @@ def _written_otherwise(node: Node) -> bool:
     if node.op == BUCKETS:
         return True
     function = node.function
-    return function is not None and (function.form is FunctionForm.DECODE_AND_CROP or bool(function.part_of))
+    if function is None:
+        return False
+    return function.form is FunctionForm.DECODE_AND_CROP or function.form in SCALES or bool(function.part_of)
 
 
 def _made_by_buckets(node: Node) -> bool:
@@ -139,7 +141,10 @@ def _says_the_same(found: Node, wanted: Node) -> bool:
         return False
     if wanted.function.form is FunctionForm.HEAD:
         return _components(found.spec) == _components(wanted.spec)
-    return bool(wanted.function.part_of) or "DecodeAndCropJpeg" in found.function.operations
+    if wanted.function.part_of:
+        return True
+    decoder = "DecodeJpeg" if wanted.function.form in SCALES else "DecodeAndCropJpeg"
+    return decoder in found.function.operations
 
 
 def _components(spec: str) -> list[str]:

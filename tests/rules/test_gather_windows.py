@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Insert, ReplaceSource, Rewrite, Safety
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Insert, ReplaceSource, Rewrite, Safety, SetArgument
 from pipetune.core.functions import Windows
 from pipetune.rules.conflicts import conflict
 from pipetune.testing.rules import check_fires, check_silent, context
@@ -15,6 +16,14 @@ from tests.rules.outline import outlines
 _ARRAYS = "from_tensor_slices gathers=windows elements=90 bytes=8"
 _SERIES = f"{_ARRAYS} | window 3 | flat_map bytes=24"
 _ROWS = "map rows=exact"
+_UTILITY = """
+    numbers = range 90; starts = from_tensors | repeat; rows = from_tensors | repeat
+    each = zip numbers starts | map AUTOTUNE
+    pairs = zip rows each
+    windows = pairs | map AUTOTUNE elements=90 bytes=24
+    windows | prefetch elements=90 bytes=24 gathers=series
+"""  # as keras.utils.timeseries_dataset_from_array makes them
+_SINGLY = _UTILITY.strip()
 
 SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     # No batch to gather for, or no windows made in this way.
@@ -51,6 +60,23 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     (f"{_SERIES} | {_ROWS} | cache | batch 2", {}, "stands between a map and the batch"),
     (f"{_SERIES} | cache filename=/tmp/c | batch 2", {}, "cache in a file"),
     (f"{_SERIES} | ignore_errors | batch 2", {}, None),
+    # What takes windows by their numbers, one at a time.
+    (_SINGLY, {}, None),
+    (f"{_SINGLY} | shuffle 9", {}, None),
+    (f"{_SINGLY} | batch 1", {}, None),
+    (f"{_SINGLY} | padded_batch 2", {}, None),
+    (f"{_SINGLY} | filter | batch 2", {}, None),
+    (f"{_SINGLY} | unbatch | batch 2", {}, None),
+    (f"{_SINGLY} | interleave | batch 2", {}, None),
+    (f"{_SINGLY} | window 3 | flat_map | batch 2", {}, "does not batch each window whole"),
+    (f"{_SINGLY} | map | batch 2", {}, "not known what its function does on batches"),
+    (f"{_SINGLY} | {_ROWS} random | batch 2", {}, "once per element"),
+    (f"{_SINGLY} | {_ROWS} | cache | batch 2", {}, "stands between a map and the batch"),
+    (f"{_SINGLY} | cache filename=/tmp/c | batch 2", {}, "cache in a file"),
+    (f"{_SINGLY} | batch 2".replace("gathers=series", ""), {}, None),
+    (f"{_SINGLY} | batch 2".replace("gathers=series", "gathers=no"), {}, None),
+    (f"{_SINGLY} | batch 2".replace("elements=90", ""), {}, None),
+    (f"{_SINGLY.replace('windows |', 'a = windows |')}; b = a | batch 2; c = a | batch 3; zip b c", {}, None),
     # Others read them.
     (f"a = {_SERIES}; b = a | batch 2; c = a | batch 3; zip b c", {}, None),
     (f"a = {_ARRAYS} | window 3; b = a | flat_map | batch 2; c = a | flat_map | batch 3; zip b c", {}, None),
@@ -71,6 +97,11 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_SERIES} | cache | shuffle 9 | batch 2", {}, ["EXACT -n2 -n1 n0 numbers, gather>n5"]),
     (f"{_SERIES} | {_ROWS} | shuffle 9 | batch 2 | prefetch 2", {},
      ["EXACT n3>n5 n3 on batches -n2 -n1 n0 numbers, gather>n5"]),
+    (f"{_SINGLY} | batch 2", {}, ["EXACT n9 numbers, gather>n10"]),
+    (f"{_SINGLY} | shuffle 9 | batch 2", {}, ["EXACT n9 numbers, gather>n11"]),
+    (f"{_SINGLY} | shuffle 9 | {_ROWS} | batch 2 | prefetch 2", {},
+     ["EXACT n11>n12 n11 on batches n9 numbers, gather>n12"]),
+    (f"{_SINGLY} | batch 2", {"options": {"deterministic": False}}, ["REORDERS n9 numbers, gather>n10"]),
     (f"{_SERIES} | map rows=Exp | batch 2", {}, ["APPROXIMATE n3>n4 n3 on batches -n2 -n1 n0 numbers, gather>n4"]),
 ]  # fmt: skip
 
@@ -80,13 +111,33 @@ def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     rewrites = check_fires("gather-windows", words, **fields)
     assert outlines(rewrites) == expected
     edit = rewrites[0].edits[-1]
-    assert isinstance(edit, ReplaceSource) and edit.windows == Windows(3, 1, 1)
+    assert isinstance(edit, ReplaceSource) and edit.windows == (None if _SINGLY in words else Windows(3, 1, 1))
     check_silent("gather-batches", words, **fields)
 
 
 def test_shuffles_hold_numbers_in_place_of_windows() -> None:
     (one,) = check_fires("gather-windows", f"{_SERIES} | shuffle 50 | batch 2")
     assert one.predicted_bytes == 50 * (8 - 24)
+
+
+def test_all_that_made_the_windows_goes() -> None:
+    (one,) = check_fires("gather-windows", f"{_SINGLY} | shuffle 50 | batch 2")
+    edited = apply_edits(context(f"{_SINGLY} | shuffle 50 | batch 2").pipeline, one.edits)
+    assert [node.op for node in edited] == ["range", "shuffle", "batch", "map"] and edited.nodes[0].id == "n9"
+    assert one.predicted_bytes == 50 * (8 - 24)
+    assert not any("flat_map" in note for note in one.notes)
+
+
+def test_what_made_the_windows_is_not_changed_by_others() -> None:
+    described = context(f"{_SINGLY} | batch 2")
+    (gathered,) = check_fires("gather-windows", f"{_SINGLY} | batch 2")
+    faster = Rewrite("parallel-map", "n8", Safety.EXACT, (SetArgument("n8", "num_parallel_calls", 2),), "")
+    larger = Rewrite("prefetch", "n9", Safety.EXACT, (SetArgument("n9", "buffer_size", 2),), "")
+    put = Rewrite("prefetch", "n8", Safety.EXACT, (Insert("n8", "prefetch", "prefetch@n8", {"buffer_size": 2}),), "")
+    for other in (faster, larger, put):
+        assert conflict(described, [other]) == ""
+        assert "taken away with all that made the rows" in conflict(described, [other, gathered])
+    assert conflict(described, [gathered, faster]) and conflict(described, [gathered, put])
 
 
 def test_a_cache_of_the_windows_would_be_left_among_their_numbers() -> None:

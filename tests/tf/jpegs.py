@@ -25,3 +25,15 @@ def png(height: int, width: int) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (width, height)).save(buffer, format="PNG")
     return buffer.getvalue()
+
+
+def photo(kind: str, height: int, width: int, *, seed: int = 0) -> bytes:
+    """The bytes of one image whose colours change slowly, as in most photographs."""
+    draw = np.random.default_rng(seed)
+    few = Image.fromarray(draw.integers(0, 256, (5, 6, 3)).astype(np.uint8))
+    image, buffer = few.resize((width, height), Image.Resampling.BICUBIC), io.BytesIO()
+    if kind == "gray":
+        image.convert("L").save(buffer, format="JPEG", quality=92)
+    else:
+        image.save(buffer, format="JPEG", quality=92, subsampling=kind)
+    return buffer.getvalue()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Safety
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Pipeline, Value
-from pipetune.tf.equality import declared, sharing
+from pipetune.tf.equality import approximation, declared, sharing
 from pipetune.tf.equality.elements import Unreadable
 from pipetune.tf.equality.paired_runs import CannotCompare, Limits, PairedRuns
 from pipetune.tf.equality.pinning import CannotPin
@@ -47,6 +48,9 @@ def compare(
         time_limit_seconds: about when drawing ends; what was compared until then counts.
         seed: fixes the pinned draws.
 
+    What the plan computes otherwise on purpose (`ReplaceFunction.apart`) is done in both: all else must be as strictly
+    the same. How far it takes the numbers apart is a check of its own.
+
     Returns:
         The checks done. `Comparison.equal` says that none failed, `Comparison.proven` that the values were
         compared too: a check that could not be done has `equal` None and says why.
@@ -57,13 +61,15 @@ def compare(
     options = {
         name: value for name, value in edited.options.items() if source.pipeline.options.get(name) != value
     }
-    return _prove(
-        (Side(source, source.pipeline), Side(source, edited)),
-        (source.dataset, replay(source, edited)),
+    written = approximation.applied(source.pipeline, edited)
+    proof = _prove(
+        (Side(source, written), Side(source, edited)),
+        (source.dataset if written is source.pipeline else replay(source, written), replay(source, edited)),
         safety,
         options=options,
         limits=Limits(elements, time_limit_seconds, seed),
     )
+    return replace(proof, checks=(*proof.checks, *approximation.checks(source, edited)))
 
 
 def compare_datasets(

@@ -241,8 +241,7 @@ class PairedRuns:
             if name in self.recordings:
                 part = self._part(name, self.recordings[name], copies=copies)
                 positions = recorded.positions_served(self.recordings[name], **part)
-                gather = gathering.gather_from(self.sides[0].live.datasets[name])
-                rows[name] = tf.data.Dataset.from_tensor_slices(gather(tf.constant(positions, tf.int64)))
+                rows[name] = gathering.part_of(self.sides[0].live.datasets[name], positions)
                 starts = windows.starts(len(positions)) if windows is not None else range(len(positions))
                 numbers[name] = tf.data.Dataset.range(starts.start, starts.stop, starts.step)
         return numbers, rows

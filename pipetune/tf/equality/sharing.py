@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert
-from pipetune.core.functions import Windows
+from pipetune.core.functions import FunctionForm, Windows
 from pipetune.core.operators import Epochs, facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
@@ -79,7 +79,8 @@ def shared(original: Side, candidate: Side) -> frozenset[str]:
         other = candidate.pipeline[node.id]
         same = _described(node) == _described(other)
         same_object = original.live.datasets[node.id] is candidate.live.datasets.get(node.id)
-        if same and same_object and found.issuperset(node.inputs):
+        as_live = node.function is None or node.function.form is FunctionForm.AS_TRACED
+        if same and same_object and as_live and found.issuperset(node.inputs):
             found.add(node.id)
     return frozenset(found)
 

@@ -64,7 +64,8 @@ def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, ba
     assert node.gathering is not None
     of_rows = node.gathering.windows
     leave = {"map"} if of_rows is None else {"map", "window", "flat_map"}
-    out = [Remove(above.id) for above in told.upstream(batch.id) if above.op in leave]
+    below = {one.id for one in told.downstream(node.id)}
+    out = [Remove(above.id) for above in told.upstream(batch.id) if above.op in leave and above.id in below]
     gather = ReplaceSource(node.id, batch.id, node.gathering.digest, of_rows)
     edited = apply_edits(told, [*out, gather])
     way = {gather.gather, *(above.id for above in edited.upstream(gather.gather))}

@@ -1,9 +1,10 @@
-"""What is left of a function's cost when it decodes only what it crops: both forms on the same elements, in turns."""
+"""What is left of a function's cost when it decodes less of its images: both forms on the same elements, in turns."""
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipetune.core.measurement import RunFailed
@@ -13,6 +14,7 @@ from pipetune.tf.measure import failures
 from pipetune.tf.measure.in_turns import cpu_seconds_in_turns
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.cropped import decoding_window
+from pipetune.tf.pipelines.shrinking import decoding_smaller
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -25,29 +27,40 @@ def measure_cropping_shares(source: live.LivePipeline, told: Pipeline) -> Mappin
     Args:
         told: the pipeline of `source` with the answers of `cropping.with_answers`.
     """
-    found: dict[str, float] = {}
+    found: dict[str, float | None] = {}
     for node in told:
         answer = node.function.cropping if node.function is not None else None
-        if answer is None or answer.why_not:
-            continue
-        try:
-            with failures.told():
-                share = _share(source, node)
-        except RunFailed:
-            continue  # a trial that runs it will say why
-        if share is not None:
-            found[node.id] = share
-    return found
+        if answer is not None and not answer.why_not:
+            found[node.id] = _share(source, node, decoding_window)
+    return {name: share for name, share in found.items() if share is not None}
 
 
-def _share(source: live.LivePipeline, node: Node) -> float | None:
-    """The median share of pairs; None where the function takes no time that could be told."""
+def measure_shrinking_shares(source: live.LivePipeline, told: Pipeline) -> Mapping[str, float]:
+    """The share of its time that every map keeps whose function could decode at a smaller scale, by node.
+
+    Args:
+        told: the pipeline of `source` with the answers of `shrinking.with_answers`.
+    """
+    found: dict[str, float | None] = {}
+    for node in told:
+        answer = node.function.shrinking if node.function is not None else None
+        if answer is not None and not answer.why_not:
+            found[node.id] = _share(source, node, functools.partial(decoding_smaller, form=answer.form))
+    return {name: share for name, share in found.items() if share is not None}
+
+
+def _share(source: live.LivePipeline, node: Node, otherwise: Callable[[Any], Any]) -> float | None:
+    """The median share of pairs; None where the function fails, or takes no time that could be told."""
     traced = source.datasets[node.id]._map_func
 
     def forms(plain: Any) -> list[Any]:
         with private.reusing_traced_functions():
-            return [plain.map(one, synchronous=True) for one in (traced, decoding_window(traced))]
+            return [plain.map(one, synchronous=True) for one in (traced, otherwise(traced))]
 
-    rounds, _ = cpu_seconds_in_turns(source.datasets[node.inputs[0]], _ELEMENTS, forms)
+    try:
+        with failures.told():
+            rounds, _ = cpu_seconds_in_turns(source.datasets[node.inputs[0]], _ELEMENTS, forms)
+    except RunFailed:
+        return None  # a trial that runs it will say why
     shares = [max(0.0, after - nothing) / (before - nothing) for nothing, before, after in rounds if before > nothing]
     return statistics.median(shares) if shares else None

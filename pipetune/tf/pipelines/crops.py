@@ -1,4 +1,4 @@
-"""Where in a traced function a JPEG is decoded of which only one window is used: an argument from its graph."""
+"""Where in a traced function a JPEG is decoded of which not every pixel is used: an argument from its graph."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import tensorflow as tf
 DECODER = "DecodeJpeg"
 
 _CROPS = frozenset({"Slice", "StridedSlice"})
+_RESIZES = frozenset(
+    {"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor", "ScaleAndTranslate"}
+)
 _EACH_PIXEL = frozenset({"Cast", "Identity"})
 _WITH_A_NUMBER = frozenset({"AddV2", "Mul", "RealDiv", "Sub"})
 
 
 class NoCrop(Exception):
-    """The whole image is needed, or it is not known that a window is enough; the text is the end of a sentence."""
+    """The whole image is needed, or it is not known that less is enough; the text is the end of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,58 @@ class Crop:
     lead: int  # axes in front of height, width and channels where it is cut: 0, or 1
 
 
+@dataclass(frozen=True)
+class Resize:
+    """A decoded image, and the one op that makes an image of a fixed size of it; nothing else reads its pixels."""
+
+    decode: Any
+    op: Any  # one of `_RESIZES`
+    size: tuple[int, int]  # height, width
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A decoded image, and the one op that does more with it than treat every pixel alike."""
+
+    decode: Any
+    steps: tuple[Any, ...]
+    op: Any
+    shapes: tuple[tuple[Any, int], ...]
+    lead: int
+
+
 def find_crop(graph: Any) -> Crop:
     """The one decode in the graph of which a window is used.
 
     Raises:
         NoCrop: there is none, or decoding the window alone need not give the same.
+    """
+    use = _find_use(graph, _CROPS)
+    if use.lead > 1 or not _is_window(use.op, use.lead):
+        raise NoCrop(f"its op {use.op.type} cuts out something else than a window")
+    return Crop(use.decode, use.steps, use.op, use.shapes, use.lead)
+
+
+def find_resize(graph: Any) -> Resize:
+    """The one decode in the graph whose image is resized, whole, to a fixed size.
+
+    Raises:
+        NoCrop: there is none, or something depends on how large the image was.
+    """
+    use = _find_use(graph, _RESIZES)
+    size = tf.get_static_value(use.op.inputs[1])
+    if size is None:
+        raise NoCrop("the size it resizes to is not fixed")
+    if any(not _says_scale(graph, op, use.op) for op, _ in use.shapes):
+        raise NoCrop("it uses the size of the image")
+    return Resize(use.decode, use.op, (int(size[0]), int(size[1])))
+
+
+def _find_use(graph: Any, kinds: frozenset[str]) -> _Use:
+    """The one decode in the graph, and the op of one of these kinds that it ends in.
+
+    Raises:
+        NoCrop: there is none, or it ends in something else.
     """
     decodes = [op for op in graph.get_operations() if op.type == DECODER]
     if not decodes:
@@ -53,7 +103,7 @@ def find_crop(graph: Any) -> Crop:
             names = " and ".join(sorted(op.type for op in using)) or "nothing"
             raise NoCrop(f"the whole image is used by {names}")
         (op,) = using
-        if op.type in _CROPS:
+        if op.type in kinds:
             break
         if not _treats_pixels_alike(op, tensor):
             raise NoCrop(f"its op {op.type} uses the whole image")
@@ -62,9 +112,21 @@ def find_crop(graph: Any) -> Crop:
         steps.append(op)
         tensor = op.outputs[0]
     _refuse_waiting(graph, {id(one) for one in (decode, *steps)})
-    if lead > 1 or not _is_window(op, lead):
-        raise NoCrop(f"its op {op.type} cuts out something else than a window")
-    return Crop(decode, tuple(steps), op, tuple(shapes), lead)
+    return _Use(decode, tuple(steps), op, tuple(shapes), lead)
+
+
+def _says_scale(graph: Any, shape: Any, resize: Any) -> bool:
+    """Whether what asks for the shape of the image does so only for the op that resizes it."""
+    waiting, seen = [shape], set[int]()
+    while waiting:
+        op = waiting.pop()
+        if id(op) in seen or op is resize:
+            continue
+        seen.add(id(op))
+        if not op.outputs or any(made is output for made in op.outputs for output in graph.outputs):
+            return False
+        waiting += [reader for made in op.outputs for reader in made.consumers()]
+    return True
 
 
 def _refuse_unusual(decode: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,23 +10,35 @@ import tensorflow as tf
 
 from pipetune.core.functions import Gathering, Windows
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.tf.pipelines import functions, live
-from pipetune.tf.pipelines.on_batches import batch_below
+from pipetune.tf.pipelines import functions, live, operators, series
+from pipetune.tf.pipelines.on_batches import batch_below, reaches
 from pipetune.tf.pipelines.row_windows import windows_above
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline`, told of the arrays in memory above a batch how a batch of their rows would be gathered."""
+    """`pipeline`, told of the arrays in memory above a batch how a batch of their rows would be gathered.
+
+    Where functions make windows of the rows by number, the lowest operator that puts them out is told.
+    """
     answers: dict[str, Gathering] = {}
-    for node in pipeline:
+    answered: set[str] = set()
+    for node in reversed(pipeline.nodes):
         batch = batch_below(pipeline, node)
-        if node.op == "from_tensor_slices" and batch is not None:
+        if batch is None or node.id in answered or not reaches(pipeline, node, batch):
+            continue
+        if node.op == "from_tensor_slices":
             answers[node.id] = ask(source, pipeline, node, batch)
+        elif node.op in _ENDS_OF_SERIES and series.read(source.datasets[node.id]) is not None:
+            answers[node.id] = replace(ask(source, pipeline, node, batch), singly=True)
+            answered |= {above.id for above in pipeline.upstream(node.id)}
     return replace(
         pipeline, nodes=tuple(replace(node, gathering=answers.get(node.id, node.gathering)) for node in pipeline)
     )
+
+
+_ENDS_OF_SERIES = frozenset({"map", "zip", "prefetch"})
 
 
 def ask(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) -> Gathering:
@@ -46,11 +58,16 @@ def ask(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) 
 
 
 def gather_from(dataset: Any, windows: Windows | None = None) -> Callable[[Any], Any]:
-    """The function from a batch of row numbers to the rows of the arrays of a `from_tensor_slices` dataset.
+    """The function from a batch of the numbers of a dataset's elements to those elements.
 
-    With `windows` the numbers are those of the rows that they start at. The arrays are tensors outside of the
-    function: inside they would be constants of its graph.
+    The dataset is a `from_tensor_slices`, or puts out the windows of a series. With `windows` the numbers are those of
+    the rows that they start at. The arrays are tensors outside of the function: inside they would be constants of its
+    graph.
     """
+    if operators.kind_of(dataset).op != "from_tensor_slices":
+        found = series.read(dataset)
+        assert found is not None, dataset
+        return series.windows_at(found)
     arrays = arrays_of(dataset)
     if windows is None:
         return lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays)
@@ -67,6 +84,18 @@ def gather_from(dataset: Any, windows: Windows | None = None) -> Callable[[Any],
         return tf.nest.map_structure(take, arrays)
 
     return windows_at
+
+
+def part_of(dataset: Any, numbers: Sequence[int]) -> Any:
+    """The dataset of those elements alone, to gather from: the arrays are no larger than these need.
+
+    They are taken from the arrays as `gather_from` takes them.
+    """
+    if operators.kind_of(dataset).op != "from_tensor_slices":
+        found = series.read(dataset)
+        assert found is not None, dataset
+        return series.made_of(series.part_of(found, list(numbers)))
+    return tf.data.Dataset.from_tensor_slices(gather_from(dataset)(tf.constant(numbers, tf.int64)))
 
 
 def arrays_of(dataset: Any) -> Any:

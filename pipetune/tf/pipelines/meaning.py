@@ -35,7 +35,11 @@ def computed(function: Any, given: Sequence[str] | None) -> list[str]:
     if len(texts) != count:
         raise Unclear("gets components of which it is not known what they are")
     texts += [f"captured {id(value)}" for value in captured]
-    known = {id(tensor): text for tensor, text in zip(graph.inputs, texts, strict=True)}
+    known = {
+        id(tensor): text
+        for tensor, text in zip(graph.inputs, texts, strict=True)
+        if tensor.op.type != "Const"  # a small tensor that was captured: what it is stands in the graph
+    }
 
     def text(tensor: Any) -> str:
         tensor = functions.before_identity(tensor)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import tensorflow as tf
@@ -31,7 +32,9 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     told: dict[str, FunctionFacts] = {}
     for node in pipeline:
         batch = batch_below(pipeline, node)
-        if batch is not None and node.op == "map" and node.inputs and node.function and node.function.stateless:
+        if batch is None or not reaches(pipeline, node, batch):
+            continue
+        if node.op == "map" and node.inputs and node.function and node.function.stateless:
             told[node.id] = replace(node.function, on_batches=ask(source, node, batch))
     return pipeline.with_functions(told)
 
@@ -39,6 +42,12 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 def batch_below(pipeline: Pipeline, node: Node) -> Node | None:
     """The nearest batch below an operator: the one its function could be called behind."""
     return next((below for below in pipeline.downstream(node.id) if below.op == "batch"), None)
+
+
+def reaches(pipeline: Pipeline, node: Node, batch: Node) -> bool:
+    """Whether what a map gives comes to `batch` alone, with nothing from elsewhere joined to it."""
+    between = takewhile(lambda below: below.id != batch.id, pipeline.downstream(node.id))
+    return all(len(below.inputs) == 1 for below in between)
 
 
 def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:

@@ -12,11 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
-from pipetune.core.functions import FunctionFacts, FunctionForm
+from pipetune.core.functions import SCALES, FunctionFacts, FunctionForm
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import buckets, cropped, cutting, forms, fusion, gathering, live, operators
+from pipetune.tf.pipelines import buckets, cropped, cutting, forms, fusion, gathering, live, operators, shrinking
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -125,6 +125,8 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
     elif node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP:
         function = cropped.decoding_window(function)
+    elif node.function is not None and node.function.form in SCALES:
+        function = shrinking.decoding_smaller(function, node.function.form)
     return _mapped(node, function, original, above[0])
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from pipetune.core.functions import Windows
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.tf.pipelines import functions, live
+from pipetune.tf.pipelines import functions, live, series
 
 _ALLOWED = frozenset({"Placeholder", "Const", "Identity", "NoOp", "BatchDatasetV2", "ZipDataset"})
 
@@ -37,11 +37,13 @@ def windows_above(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> 
 
 
 def gets_windows(source: live.LivePipeline, node: Node) -> bool:
-    """Whether what an operator gets are such windows, handed on as they are."""
+    """Whether what an operator gets are windows, all of one length, handed on as they are."""
     above = source.pipeline[node.inputs[0]]
     while facts(above.op).same_elements and len(above.inputs) == 1:
         above = source.pipeline[above.inputs[0]]
-    return windows_above(source, source.pipeline, above) is not None
+    if windows_above(source, source.pipeline, above) is not None:
+        return True
+    return above.op in ("map", "zip") and series.read(source.datasets[above.id]) is not None
 
 
 def _batching(function: Any, components: int) -> tuple[int, bool] | None:

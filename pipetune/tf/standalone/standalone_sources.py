@@ -14,6 +14,7 @@ import tensorflow as tf
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.standalone import Definition, SourceText
+from pipetune.tf.pipelines import operators
 from pipetune.tf.pipelines.gathering import arrays_of
 from pipetune.tf.standalone import python_literals
 
@@ -32,6 +33,9 @@ def describe(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
     if node.op in _READERS:
         return _files(_strings(dataset._filenames))
     if node.id in pipeline.numbered:
+        gathered = next(below.gathering for below in pipeline.downstream(node.id) if below.gathers)
+        if operators.kind_of(dataset).op != "from_tensor_slices" or (gathered is not None and gathered.windows):
+            raise CannotExpress("Windows that are gathered by their numbers have no known distributed form.")
         return replace(_in_memory("from_tensors", dataset), count=int(dataset.cardinality()), numbered=True)
     if node.op == "range":
         start, stop, step = (node.argument(name) for name in ("start", "stop", "step"))

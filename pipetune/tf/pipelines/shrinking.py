@@ -1,0 +1,116 @@
+"""Whether functions that decode JPEGs to resize them could decode them at a smaller scale, asked of graph and data.
+
+The decoder can leave out what is needed only for a larger image: half, a quarter or an eighth of each side. What is
+resized to is then another image, close to the one before, so this is never but an approximation. How close is measured
+on images from the start, the middle and the end of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.functions import SCALES, FunctionForm, Shrinking
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.tf import private
+from pipetune.tf.pipelines import functions, jpegs, live
+from pipetune.tf.pipelines.cropped import rebuilt
+from pipetune.tf.pipelines.crops import DECODER, NoCrop, Resize, find_resize
+
+REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+_MOST_APART_ON_AVERAGE = 0.1
+"""Beyond this share of the greatest value it is another image."""
+
+
+def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """`pipeline` (that of `source`, told other things or not), told which functions could decode at a smaller scale."""
+    told = {
+        node.id: replace(node.function, shrinking=ask(source, node))
+        for node in pipeline
+        if node.op == "map" and node.inputs and node.function is not None and DECODER in node.function.operations
+    }
+    return pipeline.with_functions(told)
+
+
+def ask(source: live.LivePipeline, node: Node) -> Shrinking:
+    """What the function of `node` would be if it decoded at the smallest scale that is large enough, or why not."""
+    original, above = source.datasets[node.id], source.datasets[node.inputs[0]]
+    traced = original._map_func
+    try:
+        resize = find_resize(traced.function.graph)
+        seen = jpegs.look_at(above, traced, resize.decode)
+        form = _smallest(resize.size, seen.contents)
+        most, mean = _apart(traced.function.graph, resize, SCALES[form], seen.contents)
+        with private.reusing_traced_functions():
+            mapped = above.map(decoding_smaller(traced, form))
+    except NoCrop as reason:
+        return Shrinking(why_not=str(reason))
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
+        return Shrinking(why_not=f"its graph cannot be changed ({type(error).__name__})")
+    if mapped.element_spec != original.element_spec:
+        return Shrinking(why_not="its shapes would not be known any more")
+    if mean > _MOST_APART_ON_AVERAGE:
+        return Shrinking(why_not=f"what it resizes to would be {mean:.0%} of the greatest value apart on average")
+    digest = functions.read_facts(mapped._map_func).digest
+    return Shrinking(form=form, digest=digest, seen=seen.words, most_apart=most, mean_apart=mean)
+
+
+def decoding_smaller(traced: Any, form: FunctionForm) -> Any:
+    """The function a dataset holds, with its own ops and seeds, decoding at a smaller scale.
+
+    Raises:
+        NoCrop: it needs the image at full scale.
+    """
+    graph = traced.function.graph
+    graph_def = _scaled(graph.as_graph_def(), find_resize(graph).decode, SCALES[form])
+    return private.with_function(traced, rebuilt(graph, graph_def, graph.outputs))
+
+
+def _scaled(graph_def: Any, decode: Any, ratio: int) -> Any:
+    for node in graph_def.node:
+        if node.name == decode.name:
+            node.attr["ratio"].i = ratio
+    return graph_def
+
+
+def _smallest(size: tuple[int, int], contents: Sequence[bytes]) -> FunctionForm:
+    """The smallest scale at which no image is smaller than the size it is resized to.
+
+    Raises:
+        NoCrop: there is none.
+    """
+    shapes = [tf.io.extract_jpeg_shape(one).numpy()[:2] for one in contents]
+    times = min(min(shape[0] / size[0], shape[1] / size[1]) for shape in shapes)
+    fitting = [form for form, ratio in SCALES.items() if ratio <= times]
+    if not fitting:
+        raise NoCrop(f"an image is {times:.1f} times as large as what it is resized to, and would have to be twice")
+    return max(fitting, key=lambda form: SCALES[form])
+
+
+def _apart(graph: Any, resize: Resize, ratio: int, contents: Sequence[bytes]) -> tuple[float, float]:
+    """How far the pixels that are resized to are apart: at most and on average, as shares of the greatest value."""
+    pairs = [_resizing(graph, resize, scale) for scale in (1, ratio)]
+    most, total, count, greatest = 0.0, 0.0, 0, 0.0
+    for data in contents:
+        one, other = (np.asarray(function(tf.constant(data))[0], np.float64) for function in pairs)
+        distance = np.abs(one - other)
+        most, greatest = max(most, float(distance.max())), max(greatest, float(np.abs(one).max()))
+        total, count = total + float(distance.sum()), count + distance.size
+    return (most / greatest, total / count / greatest) if greatest and count else (0.0, 0.0)
+
+
+def _resizing(graph: Any, resize: Resize, ratio: int) -> Any:
+    """From the bytes of an image to what it is resized to."""
+    contents, resized = resize.decode.inputs[0], resize.op.outputs[0]
+    graph_def = _scaled(jpegs.nodes_before(graph, resized, known=contents), resize.decode, ratio)
+
+    def body(data: Any) -> list[Any]:
+        names = {contents.name: data}
+        return list(tf.graph_util.import_graph_def(graph_def, input_map=names, return_elements=[resized.name], name=""))
+
+    return private.data_function(body, [tf.TensorSpec([], tf.string)])
