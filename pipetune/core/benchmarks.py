@@ -52,6 +52,7 @@ class WorkloadResult:
     rewrites: tuple[str, ...] = ()  # rules of the plan
     equality: Mapping[str, object] | None = None  # as in a session's summary
     title: str = ""
+    rewrites_without_cache: tuple[str, ...] = ()  # of the plan where caches are left out, if the other has one
     end_to_end_over_autotune: Interval | None = None
     over_defaults: Mapping[str, Interval] = field(default_factory=dict)  # rate of each over that of `defaults`
     caches: Mapping[str, CacheUse] = field(default_factory=dict)  # by rival

@@ -10,10 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipetune.bench import Say
-from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, Peak, peak_file, take, teller, workload_of
+from pipetune.bench.rivals.caches import added_caches
+from pipetune.bench.rivals.exchange import (
+    BARE_PLAN,
+    MEASURED_FILE,
+    Measured,
+    Peak,
+    peak_file,
+    take,
+    teller,
+    workload_of,
+)
 from pipetune.bench.rivals.preparing import Analysis, analyse, make_data, run
 from pipetune.core.benchmarks import OURS, WorkloadResult
 from pipetune.core.codec import Json
+from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import Rate, RunFailed
 from pipetune.core.messages import (
@@ -93,13 +104,19 @@ def _result(workload: Workload, folder: Path, job: Job, say: Say) -> tuple[Measu
     make_data(workload, log=log, say=say)
     quick, seed = job.settings.quick, job.settings.seed
     analysis = analyse(workload, folder, quick=quick, seed=seed, log=log, say=say)
-    own = replace(job, arguments=(workload.name,), out=str(folder), plan=str(folder / PLAN_FILE))
+    bare, notes = _without_caches(workload, analysis, folder / "without-cache", job, say)
+    own = replace(
+        job,
+        arguments=(workload.name,),
+        out=str(folder),
+        plan=str(folder / PLAN_FILE),
+        command={**job.command, BARE_PLAN: str(folder / "without-cache" / PLAN_FILE) if bare else ""},
+    )
     measured_file = folder / MEASURED_FILE
     measured_file.unlink(missing_ok=True)
     _start("measuring", own, doing="measuring it beside its rivals", log=log, say=say)
     measured = take(Measured, measured_file)
     peaks = {}
-    notes = []
     for rival in [name for name in measured.rivals if not quick or name in QUICK_PEAKS]:
         asked = replace(own, arguments=(workload.name, rival))
         say(f"peak memory of {rival}")
@@ -109,7 +126,26 @@ def _result(workload: Workload, folder: Path, job: Job, say: Say) -> tuple[Measu
         except RunFailed as failure:
             notes.append(str(failure))
     rivals = {name: replace(rate, peak_rss_mib=peaks.get(name)) for name, rate in measured.rivals.items()}
-    return measured, _joined(workload, measured, analysis, rivals, tuple(notes))
+    return measured, _joined(workload, measured, analysis, rivals, bare=bare, notes=tuple(notes))
+
+
+def _without_caches(
+    workload: Workload, analysis: Analysis, out: Path, job: Job, say: Say
+) -> tuple[Analysis | None, list[str]]:
+    """A second analysis that leaves out the rules of the caches in the plan; None where there are none, or in short.
+
+    What a plan has beside a cache is what still helps behind it: without the cache another plan is the best.
+    """
+    plan = analysis.session.plan or Plan("")
+    caching = {rewrite.rule for rewrite in plan.rewrites if added_caches(Plan("", (rewrite,)))}
+    if not caching or job.settings.quick:
+        return None, []
+    log = out.parent / _LOG_FILE
+    try:
+        found = analyse(workload, out, quick=False, seed=job.settings.seed, log=log, say=say, without=sorted(caching))
+        return found, []
+    except (RunFailed, PipetuneError) as error:
+        return None, [f"Without its cache the plan of pipetune is measured, no other one was found: {error}"]
 
 
 def _start(module: str, job: Job, *, doing: str, log: Path, say: Say) -> None:
@@ -122,11 +158,17 @@ def _start(module: str, job: Job, *, doing: str, log: Path, say: Say) -> None:
 
 
 def _joined(
-    workload: Workload, measured: Measured, analysis: Analysis, rivals: dict[str, Rate], notes: tuple[str, ...]
+    workload: Workload,
+    measured: Measured,
+    analysis: Analysis,
+    rivals: dict[str, Rate],
+    *,
+    bare: Analysis | None,
+    notes: tuple[str, ...],
 ) -> WorkloadResult:
     session = analysis.session
-    plan, training, told = session.plan, session.training, summary(session)
-    rules = () if plan is None else tuple(dict.fromkeys(rewrite.rule for rewrite in plan.rewrites))
+    training, told = session.training, summary(session)
+    rules = _rules(session)
     return WorkloadResult(
         name=workload.name,
         rivals=rivals,
@@ -135,6 +177,7 @@ def _joined(
         end_to_end=training.speedup if training else None,
         plan_seconds=round(analysis.seconds, 1),
         rewrites=rules,
+        rewrites_without_cache=_rules(bare.session) if bare else (),
         equality=_equality(told),
         title=workload.title,
         end_to_end_over_autotune=training.speedup_over_autotune if training else None,
@@ -148,6 +191,10 @@ def _joined(
         date=time.strftime("%Y-%m-%d %H:%M"),
         notes=notes,
     )
+
+
+def _rules(session: Session) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(rewrite.rule for rewrite in session.plan.rewrites)) if session.plan else ()
 
 
 def _equality(told: dict[str, Json]) -> dict[str, object] | None:

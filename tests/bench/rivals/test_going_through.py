@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pipetune.bench.rivals import __main__ as rivals
 from pipetune.bench.rivals.exchange import Measured
 from pipetune.bench.rivals.preparing import Analysis
 from pipetune.core.benchmarks import OURS, WorkloadResult
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import (
     Finished,
@@ -99,10 +101,38 @@ def test_the_short_form_begins_nothing_it_has_no_time_for(tmp_path: Path, monkey
 def test_what_the_processes_leave_is_put_together(tmp_path: Path) -> None:
     whole = session()
     digits, rates = Workload("digits", tmp_path, title="Digits"), dict(MEASURED.rivals)
-    found = rivals._joined(digits, MEASURED, Analysis(whole, 61.24), rates, ("a note",))
+    found = rivals._joined(digits, MEASURED, Analysis(whole, 61.24), rates, bare=None, notes=("a note",))
     assert whole.training is not None and whole.plan is not None
     assert found.end_to_end == whole.training.speedup and found.plan_seconds == 61.2
     assert found.rewrites == tuple(dict.fromkeys(one.rule for one in whole.plan.rewrites)) and not found.why
     assert found.equality is not None and found.equality["equal"] is True
     assert found.ratio_over == MEASURED.ratio_over and found.rivals[OURS].examples_per_second
     assert found.verdict and found.notes == ("a note",)
+
+
+def analysed(*rewrites: Rewrite) -> Analysis:
+    whole = session()
+    dataset = replace(whole.datasets[0], plan=Plan("dataset", rewrites))
+    return Analysis(replace(whole, datasets=(dataset, *whole.datasets[1:])), 60.0)
+
+
+@pytest.mark.parametrize(
+    ("quick", "cached", "again"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_a_plan_with_a_cache_is_looked_for_again_without(
+    quick: bool, cached: bool, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def analyse(workload: Workload, out: Path, **options: object) -> Analysis:
+        asked.append((out, options["without"]))
+        return analysed()
+
+    monkeypatch.setattr(rivals, "analyse", analyse)
+    cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
+    prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
+    first = analysed(cache, prefetch) if cached else analysed(prefetch)
+    job = Job(Mode.BENCH, -1, Settings(quick=quick))
+    found, notes = rivals._without_caches(Workload("a", tmp_path), first, tmp_path / "bare", job, lambda doing: None)
+    assert (found is not None) is again and notes == []
+    assert asked == ([(tmp_path / "bare", ["cache"])] if again else [])
