@@ -121,7 +121,8 @@ def test_a_queue_is_full_where_what_is_behind_it_is_slow_and_empty_where_what_is
     def quick(value: tf.Tensor) -> tf.Tensor:
         return value + 1
 
-    for functions, fullest in (((quick, slow), "n1"), ((slow, quick), None)):
+    found = []
+    for functions in ((quick, slow), (slow, quick)):
         source = live.read(tf.data.Dataset.range(10**6).map(functions[0]).map(functions[1]))
         context = RuleContext(source.pipeline, cores=2)
         edited = apply_edits(source.pipeline, mindspore_edits(context, (Stage("n1", 1, 8), Stage("n2", 1, 8))))
@@ -130,9 +131,9 @@ def test_a_queue_is_full_where_what_is_behind_it_is_slow_and_empty_where_what_is
             replay.replay(source, edited), edited, names.values(), seconds=0.3, warmup_seconds=0.1
         )
         assert seen.rate > 0 and set(seen.filled) == set(names.values())
-        if fullest is not None:
-            assert seen.filled["queue@n1"] > 0.8
-        assert seen.filled["prefetch@n2"] < 0.5  # the consumer takes all there is
+        found.append(seen.filled)
+    assert found[0]["queue@n1"] > found[0]["prefetch@n2"]  # the consumer takes all there is
+    assert found[0]["queue@n1"] > found[1]["queue@n1"]
 
 
 def test_an_option_may_be_named() -> None:
