@@ -115,6 +115,14 @@ def _add_deciding(group: argparse._ArgumentGroup) -> None:
         help=f"consent beyond the default: {', '.join(Consent)}",
     )
     group.add_argument(
+        "--without",
+        type=values.names,
+        action="append",
+        default=[],
+        metavar="RULES",
+        help="leave these rules out: names of `pipetune rules`, with commas",
+    )
+    group.add_argument(
         "--memory-limit",
         type=values.byte_size,
         metavar="SIZE",
@@ -170,6 +178,7 @@ def settings_of(arguments: argparse.Namespace, folder: Path) -> Settings:
         step_time_seconds=arguments.step_time,
         memory_limit_bytes=arguments.memory_limit,
         allow=frozenset().union(*arguments.allow),
+        without=_rules(arguments),
         force=arguments.force,
         distribute=arguments.distribute,
         trials=not arguments.no_trials,
@@ -179,6 +188,17 @@ def settings_of(arguments: argparse.Namespace, folder: Path) -> Settings:
         seed=arguments.seed,
         out=str(folder),
     )
+
+
+def _rules(arguments: argparse.Namespace) -> frozenset[str]:
+    """The rules to leave out; a name that is none is an error with those there are."""
+    names: frozenset[str] = frozenset().union(*arguments.without)
+    if names:
+        from pipetune.rules import find_rule
+
+        for name in sorted(names):
+            find_rule(name)
+    return names
 
 
 def _print_results(session: Session, arguments: argparse.Namespace) -> None:

@@ -70,6 +70,11 @@ def consents(text: str) -> frozenset[Consent]:
     return frozenset(Consent(word) for word in words)
 
 
+def names(text: str) -> frozenset[str]:
+    """A list of names: cache,prefetch."""
+    return frozenset(word.strip() for word in text.split(",") if word.strip())
+
+
 def _number(text: str, kind: str) -> float:
     try:
         value = float(text)

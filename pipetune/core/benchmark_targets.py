@@ -45,19 +45,19 @@ def reasons(benchmarks: Benchmarks) -> tuple[str, ...]:
     for one in benchmarks.workloads:
         if one.why:
             found.append(f"{one.name}: {one.why}")
-        if one.best_rival is not None and behind(one):
-            ratio = one.ratio_over[one.best_rival]
-            sets = one.plans.get(one.best_rival, "")
+        ahead = min(behind(one), key=lambda name: one.ratio_over[name].median, default=None)
+        if ahead is not None:
+            ratio, sets = one.ratio_over[ahead], one.plans.get(ahead, "")
             found.append(
-                f"{one.name}: {one.best_rival} is ahead, {_ratio(ratio.median)} ({_ratio(ratio.low)} to "
+                f"{one.name}: {ahead} is ahead, {_ratio(ratio.median)} ({_ratio(ratio.low)} to "
                 f"{_ratio(ratio.high)})" + (f"; it sets {sets}" if sets else "")
             )
     return tuple(found)
 
 
-def behind(workload: WorkloadResult) -> bool:
-    """Whether some rival is surely faster."""
-    return any(ratio.high < KEEPS_UP for ratio in workload.ratio_over.values())
+def behind(workload: WorkloadResult) -> tuple[str, ...]:
+    """The rivals that are surely faster."""
+    return tuple(name for name, ratio in workload.ratio_over.items() if ratio.high < KEEPS_UP)
 
 
 def _least(what: str, mean: float | None, least: float, *, held: bool) -> Claim:

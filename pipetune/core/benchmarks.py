@@ -52,6 +52,7 @@ class WorkloadResult:
     rewrites: tuple[str, ...] = ()  # rules of the plan
     equality: Mapping[str, object] | None = None  # as in a session's summary
     title: str = ""
+    rewrites_without_cache: tuple[str, ...] = ()  # of the plan where caches are left out, if the other has one
     end_to_end_over_autotune: Interval | None = None
     over_defaults: Mapping[str, Interval] = field(default_factory=dict)  # rate of each over that of `defaults`
     caches: Mapping[str, CacheUse] = field(default_factory=dict)  # by rival
@@ -97,7 +98,10 @@ class Benchmarks:
 
 
 def geometric_mean_over(workloads: Iterable[WorkloadResult]) -> dict[str, dict[str, float | None]]:
-    """The geometric mean of pipetune's lead over each of `BASELINES`; None where nothing was measured."""
+    """The geometric mean of pipetune's lead over each of `BASELINES`; None where nothing was measured.
+
+    A script for which no plan was found stays as it is: its training step counts as just as fast.
+    """
     found = tuple(workloads)
 
     def of_ratios(ratios: Callable[[WorkloadResult], Mapping[str, Interval]]) -> dict[str, float | None]:
@@ -107,10 +111,13 @@ def geometric_mean_over(workloads: Iterable[WorkloadResult]) -> dict[str, dict[s
         "all": of_ratios(lambda one: one.ratio_over),
         "without_cache": of_ratios(lambda one: one.without_cache),
         "end_to_end": {
-            "defaults": _mean(one.end_to_end for one in found),
+            "defaults": _mean(one.end_to_end or (None if one.rewrites else _UNCHANGED) for one in found),
             "autotune": _mean(one.end_to_end_over_autotune for one in found),
         },
     }
+
+
+_UNCHANGED = Interval(1.0, 1.0, 1.0, 0, "unchanged")
 
 
 def _mean(intervals: Iterable[Interval | None]) -> float | None:

@@ -18,6 +18,7 @@ class Settings:
     step_time_seconds: float | None = None  # pretend the step takes this long
     memory_limit_bytes: int | None = None
     allow: frozenset[Consent] = frozenset()
+    without: frozenset[str] = frozenset()  # names of rules whose rewrites are not tried
     force: bool = False
     distribute: str | None = None
     trials: bool = True

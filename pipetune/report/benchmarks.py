@@ -159,7 +159,9 @@ def _remarks(result: WorkloadResult) -> list[str]:
         equal = result.equality or {}
         proof = f"; data {'equal' if equal.get('equal') else 'not proven equal'}" if equal else ""
         said.append(f"Plan: {', '.join(result.rewrites)}{proof}.")
-    elif result.why:
+    if result.rewrites_without_cache:
+        said.append("Without caches: " + ", ".join(result.rewrites_without_cache) + ".")
+    if result.why:
         said.append(words.sentence(result.why))
     for name, use in result.caches.items():
         bare = result.without_cache.get("defaults") if name == OURS else None

@@ -140,7 +140,8 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
     profile = completed(study, profile)
     watch_autotune(study)
     context = facts_of(study, profile, diagnosis)
-    candidates, silences = rules.propose_all(context)
+    proposed, silences = rules.propose_all(context)
+    candidates = [rewrite for rewrite in proposed if rewrite.rule not in study.settings.without]
     variants = baselines_of(study)
     budget = Budget(study.settings.budget_seconds, SystemClock())
     with study.journal.phase("trials", "measuring the baselines"):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.cli.main import main
+from pipetune.cli.analyze import settings_of
+from pipetune.cli.main import build_parser, main
 from pipetune.supervisor import analysis
 from tests.supervisor.test_analysis import FAKE, SOON
 
@@ -92,3 +93,11 @@ def test_a_confidential_run_shows_no_path(folder: Path, capsys: pytest.CaptureFi
     assert main(["analyze", "--confidential", "train.py", "normal"]) == 0
     assert "hunter2" not in capsys.readouterr().out
     assert "train.py" not in (folder / "reports" / "train" / "session.json").read_text()
+
+
+def test_rules_are_left_out_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["analyze", "--without", "cache,prefetch", "--without", "parallel-map", "train.py"]
+    settings = settings_of(build_parser().parse_args(words), folder)
+    assert settings.without == {"cache", "prefetch", "parallel-map"}
+    assert main(["analyze", "--without", "cash", "train.py", "normal"]) == 2
+    assert "no rule called 'cash'" in capsys.readouterr().err

@@ -57,6 +57,9 @@ def test_geometric_means() -> None:
     assert benchmarks.geometric_mean_over(())["all"] == {"defaults": None, "autotune": None}
     alone = benchmarks.geometric_mean_over((invented.result("a", 8.0, end_to_end=None),))
     assert alone["end_to_end"]["defaults"] is None
+    busy = invented.result("busy", 1.0, end_to_end=None, why="no plan")
+    both = benchmarks.geometric_mean_over((invented.result("a", 8.0, end_to_end=4.0), busy))
+    assert both["end_to_end"]["defaults"] == pytest.approx(2.0)  # what stays as it is is as fast as it was
 
 
 def test_a_workload_takes_the_place_of_an_earlier_one() -> None:
@@ -117,3 +120,11 @@ def test_no_file_is_nothing_measured_and_a_damaged_one_is_said(tmp_path: Path) -
     path.write_text('{"schema": 1, "pipetune": "0.1.0", "workloads": 3}')
     with pytest.raises(PipetuneError, match="is damaged"):
         benchmarks.load(path)
+
+
+def test_the_rival_that_is_named_is_one_that_is_surely_ahead() -> None:
+    noisy = replace(
+        invented.result("noisy", 2.0, best=0.8),
+        ratio_over={"cores": invented.interval(0.5, 1.0), "plumber": invented.interval(0.8)},
+    )
+    assert reasons(invented.benchmarks(noisy))[0].startswith("noisy: plumber is ahead, 0.80x")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from pipetune.bench import Say
-from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, Peak, peak_file, take, teller, workload_of
-from pipetune.bench.rivals.preparing import Analysis, analyse, make_data, run
-from pipetune.core.benchmarks import OURS, WorkloadResult
-from pipetune.core.codec import Json
+from pipetune.bench.rivals.exchange import teller, workload_of
+from pipetune.bench.rivals.one_workload import LOG_FILE, measured_workload
 from pipetune.core.errors import PipetuneError
-from pipetune.core.measurement import Rate, RunFailed
+from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import (
     Failed,
     Finished,
@@ -24,20 +20,11 @@ from pipetune.core.messages import (
     MessageWriter,
     WorkloadMeasured,
     read_job,
-    write_job,
 )
-from pipetune.core.planfile import PLAN_FILE
-from pipetune.core.profile import Verdict
-from pipetune.core.session import Session
-from pipetune.core.summary import summary
 from pipetune.core.workloads import Workload
 
-QUICK_PEAKS = ("defaults", OURS)
 QUICK_SECONDS = 300.0
 """The short form begins no workload that would end later, to judge by those before."""
-
-_LOG_FILE = "bench.log"
-_ABOUT_THE_MACHINE = "While measuring"
 
 
 def main() -> int:
@@ -78,94 +65,14 @@ def _measure(workload: Workload, job: Job, writer: MessageWriter) -> int:
     folder = Path(job.out) / "benchmarks" / workload.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _LOG_FILE).write_bytes(b"")
-        measured, result = _result(workload, folder, job, say)
+        (folder / LOG_FILE).write_bytes(b"")
+        measured, result = measured_workload(workload, folder, job, say)
     except (RunFailed, PipetuneError, OSError, ValueError) as error:
-        writer.send(Log(f"{workload.name} could not be measured: {error}\nMore is in {folder / _LOG_FILE}."))
+        writer.send(Log(f"{workload.name} could not be measured: {error}\nMore is in {folder / LOG_FILE}."))
         return 1
     seconds = round(time.monotonic() - started, 1)
     writer.send(WorkloadMeasured(replace(result, seconds=seconds), measured.machine))
     return 0
-
-
-def _result(workload: Workload, folder: Path, job: Job, say: Say) -> tuple[Measured, WorkloadResult]:
-    log = folder / _LOG_FILE
-    make_data(workload, log=log, say=say)
-    quick, seed = job.settings.quick, job.settings.seed
-    analysis = analyse(workload, folder, quick=quick, seed=seed, log=log, say=say)
-    own = replace(job, arguments=(workload.name,), out=str(folder), plan=str(folder / PLAN_FILE))
-    measured_file = folder / MEASURED_FILE
-    measured_file.unlink(missing_ok=True)
-    _start("measuring", own, doing="measuring it beside its rivals", log=log, say=say)
-    measured = take(Measured, measured_file)
-    peaks = {}
-    notes = []
-    for rival in [name for name in measured.rivals if not quick or name in QUICK_PEAKS]:
-        asked = replace(own, arguments=(workload.name, rival))
-        say(f"peak memory of {rival}")
-        try:
-            _start("peaks", asked, doing=f"peak memory of {rival}", log=log, say=say)
-            peaks[rival] = take(Peak, folder / peak_file(rival)).mib
-        except RunFailed as failure:
-            notes.append(str(failure))
-    rivals = {name: replace(rate, peak_rss_mib=peaks.get(name)) for name, rate in measured.rivals.items()}
-    return measured, _joined(workload, measured, analysis, rivals, tuple(notes))
-
-
-def _start(module: str, job: Job, *, doing: str, log: Path, say: Say) -> None:
-    """Runs a module of this package on a job; it tells its progress to the same listener."""
-    with tempfile.TemporaryDirectory(prefix="pipetune-bench-") as folder:
-        path = Path(folder) / "job.json"
-        write_job(job, path)
-        command = (sys.executable, "-P", "-m", f"{__package__}.{module}", str(path))
-        run(command, doing=doing, log=log, say=say, descriptor=job.message_descriptor)
-
-
-def _joined(
-    workload: Workload, measured: Measured, analysis: Analysis, rivals: dict[str, Rate], notes: tuple[str, ...]
-) -> WorkloadResult:
-    session = analysis.session
-    plan, training, told = session.plan, session.training, summary(session)
-    rules = () if plan is None else tuple(dict.fromkeys(rewrite.rule for rewrite in plan.rewrites))
-    return WorkloadResult(
-        name=workload.name,
-        rivals=rivals,
-        ratio_over=measured.ratio_over,
-        without_cache=measured.without_cache,
-        end_to_end=training.speedup if training else None,
-        plan_seconds=round(analysis.seconds, 1),
-        rewrites=rules,
-        equality=_equality(told),
-        title=workload.title,
-        end_to_end_over_autotune=training.speedup_over_autotune if training else None,
-        over_defaults=measured.over_defaults,
-        caches=measured.caches,
-        plans=measured.sets,
-        failed=measured.failed,
-        verdict=str(told["verdict"]),
-        why="" if rules else _why_no_plan(session),
-        analysis_seconds=dict(session.seconds),
-        date=time.strftime("%Y-%m-%d %H:%M"),
-        notes=notes,
-    )
-
-
-def _equality(told: dict[str, Json]) -> dict[str, object] | None:
-    datasets = told["datasets"]
-    found = datasets[0]["equality"] if isinstance(datasets, list) and datasets else None
-    return dict(found) if isinstance(found, dict) else None
-
-
-def _why_no_plan(session: Session) -> str:
-    """The diagnosis where nothing was tried, else what the confirmation said, or the search last."""
-    dataset = session.tuned_dataset
-    diagnosis = dataset.diagnosis if dataset is not None else None
-    if diagnosis is not None and diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
-        return f"no plan: {diagnosis.sentence}"
-    proofs = [trial.why for trial in session.trials if trial.kind == "confirmation"]
-    notes = [note for note in session.notes if not note.startswith(_ABOUT_THE_MACHINE)]
-    said = session.status_detail or next(reversed(proofs or notes), "")
-    return f"no plan: {said}" if said else "no plan"
 
 
 if __name__ == "__main__":

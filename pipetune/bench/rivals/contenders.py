@@ -35,13 +35,20 @@ class Contenders:
 
 
 def contenders(
-    context: RuleContext, baselines: Mapping[str, Plan], ours: Plan, *, workload: Workload, queues: Queues
+    context: RuleContext,
+    baselines: Mapping[str, Plan],
+    ours: Plan,
+    *,
+    workload: Workload,
+    queues: Queues,
+    bare: Plan | None = None,
 ) -> Contenders:
     """All of them, the rivals in the order of benchmarks.json, pipetune last.
 
     Args:
         baselines: "off", "defaults" and "autotune".
         ours: the plan of `pipetune analyze`, without edits where it found none.
+        bare: what it finds where it leaves caches out; None: `ours` with its caches taken out.
         queues: runs MindSpore's numbers and looks at its queues; not called where no operator works in parallel.
     """
     pipeline = context.pipeline
@@ -65,10 +72,16 @@ def contenders(
             plans[name] = plan
             continue
         caches[name] = use
-        # A rival chooses its numbers anew where it has no cache; pipetune's plan only loses it.
-        bare = without_caches(plan) if name == OURS else _plan(name, pipeline, plumber_edits(context, cached=False))
-        plans |= {name: plan, name + UNCACHED: bare} if use.counts else {name: bare}
+        without = _uncached(plan, context, bare)
+        plans |= {name: plan, name + UNCACHED: without} if use.counts else {name: without}
     return Contenders(plans, caches)
+
+
+def _uncached(plan: Plan, context: RuleContext, bare: Plan | None) -> Plan:
+    """What takes the place of a plan with a cache where it must not have one: chosen anew, as far as that is known."""
+    if plan.name != OURS:
+        return _plan(plan.name, context.pipeline, plumber_edits(context, cached=False))
+    return without_caches(plan) if bare is None else Plan(OURS, bare.rewrites)
 
 
 def stage_based_plan(autotune: Plan, pipeline: Pipeline) -> Plan:

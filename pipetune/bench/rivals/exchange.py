@@ -23,6 +23,9 @@ Value = TypeVar("Value")
 
 MEASURED_FILE = "measured.json"
 
+BARE_PLAN = "plan_without_cache"
+"""In the command of a job: the plan.json of an analysis that left caches out; "" where there is none."""
+
 
 def peak_file(rival: str) -> str:
     """The name of the file that holds the peak of a rival."""

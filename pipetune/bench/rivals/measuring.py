@@ -11,7 +11,7 @@ from pipetune.bench.alone import study_of
 from pipetune.bench.examples import training_dataset
 from pipetune.bench.rivals import mindspore
 from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
-from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, hand_over, teller, workload_of
+from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, hand_over, teller, workload_of
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, Length, take_windows
 from pipetune.core.editing import apply_edits
@@ -52,6 +52,8 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
     pipeline = study.subject.source.pipeline
     file = load_plan(job.plan)
     file.check(pipeline)
+    path = str(job.command.get(BARE_PLAN, ""))
+    bare = load_plan(path).plan if path else None
     gc.collect()
     gc.freeze()  # as in a worker: each window ends with a collection, over all that TensorFlow imports it takes 0.2 s
     try:
@@ -62,6 +64,7 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
             context,
             planning.baselines_of(study),
             file.plan,
+            bare=bare,
             workload=workload,
             queues=lambda stages: _queues(study, context, stages, length),
         )

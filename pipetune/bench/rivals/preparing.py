@@ -41,15 +41,31 @@ def make_data(workload: Workload, *, log: Path, say: Say) -> None:
         run((sys.executable, str(workload.data_script)), doing="making its data", log=log, say=say)
 
 
-def analyse(workload: Workload, out: Path, *, quick: bool, seed: int, log: Path, say: Say) -> Analysis:
+def analyse(
+    workload: Workload,
+    out: Path,
+    *,
+    quick: bool,
+    seed: int,
+    log: Path,
+    say: Say,
+    without: Sequence[str] = (),
+) -> Analysis:
     """Analyses the unmodified script with default consent; the short form with a small budget and a short profile.
+
+    Args:
+        out: takes what the command writes.
+        without: names of rules that it leaves out.
 
     Raises:
         RunFailed: it failed, or left no session.
     """
     options = ("--quick", "--budget", f"{QUICK_BUDGET_SECONDS:g}") if quick else ()
+    if without:
+        options = (*options, "--without", ",".join(without))
     command = (*ANALYZE_COMMAND, "--seed", str(seed), "--out", str(out), *options, str(workload.script))
-    seconds = run((*command, *workload.arguments), doing="pipetune analyze", log=log, say=say)
+    doing = " ".join(("pipetune analyze", *(("--without", ",".join(without)) if without else ())))
+    seconds = run((*command, *workload.arguments), doing=doing, log=log, say=say)
     return Analysis(load(out), seconds)
 
 

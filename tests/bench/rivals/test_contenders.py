@@ -70,6 +70,17 @@ def test_a_cache_too_large_at_the_published_size_is_not_measured_at_all() -> Non
     assert few.without_cache(OURS) == OURS
 
 
+def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> None:
+    known = context()
+    plans = {"off": Plan("off"), "defaults": Plan("defaults"), "autotune": Plan("autotune")}
+    other = Plan("dataset", (FASTER, rewrite("something")))
+    for size in (None, 10**12):
+        all_of_them = contenders(
+            known, plans, OUR_PLAN, workload=published(size), queues=lambda stages: Seen(1.0, {}), bare=other
+        )
+        assert all_of_them.plans[all_of_them.without_cache(OURS)].rewrites == other.rewrites
+
+
 def test_no_plan_is_the_pipeline_as_written() -> None:
     assert found(Plan("dataset"), memory=1e3).plans[OURS].edits == ()
     assert found(Plan("dataset"), memory=1e3).caches == {}
