@@ -116,6 +116,7 @@ def test_close_and_all_else_the_same(name: str) -> None:
     proof = compare(source, edited, Safety.APPROXIMATE, elements=15)
     assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
     assert proof.checks[-1].name == "approximation" and "on average" in proof.checks[-1].detail
+    assert "other numbers on purpose" in proof.notes[-1]
     assert live.read(made).pipeline["n1"].function.digest == found.digest  # type: ignore[union-attr]
 
 

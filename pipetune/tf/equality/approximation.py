@@ -12,6 +12,9 @@ from pipetune.tf.pipelines import live, shrinking
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 
+NOTE = "Both pipelines were compared with the functions that compute other numbers on purpose: all else is the same."
+
+
 def applied(written: Pipeline, edited: Pipeline) -> Pipeline:
     """The pipeline as written, with those functions of it in the form that `edited` calls them in."""
     edits = []
