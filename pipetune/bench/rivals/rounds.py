@@ -36,6 +36,8 @@ def take_windows(
 ) -> tuple[dict[str, list[Window]], dict[str, str]]:
     """Windows by contender, one of each round; who fails leaves, with the reason.
 
+    A plan that changes nothing is the pipeline as written, and has its windows: noise must not look like a gain.
+
     Raises:
         RunFailed: the pipeline as written failed.
     """
@@ -49,8 +51,9 @@ def take_windows(
     draw = random.Random(seed)
     windows: dict[str, list[Window]] = defaultdict(list)
     failed: dict[str, str] = {}
+    same = [name for name, plan in found.plans.items() if not plan.edits and name != DEFAULTS]
     for number in range(length.rounds):
-        running = [name for name in found.plans if name not in failed]
+        running = [name for name in found.plans if name not in failed and name not in same]
         say(f"round {number + 1} of {length.rounds}, {len(running)} pipelines in turn")
         for name in draw.sample(running, len(running)):
             try:
@@ -60,4 +63,4 @@ def take_windows(
                     raise RunFailed(f"The pipeline as written could not be measured: {problem}") from problem
                 failed[name] = str(problem)
                 windows.pop(name, None)
-    return dict(windows), failed
+    return {**windows, **{name: windows[DEFAULTS] for name in same}}, failed

@@ -183,6 +183,18 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
     assert said[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in said[-1]
 
 
+def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written() -> None:
+    clock = FakeClock()
+    plans = {"defaults": Plan("defaults"), "cores": Plan("cores", (rewrite("cores"),)), OURS: Plan(OURS)}
+    runner = FakeRunner(clock, noise=Noise(spread=0.3))
+    length = Length(rounds=5, window_seconds=0.5, warmup_seconds=0.2, queue_seconds=0.1)
+    windows, _ = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=lambda doing: None)
+    assert len(runner.windows) == 10 and windows[OURS] == windows["defaults"]
+    found = judge(windows, Contenders(plans))
+    over = found.ratio_over["defaults"]
+    assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["cores"].high > 1
+
+
 def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
     clock = FakeClock()
     runner = FakeRunner(clock, fails={rewrite("breaks").key: "no such op"})
