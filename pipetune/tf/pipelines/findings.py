@@ -47,21 +47,24 @@ def _caches(pipeline: Pipeline) -> Iterator[Finding]:
                 "cache() stands behind a random function: every epoch repeats the draws of the first.",
                 "Put the cache before the random function.",
             )
-        shuffled = next(
-            (
-                node
-                for node in above
-                if node.op == "shuffle" and node.argument("reshuffle_each_iteration") is not False
-            ),
-            None,
-        )
-        if shuffled is not None:
+        if any(_reshuffles(node) for node in above) and not _ordered_anew(pipeline, cache):
             yield _finding(
                 "frozen-order",
                 cache,
                 "cache() stands behind a shuffle: every epoch has the order of the first.",
                 "Put the cache before the shuffle (list_files shuffles too, unless told shuffle=False).",
             )
+
+
+def _reshuffles(node: Node) -> bool:
+    return node.op == "shuffle" and node.argument("reshuffle_each_iteration") is not False
+
+
+def _ordered_anew(pipeline: Pipeline, cache: Node) -> bool:
+    """Whether a shuffle below gives single examples another order; batches that are cached stay as they are."""
+    if any(node.op in ("batch", "padded_batch") for node in pipeline.upstream(cache.id)):
+        return False
+    return any(_reshuffles(node) for node in pipeline.downstream(cache.id))
 
 
 def _leaks(training: LivePipeline, others: Sequence[tuple[LivePipeline, Consumption]]) -> Iterator[Finding]:
