@@ -68,6 +68,13 @@ def test_caches(name: str) -> None:
     assert codes(make()) == expected
 
 
+@pytest.mark.parametrize(
+    ("role", "expected"), [("validation", []), ("evaluation", []), ("training", ["frozen-order"])]
+)
+def test_the_order_of_another_dataset(role: str, expected: list[str]) -> None:
+    assert codes(numbers(), (numbers().shuffle(5).batch(2).cache(), role)) == expected
+
+
 def test_a_cached_shuffle_of_files(tmp_path: Any) -> None:
     (tmp_path / "a").write_text("")
     assert codes(Dataset.list_files(str(tmp_path / "*")).cache()) == ["frozen-order"]

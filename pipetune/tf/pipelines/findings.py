@@ -9,14 +9,18 @@ from pipetune.core.profile import Finding
 from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.script.consumption import Consumption
 
+_ONLY_READ = ("validation", "evaluation", "prediction")
+"""Roles in which nothing is learnt: the same in every order."""
+
 
 def find(
     training: LivePipeline, use: Consumption, others: Sequence[tuple[LivePipeline, Consumption]]
 ) -> list[Finding]:
     """Everything found in the training pipeline and the other datasets of the script, each once."""
     found: list[Finding] = []
-    for source in (training, *(other for other, _ in others)):
-        found += _caches(source.pipeline)
+    found += _caches(training.pipeline)
+    for other, its_use in others:
+        found += _caches(other.pipeline, order_matters=its_use.role not in _ONLY_READ)
     found += _leaks(training, others)
     found += _runs_out(training.pipeline, use)
     found += _partial_caches(training.pipeline, use)
@@ -34,7 +38,7 @@ def _finding(code: str, node: Node, message: str, hint: str) -> Finding:
     )
 
 
-def _caches(pipeline: Pipeline) -> Iterator[Finding]:
+def _caches(pipeline: Pipeline, *, order_matters: bool = True) -> Iterator[Finding]:
     for cache in pipeline:
         if cache.op != "cache":
             continue
@@ -47,7 +51,7 @@ def _caches(pipeline: Pipeline) -> Iterator[Finding]:
                 "cache() stands behind a random function: every epoch repeats the draws of the first.",
                 "Put the cache before the random function.",
             )
-        if any(_reshuffles(node) for node in above) and not _ordered_anew(pipeline, cache):
+        if order_matters and any(_reshuffles(node) for node in above) and not _ordered_anew(pipeline, cache):
             yield _finding(
                 "frozen-order",
                 cache,
@@ -69,7 +73,7 @@ def _ordered_anew(pipeline: Pipeline, cache: Node) -> bool:
 
 def _leaks(training: LivePipeline, others: Sequence[tuple[LivePipeline, Consumption]]) -> Iterator[Finding]:
     for other, use in others:
-        if use.role not in ("validation", "evaluation", "prediction"):
+        if use.role not in _ONLY_READ:
             continue
         shared = {id(dataset) for dataset in other.datasets.values()}
         for node in training.pipeline:
