@@ -77,14 +77,14 @@ def _why(bottleneck: str, reason: Explanation | None) -> str:
 
 
 def most_saved_share(profile: Profile, bound_seconds: float | None = None) -> float | None:
-    """The share of a step that an input costing nothing would save: 1 - bound / real; None where
-    unmeasured.
+    """The most of a step that an input costing nothing would save: the upper end of the wait that was measured,
+    else 1 - bound / real; None where neither is known.
     """
+    if profile.consumer.wait_share is not None:
+        return max(0.0, profile.consumer.wait_share.high)
     bound = bound_seconds or profile.consumer.bound_seconds
     real = profile.consumer.real_seconds
-    if bound is None or not real:
-        return profile.consumer.wait_share.median if profile.consumer.wait_share is not None else None
-    return max(0.0, 1 - bound / real)
+    return None if bound is None or not real else max(0.0, 1 - bound / real)
 
 
 def _sentence(verdict: Verdict, share: Interval | None, saved: float | None, why: str) -> str:

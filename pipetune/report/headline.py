@@ -145,6 +145,10 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         big = diagnosis.verdict.value.capitalize()
         text = _VERDICT_SENTENCE[diagnosis.verdict] + most
         return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
+    if any(trial.outcome is Outcome.ACCEPTED for trial in ran):
+        missing = Figure(why="fresh measurements did not confirm the plan")
+        text = f"A plan was faster in its trials, and fresh measurements did not confirm it.{most}"
+        return Headline("undetermined", missing, "Not confirmed", text, ("No patch was made.",))
     undecided = sum(trial.outcome is Outcome.UNDECIDED for trial in ran)
     if diagnosis.verdict is Verdict.UNDETERMINED or undecided:
         missing = Figure(why="nothing was decided in the time given")

@@ -46,7 +46,9 @@ class EqualityGate:
             self._seconds.append(self._clock.now() - before)
             self._known[plan.key] = comparison
             if comparison is None or not allows(comparison, plan):
-                trial = Trial(plan, Outcome.REJECTED, f"not the same data: {why}")
+                unknown = comparison is None or comparison.equal
+                said = "not proven to be the same data" if unknown else "not the same data"
+                trial = Trial(plan, Outcome.REJECTED, f"{said}: {why}")
                 self.trials.append(trial)
                 self._notify("trial", trial=trial)
                 if len(plan.rewrites) == 1:

@@ -19,6 +19,7 @@ ROUNDS = (4, 8, 16)
 """Pairs after which the interval may be looked at; the error is divided over the looks."""
 
 _FEWEST_STEPS = 5
+_SLOW_STEPS = 2  # in a window where two pairs of `_FEWEST_STEPS` do not fit into the time
 
 THRESHOLDS = (0.05, 0.20)
 """Shares of a step between not input-bound, balanced and input-bound (XProf's input-pipeline analyzer)."""
@@ -60,9 +61,10 @@ def measure_stall(
     """
     started = clock.now()
     draw = random.Random(seed)
-    bound(_FEWEST_STEPS)  # traces and warms what the first steps of a model need
-    first = real(_FEWEST_STEPS)
-    count = steps or max(_FEWEST_STEPS, min(most_steps, round(window_seconds / first.step_seconds)))
+    warm = bound(_SLOW_STEPS)  # traces and warms what the first steps of a model need
+    fewest = _SLOW_STEPS if 4 * _FEWEST_STEPS * warm.step_seconds > limit_seconds else _FEWEST_STEPS
+    first = real(fewest)
+    count = steps or max(fewest, min(most_steps, round(window_seconds / first.step_seconds)))
     reals: list[Window] = []
     bounds: list[Window] = []
     longest = 0.0

@@ -82,13 +82,17 @@ def _as_written(consumer: ConsumerProfile) -> Training:
 
 
 def _bounded(share: Interval, *, most: float) -> Interval:
-    """The share, no larger than an input that never overlapped could make it."""
+    """The share, no larger than an input that never overlapped could make it.
+
+    Where all of the interval lies above that, something else made the real step longer than the one on a repeated
+    batch (batches of other shapes, other work): the wait is anything up to the bound.
+    """
     if share.high <= most:
         return share
     return replace(
         share,
         median=min(share.median, most),
-        low=min(share.low, most),
+        low=share.low if share.low < most else 0.0,
         high=most,
         method=f"{share.method}; at most {_CONTENTION:g} times what the input takes alone",
     )

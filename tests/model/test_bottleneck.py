@@ -50,7 +50,7 @@ def test_a_diagnosis_names_operator_line_and_what_can_be_saved() -> None:
     assert found.verdict is Verdict.INPUT_BOUND
     assert found.bottleneck == "n2"
     assert "map (train.py:3)" in found.bottleneck_sentence
-    assert found.most_saved_share == pytest.approx(0.4)
+    assert found.most_saved_share == pytest.approx(0.45)
     assert found.wait_seconds == pytest.approx(0.04)
     assert "40 %" in found.sentence
     assert found.input_rate_bound is not None
@@ -77,8 +77,17 @@ def test_a_faster_model_elsewhere_makes_the_segments_bind() -> None:
 
 def test_what_can_be_saved_is_never_negative() -> None:
     words = read(TEXT)
-    profile = replace(words.profile, consumer=consumer(real_seconds=0.05))
+    profile = replace(words.profile, consumer=consumer(real_seconds=0.05, wait_share=None))
     assert most_saved_share(profile) == 0.0
+
+
+def test_at_most_is_the_upper_end_of_the_wait_that_stands_beside_it() -> None:
+    """Medians of steps on a busy machine said 40 % beside a wait of 0 % to 15 %."""
+    words = read(TEXT)
+    profile = replace(words.profile, consumer=consumer(wait_share=share(0.0, 0.15)))
+    found = diagnose(words.pipeline, profile, MACHINE, Settings())
+    assert found.most_saved_share == pytest.approx(0.15)
+    assert "(0 % to 15 %)" in found.sentence and "at most 15 % of a step" in found.sentence
 
 
 def test_without_costs_no_operator_is_blamed() -> None:

@@ -47,6 +47,14 @@ def test_headline(name, kind, big):
     assert headline.speedup.known or headline.speedup.why
 
 
+def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
+    session = samples.nothing()
+    accepted = replace(session.trials[-1], outcome=Outcome.ACCEPTED)
+    headline = make_view(replace(session, trials=(accepted, *session.trials))).headline
+    assert headline.big == "Not confirmed"
+    assert "faster in its trials" in headline.sentence and "none is proven" not in headline.sentence
+
+
 @pytest.mark.parametrize(
     ("interval", "kind"),
     [

@@ -55,6 +55,14 @@ def test_time_ends_it_after_two_pairs_at_the_earliest() -> None:
     assert found.share.pairs == 2
 
 
+@pytest.mark.parametrize(("seconds", "steps"), [(9.0, 2), (0.7, 2), (0.5, 5), (0.01, 70)])
+def test_slow_steps_are_measured_in_short_windows(seconds: float, steps: int) -> None:
+    clock = FakeClock()
+    real = Steps(clock, seconds)
+    measure_stall(real, Steps(clock, seconds), clock=clock, limit_seconds=12, seed=0)
+    assert real.calls[1:] == [steps] * (len(real.calls) - 1)
+
+
 def test_a_faster_real_step_is_no_negative_share() -> None:
     share = share_of([0.010, 0.010, 0.011], [0.0105, 0.0108, 0.0112])
     assert (share.median, share.low) == (0.0, 0.0)

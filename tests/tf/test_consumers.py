@@ -97,6 +97,16 @@ def test_arguments_of_the_step_are_kept() -> None:
     assert np.array_equal(model.dense.kernel.numpy(), before)  # every example weighs nothing
 
 
+def test_steps_per_execution_under_a_strategy_is_a_variable_on_each_device() -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+        model.compile("sgd", "mse", steps_per_execution=3)
+    assert not isinstance(model.steps_per_execution, int)
+    assert fit_consumer.steps_per_call(model) == 3
+    assert fit_consumer.steps_per_call(object()) == fit_consumer.steps_per_call(counting()) == 1
+
+
 def test_a_fit_window_of_tf_keras() -> None:
     tf_keras = pytest.importorskip("tf_keras")
     model = tf_keras.Sequential([tf_keras.layers.Dense(1)])

@@ -47,6 +47,11 @@ CACHES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "cached augmentation": (lambda: numbers().map(draw).cache().batch(2), ["cached-augmentation"]),
     "cached augmentation, file": (lambda: numbers().map(draw).cache("/tmp/x"), ["cached-augmentation"]),
     "cached order": (lambda: numbers().shuffle(5).cache(), ["frozen-order"]),
+    "cached order, shuffled anew": (lambda: numbers().shuffle(5).cache().shuffle(5).batch(2), []),
+    "cached order, shuffled once more": (
+        lambda: numbers().shuffle(5).cache().shuffle(5, reshuffle_each_iteration=False), ["frozen-order"]
+    ),
+    "cached batches, shuffled anew": (lambda: numbers().shuffle(5).batch(2).cache().shuffle(5), ["frozen-order"]),
     "both": (lambda: numbers().shuffle(5).map(draw).batch(2).cache(), ["cached-augmentation", "frozen-order"]),
     "cached draws inside an interleave": (
         lambda: numbers(3).interleave(lambda x: Dataset.range(3).map(draw)).cache(), ["cached-augmentation"]
@@ -61,6 +66,13 @@ CACHES: dict[str, tuple[Callable[[], Any], list[str]]] = {
 def test_caches(name: str) -> None:
     make, expected = CACHES[name]
     assert codes(make()) == expected
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"), [("validation", []), ("evaluation", []), ("training", ["frozen-order"])]
+)
+def test_the_order_of_another_dataset(role: str, expected: list[str]) -> None:
+    assert codes(numbers(), (numbers().shuffle(5).batch(2).cache(), role)) == expected
 
 
 def test_a_cached_shuffle_of_files(tmp_path: Any) -> None:

@@ -13,6 +13,12 @@ from pipetune.tf.error_text import first_line
 from pipetune.tf.measure import closing, compiling, windows
 
 
+def steps_per_call(model: Any) -> int:
+    """`steps_per_execution`: a number in Keras 3, a variable in tf_keras, one on each device under a strategy."""
+    value = getattr(model, "steps_per_execution", None)
+    return int(value.numpy() if hasattr(value, "numpy") else value or 1)
+
+
 class FitConsumer:
     """`fit` of Keras 3 or tf_keras, called with each variant; the user's callbacks and validation left out."""
 
@@ -24,7 +30,7 @@ class FitConsumer:
         """`kept` are the arguments of the user's call that belong to the step (class_weight, ...)."""
         self.sentence = "Model.fit"
         self._model, self._fit, self._kept, self._callback_list = model, original_fit, dict(kept), callback_list
-        self._per_call = int(getattr(model, "steps_per_execution", 1) or 1)
+        self._per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
         self._several: Any = None  # the training function of several steps a call, once it was made
 

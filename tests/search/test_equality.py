@@ -1,0 +1,42 @@
+"""The gate of equality: what it says of a plan it does not let pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.comparison import Check, Comparison
+from pipetune.core.edits import Plan, Remove, Safety
+from pipetune.core.measurement import RunFailed
+from pipetune.search.equality import EqualityGate
+from pipetune.testing.runner import rewrite
+from tests.search.scenes import runner
+
+PLAN = Plan("tuned", (replace(rewrite("drop"), edits=(Remove("n1"),)),))
+SAME = Check("values", True)
+
+
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [
+        ((Check("values", False, "element 3 differs"),), "not the same data: values: element 3 differs"),
+        (
+            (SAME, Check("epochs", None, "the time ended before three epochs")),
+            "not proven to be the same data: epochs the time ended before three epochs",
+        ),
+        (None, "not proven to be the same data: could not be compared: it raised"),
+    ],
+)
+def test_only_a_difference_that_was_seen_is_called_one(checks: tuple[Check, ...] | None, said: str) -> None:
+    made = runner({})
+
+    def compare(plan: Plan) -> Comparison:
+        if checks is None:
+            raise RunFailed("it raised")
+        return Comparison(Safety.EXACT, checks, elements=3, epochs=1)
+
+    made.compare = compare  # type: ignore[method-assign]
+    gate = EqualityGate(made, made.clock, notify=lambda *args, **more: None)
+    assert not gate.equal(PLAN)
+    assert [trial.why for trial in gate.trials] == [said]

@@ -1,0 +1,25 @@
+"""The wait of training, held against what the input alone takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipetune.core.measurement import Interval
+from pipetune.stages.profiling import _bounded
+
+
+@pytest.mark.parametrize(
+    ("measured", "most", "bounded"),
+    [
+        ((0.30, 0.25, 0.35), 0.50, (0.30, 0.25, 0.35)),  # nothing to bound
+        ((0.30, 0.25, 0.35), 0.32, (0.30, 0.25, 0.32)),
+        ((0.30, 0.25, 0.35), 0.28, (0.28, 0.25, 0.28)),
+        ((0.40, 0.35, 0.45), 0.015, (0.015, 0.0, 0.015)),  # never 1.5 % (1.5 % to 1.5 %)
+    ],
+)
+def test_the_wait_is_no_larger_than_the_input_could_make_it(
+    measured: tuple[float, ...], most: float, bounded: tuple[float, ...]
+) -> None:
+    found = _bounded(Interval(*measured, 8, "t"), most=most)
+    assert (found.median, found.low, found.high) == bounded
+    assert ("times what the input takes alone" in found.method) is (bounded != measured)
