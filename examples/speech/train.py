@@ -110,8 +110,8 @@ def ctc(numbers, scores):
 def make_model():
     layers = [
         keras.Input([MAX_FRAMES, BINS]),
-        keras.layers.Conv1D(32, 11, strides=4, padding="same", activation="relu"),
-        keras.layers.Conv1D(32, 5, padding="same", activation="relu"),
+        keras.layers.Conv1D(16, 5, strides=4, padding="same", activation="relu"),
+        keras.layers.Conv1D(16, 5, padding="same", activation="relu"),
         keras.layers.Dense(len(LETTERS) + 2),
     ]
     model = keras.Sequential(layers)
