@@ -17,6 +17,7 @@ class FunctionForm(enum.StrEnum):
     ON_INPUT = "on what the map gets"  # a predicate, traced again above the map that it stood below
     FUSED = "on what the functions of the maps above give"  # which it calls itself
     DECODE_AND_CROP = "decoding only what it crops"  # the window of a JPEG in place of the whole image
+    ON_ENTRIES = "on one entry of the lists of its loop"  # a generator's, as the function of a map
 
 
 _ON_BATCHES = frozenset(
@@ -89,6 +90,16 @@ class Cropping:
 
 
 @dataclass(frozen=True)
+class Entries:
+    """What a generator does that goes through lists and yields once for each entry (`tf/pipelines/generators.py`)."""
+
+    why_not: str = ""  # why it is no such generator, as the end of a sentence
+    digest: str = ""  # of the function that does with one entry what the generator does
+    count: int = 0  # entries
+    dtypes: tuple[str, ...] = ()  # per list: what its entries are given as; "" for what TensorFlow makes of them
+
+
+@dataclass(frozen=True)
 class FunctionFacts:
     """Facts read from a traced function, those of every function it calls included.
 
@@ -114,6 +125,7 @@ class FunctionFacts:
     on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: per map above it, the nearest first
     fused: Fused | None = None  # of the lowest of a run of maps; None: nobody asked
     cropping: Cropping | None = None  # None: nobody asked, or it decodes no JPEG
+    entries: Entries | None = None  # of a generator; None: nobody asked
     form: FunctionForm = FunctionForm.AS_TRACED
     first: tuple[str, ...] = ()  # operators whose functions it calls before its own
 

@@ -11,6 +11,8 @@ from pipetune.core.edits import (
     Move,
     Remove,
     ReplaceFunction,
+    ReplaceGenerator,
+    ReplaceOperator,
     ReplaceSource,
     Rewrite,
     Safety,
@@ -175,6 +177,11 @@ def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
         case ReplaceSource(node=node, after=after):
             source, place = operator_name(node, *pipelines), operator_name(after, *pipelines)
             return f"{source}: put out row numbers, and gather the rows behind {place}"
+        case ReplaceGenerator(node=node):
+            return f"{operator_name(node, *pipelines)}: its lists as a source, and what it does with an entry as a map"
+        case ReplaceOperator(node=node, op=op, arguments=arguments):
+            call = f"{words.clean(op)}({argument_list(arguments)})"
+            return f"{operator_name(node, *pipelines)}: call {call} in its place, with its function"
         case SetOption(name=name, value=value):
             return f"options: {argument_words(name, value)}"
 

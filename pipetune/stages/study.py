@@ -15,7 +15,7 @@ from pipetune.journal import Journal
 from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import cropping, fusion, gathering, live, on_batches, on_inputs
+from pipetune.tf.pipelines import cropping, fusion, gathering, generators, live, on_batches, on_inputs
 from pipetune.tf.script import consumption
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
@@ -104,7 +104,7 @@ class Study:
         """The pipeline as captured, told what its functions do in other forms and places: they are traced again."""
         source = self.subject.source
         told = source.pipeline
-        for answers in (on_batches, on_inputs, fusion, cropping, gathering):
+        for answers in (on_batches, on_inputs, fusion, cropping, gathering, generators):
             told = answers.with_answers(source, told)
         return told
 

@@ -25,9 +25,11 @@ The little language::
 - `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
   `spec=x` what elements look like behind an operator (like all others if not said).
 - `crop=yes` says that the function could decode only what it crops, `crop=no` that it needs the whole image.
+- `entries=12` says that a generator goes through lists of 12 entries, `entries=no` that it does something else.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
-  10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
+  10us if not said), `waits=2ms` that it waits so long beside, as measured, `!` behind the operator a cost of
+  10ms. `shared=2` says the call site made two datasets.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import Cropping, FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
+from pipetune.core.functions import Cropping, Entries, FunctionFacts, Fused, Gathering, OnBatches, OnInput, Windows
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
@@ -118,6 +120,7 @@ class _Stage:
     static_bytes: float | None = None
     elements: int = UNKNOWN
     seconds: float = _SPENT_BY_DEFAULT
+    waits: float | None = None
     shared: int = 1
     gathering: Gathering | None = None
     spec: str = ""
@@ -231,6 +234,9 @@ def _read_word(stage: _Stage, word: str) -> None:
     elif name == "crop" and stage.function is not None:
         answer = Cropping(digest="cropped", seen="9 elements: all") if text == "yes" else Cropping("it uses it all")
         stage.function = replace(stage.function, cropping=answer)
+    elif name == "entries":
+        known = Entries("it draws") if text == "no" else Entries(digest="entries", count=int(text))
+        stage.function = replace(_with_flag(stage.function, _FLAGS["python"], ""), entries=known)
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
@@ -243,6 +249,8 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.elements = int(text)
     elif name == "cpu":
         stage.seconds = _scaled(text, _TIMES)
+    elif name == "waits":
+        stage.waits = _scaled(text, _TIMES)
     elif name == "shared":
         stage.shared = int(text)
     elif equals:
@@ -313,7 +321,8 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:
             node=node.id,
             stage=Stage.EXTRACT if facts(node.op).source else Stage.TRANSFORM,
             cpu_seconds=stages[node.id].seconds,
-            wall_seconds=stages[node.id].seconds,
+            wall_seconds=stages[node.id].seconds + (stages[node.id].waits or 0.0),
+            waiting_seconds=stages[node.id].waits,
             visits=visits[node.id],
             bytes_out=stages[node.id].size_bytes,
         )

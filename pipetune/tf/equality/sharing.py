@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert
-from pipetune.core.functions import Windows
+from pipetune.core.functions import FunctionForm, Windows
 from pipetune.core.operators import Epochs, facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
@@ -98,6 +98,12 @@ def numbered(original: Side, candidate: Side) -> dict[str, Windows | None]:
         and node.gathering is not None
         and (source := candidate.pipeline.source_of(node.id)).id in original.live.datasets
     }
+
+
+def over_entries(candidate: Side) -> bool:
+    """Whether a generator of the original is a map over the entries of its lists here."""
+    functions = (node.function for node in candidate.pipeline)
+    return any(one is not None and one.form is FunctionForm.ON_ENTRIES for one in functions)
 
 
 def frontier(original: Side, candidate: Side) -> dict[str, int]:

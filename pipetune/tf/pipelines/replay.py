@@ -15,7 +15,7 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import cropped, forms, fusion, gathering, live, operators
+from pipetune.tf.pipelines import cropped, forms, fusion, gathering, generators, live, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -52,6 +52,8 @@ def replay_nodes(
                 above = [built[name] for name in node.inputs]
                 if node.gathers:
                     built[node.id] = _mapped(node, _gather(node, source, pipeline), None, above[0])
+                elif node.op == "from_tensor_slices" and node.id not in source.datasets:
+                    built[node.id] = _over_entries(node, source, pipeline).entries()
                 else:
                     built[node.id] = _build(node, source, above)
         result = built[pipeline.output.id]
@@ -117,7 +119,16 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
         function = forms.in_form(private.python_function(function), node.function.form, above[0].element_spec)
     elif node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP:
         function = cropped.decoding_window(function)
+    elif node.function is not None and node.function.form is FunctionForm.ON_ENTRIES:
+        function = generators.replace_generator(original, node.function.digest).load
     return _mapped(node, function, original, above[0])
+
+
+def _over_entries(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> generators.OverEntries:
+    """The generator whose entries an edit has this source put out."""
+    loads = next(below for below in pipeline.downstream(node.id) if below.id in source.datasets)
+    assert loads.function is not None
+    return generators.replace_generator(source.datasets[loads.id], loads.function.digest)
 
 
 def _gather(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:
@@ -147,6 +158,14 @@ def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
         num_parallel_calls=calls,
         deterministic=node.argument("deterministic") if calls is not None else None,
     )
+
+
+def _reader(node: Node, original: Any, above: list[Any]) -> Any:
+    """A reader of the same files; it takes what its constructor took before, each kept under its own name."""
+    names = ("compression_type", "buffer_size", "record_bytes", "header_bytes", "footer_bytes")
+    kept = {name: getattr(original, f"_{name}") for name in names if hasattr(original, f"_{name}")}
+    files = above[0] if above else original._filenames
+    return type(original)(files, num_parallel_reads=node.argument("num_parallel_reads"), **kept)
 
 
 def _batch(node: Node, _original: Any, above: list[Any]) -> Any:
@@ -222,6 +241,9 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "range": lambda node, original, above: tf.data.Dataset.range(
         node.argument("start"), node.argument("stop"), node.argument("step")
     ),
+    "TFRecordDataset": _reader,
+    "TextLineDataset": _reader,
+    "FixedLengthRecordDataset": _reader,
     "map": _map,
     "interleave": _interleave,
     "flat_map": lambda node, original, above: above[0].flat_map(original._map_func),
@@ -256,7 +278,7 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
 
 _NEED_ORIGINAL = frozenset(
     {"map", "interleave", "flat_map", "filter", "take_while", "scan", "group_by_window", "padded_batch", "to_ragged",
-     "unbatch", "rebatch", "zip", "choose"}
+     "unbatch", "rebatch", "zip", "choose", "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
 )  # fmt: skip
 
 assert {kind.op for kind in operators.KINDS.values()} >= set(_BUILDERS), "a builder for an unknown operator"
