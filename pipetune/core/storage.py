@@ -46,6 +46,19 @@ class Residency:
     why: str = ""  # why it is not known, or why pages stayed
 
 
+SMALL_FILES, SMALL_FILE_BYTES = 1000, 256 << 10
+"""So many files, or more, of so many bytes on average, or fewer: opening them may be what reading them costs."""
+
+
+@dataclass(frozen=True)
+class SmallFiles:
+    """Seconds to read some of the files one by one, each file, and the same bytes from one TFRecord file."""
+
+    files: int  # so many of them, from all places
+    apart_seconds: float
+    together_seconds: float
+
+
 @dataclass(frozen=True)
 class FileUse:
     """The files one pipeline reads, and how fast.
@@ -70,6 +83,7 @@ class FileUse:
     cold: bool = False  # --cold: dropped from the page cache before each window
     residency: Residency = Residency()
     sweeps: tuple[Sweep, ...] = ()
+    small: SmallFiles | None = None  # None: they are few or large, or it was not measured
     notes: tuple[str, ...] = ()
 
     @property
