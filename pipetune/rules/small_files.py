@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipetune.core.pipeline import Node
-from pipetune.core.storage import SMALL_FILE_BYTES, SMALL_FILES, FileUse
+from pipetune.core.storage import CONVERSION
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import described
 from pipetune.rules.pricing import as_size, as_time
@@ -20,7 +20,7 @@ def many_small_files(node: Node, context: RuleContext) -> str | None:
     use = context.profile.files if context.profile is not None else None
     if node.op != "map" or node.function is None or not node.function.reads_files or use is None:
         return None
-    if not is_many_small(use) or use.small is None:
+    if not use.many_small or use.small is None:
         return None
     small, measured = use.small, context.profile.operator(node.id) if context.profile is not None else None
     saved = small.apart_seconds - small.together_seconds
@@ -33,14 +33,9 @@ def many_small_files(node: Node, context: RuleContext) -> str | None:
     if cost and saved > LEAST_SHARE * cost and saved < cost:
         said.append(
             f"Opening and reading is {small.apart_seconds / cost:.0%} of what the operator takes; with TFRecords it "
-            f"could be {cost / (cost - saved):.2f} times as fast. No edit can say that: convert_to_tfrecord.py beside "
-            "the report makes such files, and its last lines say how to read them."
+            f"could be {cost / (cost - saved):.2f} times as fast. No edit can say that: {CONVERSION} beside the "
+            "report makes such files when you run it, and its last lines say how to read them."
         )
     else:
         said.append("That is little of what the operator takes: a conversion to TFRecords would not show here.")
     return " ".join(said)
-
-
-def is_many_small(use: FileUse) -> bool:
-    """Whether there are so many files, and so small, that opening them may count."""
-    return use.files >= SMALL_FILES and use.bytes_total <= SMALL_FILE_BYTES * use.files

@@ -13,13 +13,14 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Plan, Rewrite, Safety
-from pipetune.core.errors import CannotReplay
+from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.rules import from_generator
 from pipetune.rules.base import RuleContext
 from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import generators, live
 from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.standalone import standalone_parts
 from tests.tf.jpegs import jpeg
 from tests.tf.patching import check_patch
 from tests.tf.test_capture import Sample
@@ -260,6 +261,14 @@ def test_wrong_variants_are_rejected(photos: Path, monkeypatch: pytest.MonkeyPat
         changed = replace(found, lists=wrong)
         monkeypatch.setattr(generators, "replace_generator", lambda dataset, digest, changed=changed: changed)
         assert not compare(source, edited, Safety.EXACT, elements=FILES).equal
+
+
+def test_there_is_no_distributed_form_of_it(photos: Path) -> None:
+    """The lists stand in the script; the patched script can be given one."""
+    _, source, context = _told(photos, CASES["one list, one function"][0])
+    rewrite = next(found for found in from_generator.propose(context) if isinstance(found, Rewrite))
+    with pytest.raises(CannotExpress, match="makes a map of a generator"):
+        standalone_parts.collect(source, apply_edits(source.pipeline, rewrite.edits))
 
 
 def test_a_function_used_elsewhere_is_left_alone(photos: Path) -> None:
