@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from pipetune.rules import from_generator
 from pipetune.rules.base import RuleContext
 from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
+from pipetune.tf.equality.paired_runs import Limits, PairedRuns
+from pipetune.tf.equality.sharing import Side
 from pipetune.tf.pipelines import generators, live
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.standalone import standalone_parts
@@ -261,6 +265,26 @@ def test_wrong_variants_are_rejected(photos: Path, monkeypatch: pytest.MonkeyPat
         changed = replace(found, lists=wrong)
         monkeypatch.setattr(generators, "replace_generator", lambda dataset, digest, changed=changed: changed)
         assert not compare(source, edited, Safety.EXACT, elements=FILES).equal
+
+
+def test_a_slow_generator_is_compared_on_fewer_elements(photos: Path) -> None:
+    """Both sides draw from their own start in each pass: as many as there is time for, three whole epochs of them."""
+    _, source, context = _told(photos, CASES["two lists, worked on in the loop"][0])
+    rewrite = next(found for found in from_generator.propose(context) if isinstance(found, Rewrite))
+    sides = Side(source, source.pipeline), Side(source, apply_edits(source.pipeline, rewrite.edits))
+    runs = PairedRuns(sides, (source.dataset, source.dataset), Safety.EXACT, Limits(4000, 20.0, 0), str(photos))
+    assert runs.count > 3900
+    runs._take_what_fits(_Slow(), until=0.005)
+    assert 2 <= runs.count < 1000
+
+
+class _Slow:
+    """Elements that take 10 ms each."""
+
+    def take(self, count: int) -> Iterator[int]:
+        for number in range(count):
+            time.sleep(0.01)
+            yield number
 
 
 def test_there_is_no_distributed_form_of_it(photos: Path) -> None:

@@ -92,7 +92,8 @@ def _prove(
     options: Mapping[str, Value],
     limits: Limits,
 ) -> Comparison:
-    told = sharing.over_entries(sides[1]) or any(one is not None for one in sharing.numbered(*sides).values())
+    windows = any(one is not None for one in sharing.numbered(*sides).values())
+    told = windows or bool(sharing.over_entries(sides[1]))
     checks = declared.declared_checks(*datasets, safety, edited_options=options, cardinality_told=told)
     if safety >= Safety.REORDERS:
         checks.append(declared.batches_check(sides[0].pipeline, sides[1].pipeline))

@@ -100,10 +100,10 @@ def numbered(original: Side, candidate: Side) -> dict[str, Windows | None]:
     }
 
 
-def over_entries(candidate: Side) -> bool:
-    """Whether a generator of the original is a map over the entries of its lists here."""
-    functions = (node.function for node in candidate.pipeline)
-    return any(one is not None and one.form is FunctionForm.ON_ENTRIES for one in functions)
+def over_entries(candidate: Side) -> list[str]:
+    """Generators of the original that are maps over the entries of their lists here."""
+    known = [(node.id, node.function) for node in candidate.pipeline]
+    return [name for name, function in known if function is not None and function.form is FunctionForm.ON_ENTRIES]
 
 
 def frontier(original: Side, candidate: Side) -> dict[str, int]:
