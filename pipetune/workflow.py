@@ -7,6 +7,7 @@ from pipetune.core.measurement import RunFailed
 from pipetune.core.session import Session
 from pipetune.stages.accelerator import time_the_copy
 from pipetune.stages.advice import advise
+from pipetune.stages.conversion import offer_conversion
 from pipetune.stages.costs import refine_costs
 from pipetune.stages.course import take_course
 from pipetune.stages.emission import distribute, make_patch
@@ -55,6 +56,7 @@ def find_and_prove(study: Study) -> Plan | None:
         advise(study, profile, diagnosis)
         tried = worth_trials(study, diagnosis)
         plan = confirm_plan(study, find_plan(study, profile, diagnosis)) if tried else None
+        offer_conversion(study)
         look_ahead(study, study.runner.profile or profile, diagnosis, plan)
         weigh_passes(study, tried=tried)
         return plan

@@ -105,7 +105,45 @@ class SplitFunction:
         return f"{HEAD}@{self.node}"
 
 
-Edit = SetArgument | Insert | Remove | Move | SetOption | ReplaceFunction | ReplaceSource | SplitFunction
+@dataclass(frozen=True)
+class ReplaceGenerator:
+    """Let the generator `node` be a map, over the entries of the lists it goes through, which a source puts out.
+
+    What its function is traced as has this digest.
+    """
+
+    node: str
+    digest: str
+    entries: int
+    dtypes: tuple[str, ...] = ()  # as in `Entries`
+
+    @property
+    def source(self) -> str:
+        """The id of the source of the entries."""
+        return f"from_tensor_slices@{self.node}"
+
+
+@dataclass(frozen=True)
+class ReplaceOperator:
+    """Call operator `op` in place of `node`, with the function that `node` has, if it has one."""
+
+    node: str
+    op: str
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+
+
+Edit = (
+    SetArgument
+    | Insert
+    | Remove
+    | Move
+    | SetOption
+    | ReplaceFunction
+    | ReplaceSource
+    | ReplaceGenerator
+    | ReplaceOperator
+    | SplitFunction
+)
 
 
 _THREADS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})
@@ -175,6 +213,8 @@ class Rewrite:
                     values.append(value)
                 case Insert(after=after, arguments=arguments):
                     values += [*([after] if after != self.node else []), *arguments.values()]
+                case ReplaceOperator(arguments=arguments):
+                    values += arguments.values()
                 case Move(after=after):
                     values.append(after)
         return f"{self.rule}@{self.node}" + ("=" + ",".join(map(str, values)) if values else "")

@@ -20,7 +20,7 @@ UNKNOWN = -2
 DEFAULT_GRAPH_SEED = "87654321"
 """What tf.data puts in front of a seed where only the operator has one: "87654321,7"."""
 
-_NOT_IDENTITY = frozenset({"seed", "filename", "filenames", "path", "pattern"})
+_NOT_IDENTITY = frozenset({"seed", "filename", "filenames", "files", "path", "pattern"})
 
 
 @dataclass(frozen=True)

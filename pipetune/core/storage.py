@@ -46,6 +46,22 @@ class Residency:
     why: str = ""  # why it is not known, or why pages stayed
 
 
+CONVERSION = "convert_to_tfrecord.py"
+"""The script that puts them into TFRecord files; it lies beside the report where that would pay."""
+
+SMALL_FILES, SMALL_FILE_BYTES = 1000, 256 << 10
+"""So many files, or more, of so many bytes on average, or fewer: opening them may be what reading them costs."""
+
+
+@dataclass(frozen=True)
+class SmallFiles:
+    """Seconds to read some of the files one by one, each file, and the same bytes from one TFRecord file."""
+
+    files: int  # so many of them, from all places
+    apart_seconds: float
+    together_seconds: float
+
+
 @dataclass(frozen=True)
 class FileUse:
     """The files one pipeline reads, and how fast.
@@ -70,7 +86,13 @@ class FileUse:
     cold: bool = False  # --cold: dropped from the page cache before each window
     residency: Residency = Residency()
     sweeps: tuple[Sweep, ...] = ()
+    small: SmallFiles | None = None  # None: they are few or large, or it was not measured
     notes: tuple[str, ...] = ()
+
+    @property
+    def many_small(self) -> bool:
+        """Whether there are so many files, and so small, that opening them may count."""
+        return self.files >= SMALL_FILES and self.bytes_total <= SMALL_FILE_BYTES * self.files
 
     @property
     def storage_bytes_per_second(self) -> float | None:

@@ -12,6 +12,8 @@ from pipetune.core.edits import (
     Move,
     Remove,
     ReplaceFunction,
+    ReplaceGenerator,
+    ReplaceOperator,
     ReplaceSource,
     Rewrite,
     Safety,
@@ -182,6 +184,11 @@ def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
             return f"{source}: put out row numbers, and gather the rows behind {place}"
         case SplitFunction(node=node, cut=cut):
             return f"{operator_name(node, *pipelines)}: cut its function in two {words.clean(cut.kind)}"
+        case ReplaceGenerator(node=node):
+            return f"{operator_name(node, *pipelines)}: its lists as a source, and what it does with an entry as a map"
+        case ReplaceOperator(node=node, op=op, arguments=arguments):
+            call = f"{words.clean(op)}({argument_list(arguments)})"
+            return f"{operator_name(node, *pipelines)}: call {call} in its place, with its function"
         case SetOption(name=name, value=value):
             return f"options: {argument_words(name, value)}"
 

@@ -10,7 +10,6 @@ from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.legality import (
     deterministic,
     draws,
-    inner_facts,
     keeps_state,
     parallel_safety,
     runs_python,
@@ -48,27 +47,6 @@ def block_length_in_force(node: Node) -> int:
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
     for node in context.pipeline:
-        if node.op == "flat_map" and _reads_files(node):
-            yield Silence(
-                NAME,
-                node.id,
-                "flat_map reads one file after the other. Reading several at once means interleave in its "
-                "place, which changes the order of elements (REORDERS); no edit expresses it, so change the "
-                "call by hand "
-                "if that order does not matter.",
-            )
-        if (
-            node.op == "TFRecordDataset"
-            and node.argument("num_parallel_reads") is None
-            and _several(node, context)
-        ):
-            yield Silence(
-                NAME,
-                node.id,
-                "This reader takes its files one after the other. Reading several at once changes the order "
-                "of "
-                "elements (REORDERS): use interleave over the file names if that order does not matter.",
-            )
         if node.op == "interleave":
             yield from _at(node, context)
 
@@ -144,18 +122,6 @@ def _buffers(node: Node, context: RuleContext, *, length: int, block: int) -> fl
     return 0.0 if size is None else size * 3 * length * (2 * block + 1)
 
 
-def _reads_files(node: Node) -> bool:
-    return any(inner.reads_files and inner.source for inner in inner_facts(node))
-
-
-def _several(node: Node, context: RuleContext) -> bool:
-    names = node.argument("filenames")
-    if isinstance(names, tuple):
-        return len(names) > 1
-    files = element_count(context, node.inputs[0]) if len(node.inputs) == 1 else None
-    return files is not None and files != 1
-
-
 RULE = Rule(
     name=NAME,
     summary="Lets `interleave` read several of its inner datasets at once, and offers a longer cycle.",
@@ -164,8 +130,7 @@ RULE = Rule(
         "default depends on the cores and changes when parallel calls are added. Parallel calls never exceed "
         "the cycle length, which the runtime refuses. Never where the function uses a variable, a table that "
         "can change or a side effect, where nothing is known about it, or where there is one inner dataset. "
-        "Inner datasets that run Python (from_generator, py_function) need --allow python-parallel. A "
-        "`flat_map` over files is named, not changed."
+        "Inner datasets that run Python (from_generator, py_function) need --allow python-parallel."
     ),
     safety=(
         "EXACT with the cycle and block length in force: parallel and serial interleave then agree element "

@@ -16,6 +16,7 @@ from pipetune.rules.legality import (
     stateless,
 )
 from pipetune.rules.pricing import buffer_bytes
+from pipetune.rules.python_ceiling import ceiling, works_in_python
 
 NAME = "parallel-map"
 
@@ -32,6 +33,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
         why = _forbidden(node)
         if why:
             yield Silence(NAME, node.id, f"Not run in parallel: {why}.")
+            continue
+        if works_in_python(node, context):
+            yield Silence(NAME, node.id, f"Not run in parallel: {ceiling(node, context)}")
             continue
         for number in candidate_numbers(context.cores):
             if number == node.argument("num_parallel_calls"):
@@ -103,8 +107,9 @@ RULE = Rule(
         "Allowed where the function depends on its element alone, or draws random numbers. Never where it "
         "reads or writes a variable, uses a table that can change, prints, writes a file or has another side "
         "effect, where nothing is known about it, or where the script asks for `synchronous=True`. A "
-        "function that runs Python (py_function, numpy_function) needs --allow python-parallel. AUTOTUNE is "
-        "not proposed where TensorFlow's defaults do it already."
+        "function that runs Python (py_function, numpy_function) needs --allow python-parallel, and is left alone "
+        "where it is measured to work more than it waits: its calls hold the interpreter's lock in turn, and the "
+        "most it can give is said. AUTOTUNE is not proposed where TensorFlow's defaults do it already."
     ),
     safety=(
         "EXACT for a function without randomness: elements keep their order. STATISTICAL for a random or "

@@ -10,6 +10,8 @@ from pipetune.core.edits import (
     Plan,
     Remove,
     ReplaceFunction,
+    ReplaceGenerator,
+    ReplaceOperator,
     ReplaceSource,
     Rewrite,
     SetArgument,
@@ -47,7 +49,7 @@ def values_of(rewrite: Rewrite) -> tuple[Value, ...]:
         match edit:
             case SetArgument(value=value) | SetOption(value=value):
                 found.append(value)
-            case Insert(arguments=arguments):
+            case Insert(arguments=arguments) | ReplaceOperator(arguments=arguments):
                 found += arguments.values()
     return tuple(found)
 
@@ -70,6 +72,10 @@ def shape_of(rewrite: Rewrite) -> tuple[object, ...]:
                 parts.append(("split", node, cut.kind))
             case ReplaceSource(node=node, after=after):
                 parts.append(("source", node, after))
+            case ReplaceGenerator(node=node):
+                parts.append(("generator", node))
+            case ReplaceOperator(node=node, op=op, arguments=arguments):
+                parts.append(("operator", node, op, tuple(arguments)))
             case Move(node=node, after=after):
                 parts.append(("move", node, after))
             case SetOption(name=name) if name not in _BOUNDS or only_options:

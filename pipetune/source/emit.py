@@ -15,6 +15,8 @@ from pipetune.core.edits import (
     Plan,
     Remove,
     ReplaceFunction,
+    ReplaceGenerator,
+    ReplaceOperator,
     ReplaceSource,
     Rewrite,
     SetArgument,
@@ -31,8 +33,10 @@ from pipetune.source.cropping import decode_windows
 from pipetune.source.draft import Draft, open_draft
 from pipetune.source.forms import fuse, gets_several, parse_batches, vectorize
 from pipetune.source.gathering import gather_rows
+from pipetune.source.generators import load_entries
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
+from pipetune.source.operators import call_operator
 from pipetune.source.options import set_option
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.receiver import express_in_front
@@ -193,6 +197,12 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             readers = sharing.pipeline.consumers(node)
             window = readers[0].id if edit.windows is not None and readers else ""
             return gather_rows(draft, edit, spec=current[node].spec, window=window)
+        case ReplaceGenerator(node=node):
+            refuse_inside_library(current, node)
+            return load_entries(draft, edit)
+        case ReplaceOperator(node=node):
+            refuse_inside_library(current, node)
+            return call_operator(draft, edit)
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_behind(tree, call, current, current.output.id)

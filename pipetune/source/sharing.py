@@ -11,6 +11,8 @@ from pipetune.core.edits import (
     Move,
     Remove,
     ReplaceFunction,
+    ReplaceGenerator,
+    ReplaceOperator,
     ReplaceSource,
     Rewrite,
     Safety,
@@ -117,6 +119,8 @@ class Sharing:
                 | ReplaceFunction(node=node)
                 | ReplaceSource(node=node)
                 | SplitFunction(node=node)
+                | ReplaceGenerator(node=node)
+                | ReplaceOperator(node=node)
             ):
                 return next((captured for captured in self.pipeline if captured.id == node), None)
             case SetOption():

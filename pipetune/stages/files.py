@@ -13,7 +13,7 @@ from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.settings import Settings
 from pipetune.core.storage import FileUse, Sweep
 from pipetune.stages.study import Study
-from pipetune.tf.measure import cold, file_reads, reading, source_reads
+from pipetune.tf.measure import cold, file_reads, reading, small_files, source_reads
 
 _SHARE = 0.08  # of the budget that all of it may take
 _MOST_SECONDS = 5.0
@@ -48,6 +48,8 @@ def measure_files(study: Study, profile: Profile) -> Profile:
             use = _watched(study, use, profile, seconds=_OBSERVED * seconds)
             if use.files or node is not None:
                 use = _swept(study, use, profile, node, seconds=(1 - _OBSERVED) * seconds)
+            if use.many_small and any(map(_opens_one, source.pipeline)):
+                use = replace(use, small=small_files.compare(named.paths, folder=study.settings.out))
     profile = replace(profile, files=use)
     runner.profile = profile
     study.journal.dataset(profile=profile)
@@ -129,6 +131,11 @@ def _may_read(node: Node) -> bool:
         or source_reads.opens_readers(node)
         or (function is not None and (function.python or function.reads_files))
     )
+
+
+def _opens_one(node: Node) -> bool:
+    """Whether this map opens a file for each element."""
+    return node.op == "map" and node.function is not None and node.function.reads_files
 
 
 def _rate(size: float | None, seconds: float | None) -> float | None:

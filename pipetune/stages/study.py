@@ -15,7 +15,17 @@ from pipetune.journal import Journal
 from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import cropping, cuts, fusion, gathering, live, on_batches, on_inputs, shrinking
+from pipetune.tf.pipelines import (
+    cropping,
+    cuts,
+    fusion,
+    gathering,
+    generators,
+    live,
+    on_batches,
+    on_inputs,
+    shrinking,
+)
 from pipetune.tf.script import consumption
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
@@ -104,7 +114,7 @@ class Study:
         """The pipeline as captured, told what its functions do in other forms and places: they are traced again."""
         source = self.subject.source
         told = source.pipeline
-        for answers in (on_batches, on_inputs, fusion, cropping, shrinking, cuts, gathering):
+        for answers in (on_batches, on_inputs, fusion, cropping, shrinking, cuts, gathering, generators):
             told = answers.with_answers(source, told)
         return told
 

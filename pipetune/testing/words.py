@@ -34,9 +34,11 @@ The little language::
   that 40 % of its batches is padding, and 10 % would be in buckets that begin at the lengths 9 and 17, `padding=0.4:no`
   that its batches cannot be made by length.
 - `shrink=2` says that the function could decode at half the scale, `shrink=no` that it needs the image as it is.
+- `entries=12` says that a generator goes through lists of 12 entries, `entries=no` that it does something else.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
-  10us if not said), `!` behind the operator a cost of 10ms. `shared=2` says the call site made two datasets.
+  10us if not said), `waits=2ms` that it waits so long beside, as measured, `!` behind the operator a cost of
+  10ms. `shared=2` says the call site made two datasets.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from pipetune.core.functions import (
     Cropping,
     Cut,
     CutKind,
+    Entries,
     FunctionFacts,
     Fused,
     Gathering,
@@ -140,6 +143,7 @@ class _Stage:
     static_bytes: float | None = None
     elements: int = UNKNOWN
     seconds: float = _SPENT_BY_DEFAULT
+    waits: float | None = None
     shared: int = 1
     gathering: Gathering | None = None
     spec: str = ""
@@ -266,6 +270,9 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.saved_seconds = _scaled(text, _TIMES)
     elif name == "shrink" and stage.function is not None:
         stage.function = replace(stage.function, shrinking=_shrinking(text))
+    elif name == "entries":
+        known = Entries("it draws") if text == "no" else Entries(digest="entries", count=int(text))
+        stage.function = replace(_with_flag(stage.function, _FLAGS["python"], ""), entries=known)
     elif name == "inner":
         stage.inner = tuple(text.split("+"))
     elif name == "calls" and stage.function is not None:
@@ -278,6 +285,8 @@ def _read_word(stage: _Stage, word: str) -> None:
         stage.elements = int(text)
     elif name == "cpu":
         stage.seconds = _scaled(text, _TIMES)
+    elif name == "waits":
+        stage.waits = _scaled(text, _TIMES)
     elif name == "shared":
         stage.shared = int(text)
     elif equals:
@@ -389,7 +398,8 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:
             node=node.id,
             stage=Stage.EXTRACT if facts(node.op).source else Stage.TRANSFORM,
             cpu_seconds=stages[node.id].seconds,
-            wall_seconds=stages[node.id].seconds,
+            wall_seconds=stages[node.id].seconds + (stages[node.id].waits or 0.0),
+            waiting_seconds=stages[node.id].waits,
             visits=visits[node.id],
             bytes_out=stages[node.id].size_bytes,
             cuts=_cut_costs(node, stages[node.id]),

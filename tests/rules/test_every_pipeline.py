@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetune.core.edits import Insert, Remove, ReplaceSource, Safety, SetArgument, SplitFunction
+from pipetune.core.edits import (
+    Insert,
+    Remove,
+    ReplaceGenerator,
+    ReplaceSource,
+    Safety,
+    SetArgument,
+    SplitFunction,
+)
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.rules import find_rules, propose_all
 from pipetune.rules.conflicts import conflict
@@ -19,6 +27,8 @@ _SOURCES = st.sampled_from(
         "list_files shuffle=False elements=4",
         "TFRecordDataset elements=50 bytes=1k",
         "from_generator",
+        "from_generator python entries=12",
+        "TextLineDataset filenames=a,b",
         "opaque",
     ]
 )
@@ -132,7 +142,9 @@ def test_what_no_rule_may_ever_do(words: str) -> None:
     for rewrite in rewrites:
         edited = check_rewrite(rewrite, described.pipeline, rule=rewrite.rule)
         for edit in rewrite.edits:
-            if isinstance(edit, SetArgument) and edit.name == "num_parallel_calls" and edit.value is not None:
+            in_python = not any(isinstance(other, ReplaceGenerator) for other in rewrite.edits)
+            parallel = isinstance(edit, SetArgument) and edit.name == "num_parallel_calls" and in_python
+            if parallel and isinstance(edit, SetArgument) and edit.value is not None:
                 node = described.pipeline[edit.node]
                 function = node.function
                 assert function is None or not (function.reads_variables or function.mutable_tables)
@@ -145,6 +157,7 @@ def test_what_no_rule_may_ever_do(words: str) -> None:
                 repeats = [node for node in above if node.op == "repeat"]
                 assert not repeats or any(node.op == "cache" for node in above)
         # The operators are those that were there, with what was inserted and without what was taken out.
-        inserted = sum(isinstance(edit, Insert | ReplaceSource | SplitFunction) for edit in rewrite.edits)
+        more = Insert | ReplaceSource | ReplaceGenerator | SplitFunction
+        inserted = sum(isinstance(edit, more) for edit in rewrite.edits)
         removed = sum(isinstance(edit, Remove) for edit in rewrite.edits)
         assert len(edited.nodes) == len(described.pipeline.nodes) + inserted - removed

@@ -29,6 +29,10 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     ("range 9 | map 4 variable=w", {}, "reads the variable w"),
     ("range 9 | map unknown", {}, "nothing is known"),
     ("range 9 | map synchronous=True", {}, "synchronous"),
+    # Python that is measured to work: its calls would take turns.
+    ("range 9 | map python cpu=2ms waits=0us", {}, "500 elements/s at most"),
+    ("range 9 | map 4 python cpu=2ms waits=2ms", {}, "250 elements/s at most (4.0 ms each, 50% of it waiting)"),
+    ("range 9 | map python_random python cpu=2ms waits=0us", {"cores": 8}, "interpreter's lock"),
 ]
 
 
@@ -63,6 +67,9 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
      ["STATISTICAL n1.num_parallel_calls=-1", "STATISTICAL n1.num_parallel_calls=2"]),
     ("range 9 | map python", {},
      ["STATISTICAL n1.num_parallel_calls=-1", "STATISTICAL n1.num_parallel_calls=2"]),
+    ("range 9 | map python cpu=2ms waits=3ms", {},  # while it waits others have the lock
+     ["STATISTICAL n1.num_parallel_calls=-1", "STATISTICAL n1.num_parallel_calls=2"]),
+    ("range 9 | map cpu=2ms waits=0us", {}, ["EXACT n1.num_parallel_calls=2"]),
     ("range 9 | map deterministic=False", {}, ["REORDERS n1.num_parallel_calls=2"]),
     ("range 9 | map", {"options": {"deterministic": False}}, ["REORDERS n1.num_parallel_calls=2"]),
     ("range 9 | map | with_options deterministic=False", {}, ["REORDERS n1.num_parallel_calls=2"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import runpy
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +17,16 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.api import _study
+from pipetune.core.edits import Silence as Silenced
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.settings import Settings
-from pipetune.core.storage import Reader
+from pipetune.core.storage import CONVERSION, Reader
 from pipetune.journal import Silence
+from pipetune.stages.conversion import offer_conversion
 from pipetune.stages.files import measure_files
 from pipetune.stages.memory import watch_memory
 from pipetune.stages.study import Study
-from pipetune.tf.measure import cold, page_cache, reading
+from pipetune.tf.measure import cold, page_cache, reading, small_files
 
 Dataset = tf.data.Dataset
 
@@ -146,3 +149,44 @@ def test_a_python_list_that_grows_is_a_finding_and_a_steady_pipeline_is_none() -
     (shuffle,) = (one for one in held if one.name.startswith("Shuffle"))
     assert shuffle.elements == pytest.approx(100, abs=1)
     assert shuffle.bytes == pytest.approx(400_000, rel=0.02)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More files than are few, of different sizes, in two folders."""
+    made = tmp_path_factory.mktemp("small")
+    for folder in ("0", "1"):
+        (made / folder).mkdir()
+    for number in range(1030):
+        (made / str(number % 2) / f"{number:04}.bin").write_bytes(bytes([number % 251]) * (number % 7))
+    return made
+
+
+def test_many_small_files_are_read_both_ways(small: Path, tmp_path: Path) -> None:
+    paths = sorted(str(path) for path in small.glob("*/*.bin"))
+    study = study_of(Dataset.from_tensor_slices(paths).map(tf.io.read_file).batch(8), out=str(tmp_path), quick=True)
+    use = measure_files(study, profile_of(study)).files
+    assert use is not None and use.many_small and use.small is not None
+    assert use.small.files == 256 and use.small.apart_seconds > use.small.together_seconds > 0
+    assert not list(tmp_path.glob("pipetune-files-*"))
+    assert small_files.compare([*paths, str(tmp_path / "gone")]) is not None  # not among those looked at
+    assert small_files.compare([str(tmp_path / "gone")]) is None and small_files.compare([]) is None
+
+
+def test_the_script_that_is_offered_keeps_every_file(small: Path, tmp_path: Path) -> None:
+    study = study_of(Dataset.range(3), out=str(tmp_path / "results"))
+    offer_conversion(study)
+    assert not (tmp_path / "results").exists()
+    study.journal.dataset(silences=(Silenced("read-shards", "n0", f"{CONVERSION} beside the report"),))
+    offer_conversion(study)
+    script = runpy.run_path(str(tmp_path / "results" / CONVERSION), run_name="script")
+    out = tmp_path / "records"
+    assert script["convert"](small, out, "**/*.bin", 4) == 1030
+    shards = sorted(str(path) for path in out.iterdir())
+    assert [os.path.basename(name) for name in shards] == [f"0000{n}-of-00004.tfrecord" for n in range(4)]
+    found = tf.data.TFRecordDataset(shards).map(script["read"]).as_numpy_iterator()
+    kept = {path.decode(): content for path, content in found}
+    assert list(kept) == sorted(kept) and len(kept) == 1030
+    assert all((small / name).read_bytes() == content for name, content in kept.items())
+    with pytest.raises(SystemExit, match="not empty"):
+        script["convert"](small, out)

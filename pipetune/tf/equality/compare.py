@@ -103,11 +103,12 @@ def _prove(
     limits: Limits,
 ) -> Comparison:
     windows = any(one is not None for one in sharing.numbered(*sides).values())
+    told = windows or bool(sharing.over_entries(sides[1]))
     checks = declared.declared_checks(
         *datasets,
         safety,
         edited_options=options,
-        cardinality_told=windows,
+        cardinality_told=told,
         cardinality_lost=any(node.op == BUCKETS for node in sides[1].pipeline),
     )
     if safety >= Safety.REORDERS:

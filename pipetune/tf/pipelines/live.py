@@ -63,7 +63,7 @@ def upstream(dataset: Any) -> tuple[Any, ...]:
     kind = operators.kind_of(dataset)
     if is_generator(dataset):
         return ()
-    if kind.op in ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"):
+    if kind.op in operators.READERS:
         files = dataset._filenames
         return () if operators.kind_of(files).op == "from_tensor_slices" else (files,)
     found = []

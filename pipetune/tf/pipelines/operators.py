@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from pipetune.core.pipeline import Value
 
@@ -83,6 +84,9 @@ KINDS: Mapping[str, Kind] = {
 
 OPAQUE = Kind("opaque")
 
+READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
+"""Readers of any number of files."""
+
 _DEFAULTS: Mapping[str, Mapping[str, Value]] = {
     "map": {"num_parallel_calls": None, "deterministic": None},
     "interleave": {"num_parallel_calls": None, "deterministic": None},
@@ -103,10 +107,26 @@ def read_arguments(dataset: Any, kind: Kind) -> dict[str, Value]:
             found[name] = as_value(getattr(dataset, attribute))
     if "deterministic" in found and isinstance(found["deterministic"], str):
         found["deterministic"] = {"true": True, "false": False}.get(found["deterministic"])
+    if kind.op in READERS:
+        found.setdefault("num_parallel_reads", _parallel_reads(dataset))
+        found["files"] = _known(dataset._filenames)
     if kind.op == "shuffle":
         seeds = (as_value(dataset._seed), as_value(dataset._seed2))
         found["seed"] = None if seeds == (0, 0) else f"{seeds[0]},{seeds[1]}"
     return found
+
+
+def _known(names: Any) -> Value:
+    """How many names a dataset of files has; None where TensorFlow cannot tell."""
+    count = int(names.cardinality()) if tf.executing_eagerly() else -1
+    return count if count >= 0 else None
+
+
+def _parallel_reads(reader: Any) -> Value:
+    """`num_parallel_reads` of a reader that does not keep it: from the dataset it is made of."""
+    made = reader._impl
+    calls = getattr(made, "_num_parallel_calls", None)  # of an interleave, which AUTOTUNE makes of it
+    return as_value(calls if calls is not None else getattr(made, "_cycle_length", None))
 
 
 def as_value(value: Any) -> Value:

@@ -16,7 +16,18 @@ from pipetune.core.functions import SCALES, FunctionFacts, FunctionForm
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import buckets, cropped, cutting, forms, fusion, gathering, live, operators, shrinking
+from pipetune.tf.pipelines import (
+    buckets,
+    cropped,
+    cutting,
+    forms,
+    fusion,
+    gathering,
+    generators,
+    live,
+    operators,
+    shrinking,
+)
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -56,6 +67,8 @@ def replay_nodes(
                 elif node.function is not None and node.function.part_of:
                     original = source.datasets[node.function.part_of]
                     built[node.id] = _mapped(node, _part(node.function, original, above[0]), original, above[0])
+                elif node.op == "from_tensor_slices" and node.id not in source.datasets:
+                    built[node.id] = _over_entries(node, source, pipeline).entries()
                 else:
                     built[node.id] = _build(node, source, above)
         result = built[pipeline.output.id]
@@ -127,6 +140,8 @@ def _map(node: Node, original: Any, above: list[Any]) -> Any:
         function = cropped.decoding_window(function)
     elif node.function is not None and node.function.form in SCALES:
         function = shrinking.decoding_smaller(function, node.function.form)
+    elif node.function is not None and node.function.form is FunctionForm.ON_ENTRIES:
+        function = generators.replace_generator(original, node.function.digest).load
     return _mapped(node, function, original, above[0])
 
 
@@ -140,6 +155,13 @@ def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
         return whole.tail(function.cut.position)
     rows = tf.nest.flatten(above.element_spec)[0].shape[0]
     return whole.tail_on_batches(function.cut.position, rows)[0]
+
+
+def _over_entries(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> generators.OverEntries:
+    """The generator whose entries an edit has this source put out."""
+    loads = next(below for below in pipeline.downstream(node.id) if below.id in source.datasets)
+    assert loads.function is not None
+    return generators.replace_generator(source.datasets[loads.id], loads.function.digest)
 
 
 def _gather(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:
@@ -169,6 +191,14 @@ def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
         num_parallel_calls=calls,
         deterministic=node.argument("deterministic") if calls is not None else None,
     )
+
+
+def _reader(node: Node, original: Any, above: list[Any]) -> Any:
+    """A reader of the same files; it takes what its constructor took before, each kept under its own name."""
+    names = ("compression_type", "buffer_size", "record_bytes", "header_bytes", "footer_bytes")
+    kept = {name: getattr(original, f"_{name}") for name in names if hasattr(original, f"_{name}")}
+    files = above[0] if above else original._filenames
+    return type(original)(files, num_parallel_reads=node.argument("num_parallel_reads"), **kept)
 
 
 def _batch(node: Node, _original: Any, above: list[Any]) -> Any:
@@ -244,6 +274,9 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "range": lambda node, original, above: tf.data.Dataset.range(
         node.argument("start"), node.argument("stop"), node.argument("step")
     ),
+    "TFRecordDataset": _reader,
+    "TextLineDataset": _reader,
+    "FixedLengthRecordDataset": _reader,
     "map": _map,
     "interleave": _interleave,
     "flat_map": lambda node, original, above: above[0].flat_map(original._map_func),
@@ -279,7 +312,7 @@ _BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
 
 _NEED_ORIGINAL = frozenset(
     {"map", "interleave", "flat_map", "filter", "take_while", "scan", "group_by_window", "padded_batch", "to_ragged",
-     "unbatch", "rebatch", "zip", "choose"}
+     "unbatch", "rebatch", "zip", "choose", "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
 )  # fmt: skip
 
 assert {BUCKETS, *(kind.op for kind in operators.KINDS.values())} >= set(_BUILDERS), "a builder for an unknown operator"

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.standalone import FunctionSource, SourceText, StandaloneParts, quoted
 from pipetune.tf import private
@@ -21,9 +22,9 @@ from pipetune.tf.standalone.function_sources import FunctionSources
 
 _READER_ARGUMENTS = {
     "TFRecordDataset": ("compression_type", "buffer_size", "num_parallel_reads"),
-    "TextLineDataset": ("compression_type", "buffer_size"),
+    "TextLineDataset": ("compression_type", "buffer_size", "num_parallel_reads"),
     "FixedLengthRecordDataset": (
-        "record_bytes", "header_bytes", "footer_bytes", "buffer_size", "compression_type"
+        "record_bytes", "header_bytes", "footer_bytes", "buffer_size", "compression_type", "num_parallel_reads"
     ),
 }  # fmt: skip
 
@@ -49,6 +50,11 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> Parts:
     describer = FunctionSources()
     for node in pipeline:
         dataset = source.datasets.get(node.id)
+        if node.function is not None and node.function.form is FunctionForm.ON_ENTRIES:
+            raise CannotExpress(
+                "The plan makes a map of a generator, whose lists have no text outside of the script.",
+                hint="Apply the patch, and ask for the distributed form of what is then in the source.",
+            )
         if dataset is None:  # put in by an edit
             continue
         if not node.inputs:

@@ -1,0 +1,41 @@
+"""Many small files that hold one element each: what opening them costs, and what larger files would leave."""
+
+from __future__ import annotations
+
+from pipetune.core.pipeline import Node
+from pipetune.core.storage import CONVERSION
+from pipetune.rules.base import RuleContext
+from pipetune.rules.legality import described
+from pipetune.rules.pricing import as_size, as_time
+
+LEAST_SHARE = 0.05
+"""Of what the operator costs: below that, other files would make no difference that shows."""
+
+
+def many_small_files(node: Node, context: RuleContext) -> str | None:
+    """What a conversion to TFRecords would be worth to a map that opens a small file for each element, in sentences.
+
+    None where it is no such map, or nothing was measured.
+    """
+    use = context.profile.files if context.profile is not None else None
+    if node.op != "map" or node.function is None or not node.function.reads_files or use is None:
+        return None
+    if not use.many_small or use.small is None:
+        return None
+    small, measured = use.small, context.profile.operator(node.id) if context.profile is not None else None
+    saved = small.apart_seconds - small.together_seconds
+    said = [
+        f"{described(node)} opens one of {use.files:,} files of {as_size(use.bytes_total / use.files)} for each "
+        f"element: {as_time(small.apart_seconds)} each, {as_time(small.together_seconds)} from one TFRecord file "
+        f"(measured on {small.files:,} of them)."
+    ]
+    cost = measured.wall_seconds if measured is not None else None
+    if cost and saved > LEAST_SHARE * cost and saved < cost:
+        said.append(
+            f"Opening and reading is {small.apart_seconds / cost:.0%} of what the operator takes; with TFRecords it "
+            f"could be {cost / (cost - saved):.2f} times as fast. No edit can say that: {CONVERSION} beside the "
+            "report makes such files when you run it, and its last lines say how to read them."
+        )
+    else:
+        said.append("That is little of what the operator takes: a conversion to TFRecords would not show here.")
+    return " ".join(said)
