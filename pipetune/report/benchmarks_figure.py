@@ -64,8 +64,9 @@ def _row(axes: Axes, place: int, workload: WorkloadResult) -> None:
             height = place + _SPREAD * (position / (len(_MARKS) - 1) - 0.5)
             axes.plot([ratio.low, ratio.high], [height, height], color=colour, linewidth=1, alpha=0.6)
             edge, width = (colour, 1.2) if mark == "x" else ("white", 0.6)  # seen on a bar, too
-            style = {"color": colour, "markersize": 5, "markeredgecolor": edge, "markeredgewidth": width}
-            axes.plot([ratio.median], [height], mark, **style)
+            (point,) = axes.plot([ratio.median], [height], mark, color=colour, markersize=5)
+            point.set_markeredgecolor(edge)
+            point.set_markeredgewidth(width)
 
 
 def _bar(axes: Axes, place: int, ratio: Interval, colour: str) -> None:
