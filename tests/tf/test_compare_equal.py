@@ -170,6 +170,23 @@ def test_parallel_interleave_of_the_same_cycle(inner_random: bool, tmp_path: pat
     assert_proven(found)
 
 
+def asserted(folder: pathlib.Path, add: int = 1) -> Any:
+    """Records counted by an assertion, as datasets of a catalogue are: of a sample it would only raise."""
+    files = tf.data.Dataset.list_files(write_shards(folder), shuffle=False)
+    records = files.interleave(tf.data.TFRecordDataset, cycle_length=2)
+    counted = records.apply(tf.data.experimental.assert_cardinality(30))
+    return counted.map(lambda record: tf.strings.length(record) + add).shuffle(4, seed=1).batch(2)
+
+
+def test_a_sample_behind_an_asserted_cardinality(tmp_path: pathlib.Path) -> None:
+    dataset = asserted(tmp_path)
+    moved = Insert(after=node(dataset, "batch"), op="prefetch", id="p", arguments={"buffer_size": 2})
+    parallel = SetArgument(node(dataset, "interleave"), "num_parallel_calls", 2)
+    assert_proven(edited(dataset, parallel, moved, elements=8))
+    wrong = compare_datasets(dataset, asserted(tmp_path, add=2), Safety.EXACT, elements=8)
+    assert any(check.equal is False for check in wrong.checks)
+
+
 def test_cache_behind_a_map_that_repeats_itself() -> None:
     dataset = tf.data.Dataset.range(60).map(lambda x: x * x).shuffle(20).batch(8).repeat()
     assert_proven(edited(dataset, Insert(after=node(dataset, "map"), op="cache", id="cache@1")))

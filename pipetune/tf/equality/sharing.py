@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert
+from pipetune.core.edits import Edit, Insert, Remove
 from pipetune.core.functions import FunctionForm, Windows
 from pipetune.core.operators import Epochs, facts
 from pipetune.core.pipeline import Node, Pipeline
@@ -46,10 +46,16 @@ class Side:
         Raises:
             CannotReplay: an operator below a change cannot be rebuilt.
         """
-        edits = [
+        edits: list[Edit] = [
             Insert(after=name, op="take", id=f"cut@{name}", arguments={"count": count})
             for name, count in cuts.items()
             if name not in given
+        ]
+        # Of data that was cut, what asserts the number of all elements would only raise.
+        edits += [
+            Remove(node.id)
+            for node in self.pipeline
+            if node.op == "assert_cardinality" and (given or cuts) and node.id not in {*given, *cuts}
         ]
         source = replace(self.live, datasets={**self.live.datasets, **(rows or {})})
         return replay(source, apply_edits(self.pipeline, edits), given=given)
