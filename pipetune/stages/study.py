@@ -47,7 +47,7 @@ class Subject:
         return (
             private.global_seed() is not None
             or private.op_determinism_enabled()
-            or any(pipeline.options.get("deterministic") is not None for pipeline in pipelines)
+            or any(pipeline.options.get("deterministic") is True for pipeline in pipelines)
             or any(node.function is not None and node.function.seeded for one in pipelines for node in one)
             or any(_seeded_by_user(node) for one in pipelines for node in one)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from typing import Any
 
 import pytest
@@ -44,8 +45,16 @@ def test_a_window_covers_whole_epochs_where_they_are_short() -> None:
     assert long.steps < 10_000
 
 
+def test_what_filled_a_buffer_before_the_window_is_not_counted() -> None:
+    def reading(iterator: Any) -> None:
+        time.sleep(0.5)  # while numbers are read the buffer fills
+
+    waited = Dataset.range(1000).map(lambda x: tf.py_function(_wait, [x], tf.int64), synchronous=True).prefetch(60)
+    found = window(waited, seconds=0.2, on_poll=reading)
+    assert found.steps <= 0.2 / 0.005 + 10  # the function waits 5 ms for each, however fast the machine is
+
+
 def _wait(x: Any) -> Any:
-    import time
 
     time.sleep(0.005)
     return x

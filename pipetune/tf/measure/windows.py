@@ -21,6 +21,9 @@ LONGEST = 2.5
 """A window may take this many times the seconds asked for, so that it ends with an epoch."""
 
 _POLL_SECONDS = 0.1
+_DRAIN_SECONDS = 0.05
+"""What is taken before a window begins: buffers fill while the numbers of the runtime are read, and would be counted."""
+
 _INTERVALS_KEPT = 256
 
 
@@ -65,6 +68,7 @@ def input_window(
             poll(iterator)
             _warm_up(iterator, warmup_seconds, warmup_elements)
             standing = _settle_parameters(iterator, settle_seconds, poll)
+            _warm_up(iterator, _DRAIN_SECONDS, 1)
             window = _measure(iterator, seconds, examples_per_element, first_seconds, epoch_elements)
             after = parameters(iterator)
             converged = after is None or standing == after
