@@ -14,7 +14,7 @@ from pipetune.tf.measure import closing, compiling, windows
 
 def steps_per_call(model: Any) -> int:
     """`steps_per_execution`: a number in Keras 3, a variable in tf_keras, one on each device under a strategy."""
-    value = getattr(model, "steps_per_execution", None)
+    value: Any = getattr(model, "steps_per_execution", None)
     return int(value.numpy() if hasattr(value, "numpy") else value or 1)
 
 
