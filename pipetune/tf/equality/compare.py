@@ -114,7 +114,7 @@ def _prove(
     if safety >= Safety.REORDERS:
         checks.append(declared.batches_check(sides[0].pipeline, sides[1].pipeline))
     with tempfile.TemporaryDirectory(prefix="pipetune-compare-") as folder:
-        runs = PairedRuns(sides, datasets, safety, limits, folder)
+        runs = PairedRuns(sharing.with_common_assertions(*sides), datasets, safety, limits, folder)
         proof = Proof(runs, limits.seed)
         try:
             checks += proof.checks()

@@ -34,11 +34,14 @@ class Side:
 
     live: live.LivePipeline
     pipeline: Pipeline
+    asserted: frozenset[str] = frozenset()  # assertions of the number of elements that both sides have
 
     def build(
         self, given: Mapping[str, Any], cuts: Mapping[str, int], rows: Mapping[str, Any] | None = None
     ) -> Any:
         """The dataset, with recorded elements in place of some operators and `take` behind others.
+
+        Of such data the assertions both sides have are left out: of a sample they would only raise.
 
         Args:
             rows: datasets of arrays to gather rows from, in place of these sources.
@@ -51,12 +54,8 @@ class Side:
             for name, count in cuts.items()
             if name not in given
         ]
-        # Of data that was cut, what asserts the number of all elements would only raise.
-        edits += [
-            Remove(node.id)
-            for node in self.pipeline
-            if node.op == "assert_cardinality" and (given or cuts) and node.id not in {*given, *cuts}
-        ]
+        if given or cuts:
+            edits += [Remove(name) for name in self.asserted - given.keys() - cuts.keys()]
         source = replace(self.live, datasets={**self.live.datasets, **(rows or {})})
         return replay(source, apply_edits(self.pipeline, edits), given=given)
 
@@ -74,6 +73,15 @@ def sides_of(original: live.LivePipeline, candidate: Any) -> tuple[Side, Side]:
         replace(read.pipeline, nodes=nodes), {names[name]: dataset for name, dataset in read.datasets.items()}
     )
     return Side(original, original.pipeline), Side(renamed, renamed.pipeline)
+
+
+def with_common_assertions(original: Side, candidate: Side) -> tuple[Side, Side]:
+    """The sides, each told which assertions of the number of elements the other has too."""
+    one, other = (
+        {node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in (original, candidate)
+    )
+    both = frozenset(one & other)
+    return replace(original, asserted=both), replace(candidate, asserted=both)
 
 
 def shared(original: Side, candidate: Side) -> frozenset[str]:
