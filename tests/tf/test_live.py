@@ -149,15 +149,17 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "from_generator",
         {},
     ),
-    "TFRecordDataset": (lambda: tf.data.TFRecordDataset(["a"]), "TFRecordDataset", {}),
+    "TFRecordDataset": (lambda: tf.data.TFRecordDataset(["a"]), "TFRecordDataset", {"files": 1}),
     "TFRecordDataset, all arguments": (
         lambda: tf.data.TFRecordDataset(["a", "b"], compression_type="GZIP", num_parallel_reads=2),
         "TFRecordDataset",
-        {"compression_type": "GZIP", "num_parallel_reads": 2},
+        {"compression_type": "GZIP", "num_parallel_reads": 2, "files": 2},
     ),
-    "TextLineDataset": (lambda: tf.data.TextLineDataset("a"), "TextLineDataset", {}),
+    "TextLineDataset": (lambda: tf.data.TextLineDataset("a"), "TextLineDataset", {"files": 1}),
     "FixedLengthRecordDataset": (
-        lambda: tf.data.FixedLengthRecordDataset("a", 8), "FixedLengthRecordDataset", {"record_bytes": 8}
+        lambda: tf.data.FixedLengthRecordDataset("a", 8),
+        "FixedLengthRecordDataset",
+        {"record_bytes": 8, "files": 1},
     ),
     "CsvDataset": (lambda: tf.data.experimental.CsvDataset("a", [tf.float32]), "CsvDataset", {}),
 }  # fmt: skip

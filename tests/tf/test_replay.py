@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,17 @@ def elements(dataset: Any, epochs: int = 2) -> list[Any]:
             for element in dataset
         ])  # fmt: skip
     return found
+
+
+def records() -> Any:
+    """The names of two files of records, by an operator that a reader shows above itself."""
+    folder = tempfile.mkdtemp(prefix="records-")
+    names = [os.path.join(folder, name) for name in ("one", "two")]
+    for name in names:
+        with tf.io.TFRecordWriter(name, tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
+            for text in (name[-3:], "again"):
+                writer.write(text.encode())
+    return Dataset.from_tensor_slices(names).take(2)
 
 
 def edited(dataset: Any, *edits: Edit) -> Any:
@@ -138,6 +151,11 @@ OPERATORS: dict[str, Callable[[], Any]] = {
     "sparse elements": lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[1, 0], [0, 2]])).map(
         lambda x: x * 2
     ),
+    "TFRecordDataset": lambda: tf.data.TFRecordDataset(records(), "GZIP").batch(9),
+    "TextLineDataset": lambda: tf.data.TextLineDataset(records(), "GZIP", num_parallel_reads=2).batch(9),
+    "FixedLengthRecordDataset": lambda: tf.data.FixedLengthRecordDataset(
+        records(), 1, header_bytes=5, footer_bytes=3, compression_type="GZIP"
+    ).batch(9),
     "strings": lambda: Dataset.from_tensor_slices(["a", "b"]).map(lambda x: x + "!").batch(2),
 }  # fmt: skip
 
