@@ -14,7 +14,8 @@ from pipetune.core.pipeline import AUTOTUNE, Value
 from pipetune.source.signatures import autotuned, parameters
 from pipetune.source.tree import SyntaxTree
 
-_AUTOTUNE = frozenset({"tensorflow.data.AUTOTUNE", "tensorflow.data.experimental.AUTOTUNE"})
+_ROOTS = ("tensorflow", "tensorflow.compat.v2")  # one and the same interface
+_AUTOTUNE = frozenset(f"{root}.{name}" for root in _ROOTS for name in ("data.AUTOTUNE", "data.experimental.AUTOTUNE"))
 _FIRST_BY_POSITION = frozenset(
     {"batch", "cache", "padded_batch", "prefetch", "repeat", "shuffle", "skip", "take", "window"}
 )
@@ -110,7 +111,7 @@ def tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str) -> str | Non
     ]
     for candidate in candidates:
         names = {(name.name, name.source) for name in scope.get_qualified_names_for(candidate)}
-        if names == {(f"tensorflow.{path}", QualifiedNameSource.IMPORT)}:
+        if any(names == {(f"{root}.{path}", QualifiedNameSource.IMPORT)} for root in _ROOTS):
             return candidate
     return None
 

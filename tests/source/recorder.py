@@ -162,7 +162,14 @@ class Recorder:
         return Pipeline(tuple(nodes), name=name)
 
 
-MODULES = ("tensorflow", "tensorflow.data", "tensorflow.keras", "tensorflow.keras.utils")
+MODULES = (
+    "tensorflow",
+    "tensorflow.data",
+    "tensorflow.keras",
+    "tensorflow.keras.utils",
+    "tensorflow.compat",
+    "tensorflow.compat.v2",
+)
 
 
 def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
@@ -208,7 +215,9 @@ def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
     tensorflow = types.ModuleType("tensorflow")
     tensorflow.data, tensorflow.keras = data, keras
     tensorflow.cast = lambda x, dtype: x
-    return dict(zip(MODULES, (tensorflow, data, keras, utils), strict=True))
+    compatible = types.ModuleType("tensorflow.compat")
+    tensorflow.compat, compatible.v2 = compatible, tensorflow
+    return dict(zip(MODULES, (tensorflow, data, keras, utils, compatible, tensorflow), strict=True))
 
 
 def record(path: Path, text: str | None = None) -> Recorder:

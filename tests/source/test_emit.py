@@ -611,6 +611,7 @@ ALIASES = [
     ("from tensorflow import data", "data.Dataset", "data.AUTOTUNE"),
     ("from tensorflow import data as d", "d.Dataset", "d.AUTOTUNE"),
     ("import tensorflow.data as d", "d.Dataset", "d.AUTOTUNE"),
+    ("import tensorflow.compat.v2 as tf", "tf.data.Dataset", "tf.data.AUTOTUNE"),
     ("from tensorflow.data import AUTOTUNE as fast, Dataset", "Dataset", "fast"),
     ("import tensorflow as tf; from tensorflow.data import Dataset", "Dataset", "tf.data.AUTOTUNE"),
     ("from tensorflow.data import Dataset", "Dataset", "-1"),

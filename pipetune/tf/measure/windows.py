@@ -22,7 +22,7 @@ LONGEST = 2.5
 
 _POLL_SECONDS = 0.1
 _DRAIN_SECONDS = 0.05
-"""What is taken before a window begins: buffers fill while the numbers of the runtime are read, and would be counted."""
+"""Taken before a window begins: buffers fill while the numbers of the runtime are read, and would be counted."""
 
 _INTERVALS_KEPT = 256
 
