@@ -1,0 +1,77 @@
+"""The function that a map of an edited pipeline calls: the traced one, or what an edit has made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.functions import SCALES, FunctionFacts, FunctionForm
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.tf import private
+from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, generators, live, shrinking
+
+
+def function_of(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: Any) -> Any:
+    """What the map `node` calls on elements as `above` has them.
+
+    Args:
+        source: the live pipeline the edits were made on.
+        pipeline: the edited pipeline that `node` stands in.
+
+    Raises:
+        CannotReplay: the live pipeline does not hold what the function is made of.
+    """
+    function = node.function
+    if node.gathers:
+        windows = node.gathering.windows if node.gathering is not None else None
+        return gathering.gather_from(source.datasets[pipeline.source_of(node.id).id], windows)
+    if function is not None and function.part_of:
+        return _part(function, source.datasets[function.part_of], above)
+    if function is not None and function.first:
+        return fusion.fused(source, (*function.first, node.id))
+    return _in_form(function, source.datasets[node.id], above)
+
+
+def made_anew(node: Node) -> bool:
+    """Whether the function of a map is made of others, or of a part of one: its input is as an edit left it."""
+    function = node.function
+    return node.gathers or (function is not None and bool(function.part_of or function.first))
+
+
+def predicate_of(node: Node, original: Any) -> Any:
+    """What the filter `node` asks, where `original` is the user's own."""
+    again = node.function is not None and node.function.form is FunctionForm.ON_INPUT
+    return private.python_function(original._predicate) if again else original._predicate
+
+
+def entries_of(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:
+    """The dataset of the entries of a generator's lists, where an edit put the source `node` in its place."""
+    loads = next(below for below in pipeline.downstream(node.id) if below.id in source.datasets)
+    assert loads.function is not None
+    return generators.replace_generator(source.datasets[loads.id], loads.function.digest).entries()
+
+
+def _in_form(function: FunctionFacts | None, original: Any, above: Any) -> Any:
+    """The function of `original` in the form that an edit gave it."""
+    form = function.form if function is not None else FunctionForm.AS_TRACED
+    if function is not None and form is FunctionForm.ON_ENTRIES:
+        return generators.replace_generator(original, function.digest).load
+    traced = original._map_func
+    if function is not None and function.called_on_batches:
+        return forms.in_form(private.python_function(traced), form, above.element_spec)
+    if form is FunctionForm.DECODE_AND_CROP:
+        return cropped.decoding_window(traced)
+    return shrinking.decoding_smaller(traced, form) if form in SCALES else traced
+
+
+def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
+    """The part of the function of `original` that `function` is."""
+    assert function.cut is not None
+    whole = cutting.Cuttable(original._map_func)
+    if function.form is FunctionForm.HEAD:
+        return whole.head(function.cut.position)
+    if function.form is FunctionForm.TAIL:
+        return whole.tail(function.cut.position)
+    rows = tf.nest.flatten(above.element_spec)[0].shape[0]
+    return whole.tail_on_batches(function.cut.position, rows)[0]
