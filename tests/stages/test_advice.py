@@ -9,7 +9,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
 from pipetune.stages import advice

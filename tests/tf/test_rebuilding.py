@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.profile import Finding
 from pipetune.tf.pipelines import live

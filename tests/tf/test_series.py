@@ -14,7 +14,7 @@ import pytest
 import tf_keras
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Plan, Rewrite, Safety
