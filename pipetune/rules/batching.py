@@ -9,7 +9,7 @@ from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, Si
 from pipetune.core.functions import FunctionForm, OnBatches
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
-from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
+from pipetune.rules.legality import described, deterministic, draws, reaches_outside, runs_parallel
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
@@ -41,11 +41,9 @@ def _obstacle(node: Node, context: RuleContext) -> str:
     """Why the function of a map must be called on single elements; empty where nothing says so."""
     if node.function is None:
         return "nothing is known about its function"
-    if runs_python(node):
-        return "its function runs Python"
-    state = keeps_state(node)
-    if state:
-        return f"its function {state}"
+    outside = reaches_outside(node)
+    if outside:
+        return f"its function {outside}"
     if draws(node):
         return "its function draws random numbers: once per element, and would draw them once per batch"
     if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):

@@ -8,7 +8,7 @@ from pipetune.core.edits import ReplaceFunction, Rewrite, Safety, Silence
 from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, draws, keeps_state, runs_python
+from pipetune.rules.legality import described, draws, reaches_outside
 
 NAME = "decode-and-crop"
 
@@ -60,11 +60,9 @@ def _obstacle(node: Node, context: RuleContext) -> str:
         return other or "it is not known what it does with them"
     if node.function.cropping.why_not:
         return node.function.cropping.why_not
-    if runs_python(node):
-        return "its function runs Python"
-    state = keeps_state(node)
-    if state:
-        return f"its function {state}"
+    outside = reaches_outside(node)
+    if outside:
+        return f"its function {outside}"
     if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
         return "ignore_errors below drops damaged images, and damage outside of the window would not be seen"
     return ""

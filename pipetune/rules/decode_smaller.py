@@ -9,7 +9,7 @@ from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.decode_and_crop import LEAST_SAVED
-from pipetune.rules.legality import described, draws, keeps_state, runs_python
+from pipetune.rules.legality import described, draws, reaches_outside
 
 NAME = "decode-smaller"
 
@@ -40,11 +40,9 @@ def _obstacle(node: Node, context: RuleContext) -> str:
         return "its function is already called in another form"
     if node.function.shrinking.why_not:
         return node.function.shrinking.why_not
-    if runs_python(node):
-        return "its function runs Python"
-    state = keeps_state(node)
-    if state:
-        return f"its function {state}"
+    outside = reaches_outside(node)
+    if outside:
+        return f"its function {outside}"
     if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
         return "ignore_errors below drops damaged images, and another scale may not show the damage"
     return ""

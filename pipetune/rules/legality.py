@@ -52,6 +52,14 @@ def keeps_state(node: Node) -> str:
     return ""
 
 
+def reaches_outside(node: Node) -> str:
+    """What keeps the function of `node` from being called otherwise than the script does, in words; empty if nothing.
+
+    Python code, or what `keeps_state` names.
+    """
+    return "runs Python" if runs_python(node) else keeps_state(node)
+
+
 def stateless(node: Node) -> bool:
     """Whether what `node` puts out depends on the element it gets alone, and leaves nothing behind."""
     return not (runs_python(node) or draws(node) or keeps_state(node))

@@ -15,7 +15,7 @@ from pipetune.rules.cache import place_behind
 from pipetune.rules.cache_costs import paid_in_memory
 from pipetune.rules.cache_places import Place, room_bytes
 from pipetune.rules.epoch_constancy import Constancy
-from pipetune.rules.legality import described, deterministic, keeps_state, runs_parallel, runs_python
+from pipetune.rules.legality import described, deterministic, reaches_outside, runs_parallel
 from pipetune.rules.pricing import as_size, seconds_per_output
 from pipetune.rules.splitting import LEAST_SAVED, behind_batch, cut_of, input_cpu_seconds, late_parts
 
@@ -44,11 +44,9 @@ def _obstacle(node: Node, cut: Cut, context: RuleContext) -> str:
     """Why what the function does before it draws cannot be cut off; empty where nothing says so."""
     if node.function is None:
         return "nothing is known about it"
-    if runs_python(node):
-        return "it runs Python"
-    state = keeps_state(node)
-    if state:
-        return f"it {state}"
+    outside = reaches_outside(node)
+    if outside:
+        return f"it {outside}"
     if cut.why_not:
         return cut.why_not
     if runs_parallel(node) and not deterministic(node, context):

@@ -12,7 +12,7 @@ from pipetune.core.parts import costs_of_cut
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.batching import HANDS_THROUGH, batch_first_group, plain_batches
-from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
+from pipetune.rules.legality import described, deterministic, draws, reaches_outside, runs_parallel
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import as_size, buffer_bytes, bytes_per_element, element_count, held_by_shuffle
 
@@ -100,11 +100,9 @@ def _obstacle(node: Node, passed: tuple[Node, ...], context: RuleContext) -> str
     """Why the end of a function must not stand behind the batch; empty where nothing says so."""
     if node.function is None:
         return "nothing is known about it"
-    if runs_python(node):
-        return "it runs Python"
-    state = keeps_state(node)
-    if state:
-        return f"it {state}"
+    outside = reaches_outside(node)
+    if outside:
+        return f"it {outside}"
     if draws(node):
         return "it draws random numbers"
     if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
