@@ -9,7 +9,7 @@ from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, Si
 from pipetune.core.functions import FunctionForm, OnBatches
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
-from pipetune.rules.legality import described, deterministic, draws, reaches_outside, runs_parallel
+from pipetune.rules.legality import described, draws, reaches_outside, short_batch_overtakes
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
@@ -113,7 +113,7 @@ def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind
         known = _known(node)
         inexact |= set(known.inexact)
         edits += [Move(node.id, batch.id), ReplaceFunction(node.id, known.form, known.digest)]
-    reorders = any(runs_parallel(node) and not deterministic(node, context) for node in moved)
+    reorders = short_batch_overtakes(batch, moved, context)
     safety = Safety.APPROXIMATE if inexact else Safety.REORDERS if reorders else Safety.EXACT
     notes = []
     if inexact:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import Remove, Rewrite, Safety, Silence
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, deterministic, runs_parallel
+from pipetune.rules.legality import described, runs_parallel
 from pipetune.rules.merge_repeats import shuffled_above
 from pipetune.rules.prefetch import forbidden_ahead
 from pipetune.rules.pricing import buffer_bytes
@@ -94,11 +94,10 @@ def _left_out(node: Node, context: RuleContext, *, summary: str) -> Iterator[Rew
         return
     size = node.argument("buffer_size")
     held = buffer_bytes(context, node.inputs[0], size) if node.op == "prefetch" and isinstance(size, int) else 0.0
-    ordered = deterministic(node, context) or not runs_parallel(node)
     yield Rewrite(
         rule=NAME,
         node=node.id,
-        safety=Safety.EXACT if ordered else Safety.REORDERS,
+        safety=Safety.EXACT,
         edits=(Remove(node.id),),
         summary=summary,
         group=f"{NAME}@{node.id}",
@@ -117,6 +116,6 @@ RULE = Rule(
         "nor where what is read ahead reads what training changes. Nothing is proposed where TensorFlow's own pass "
         "leaves the operator out."
     ),
-    safety="EXACT: the same elements in the same order. REORDERS where the map ran unordered.",
+    safety="EXACT: the same elements in the same order.",
     propose=propose,
 )

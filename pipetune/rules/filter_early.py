@@ -84,7 +84,7 @@ RULE = Rule(
         "prefetch, never past shuffle, repeat, batch, cache, take, skip or another operator that counts, orders or "
         "keeps elements."
     ),
-    safety="EXACT: the same elements in the same order. REORDERS where the map ran unordered.",
+    safety="EXACT: the same elements in the same order.",
     propose=propose,
     turn=0,  # it means the places as they are written: others move what it is put behind
 )

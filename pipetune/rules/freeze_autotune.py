@@ -185,8 +185,7 @@ RULE = Rule(
     ),
     safety=(
         "EXACT: numbers only. STATISTICAL where one is the number of calls of a random function, which is parallel "
-        "already: which draw meets which element depends on timing, before and after. REORDERS where the script "
-        "sets `deterministic=False`."
+        "already: which draw meets which element depends on timing, before and after."
     ),
     propose=propose,
     turn=2,  # behind what moves operators: the numbers are those of the pipeline as written

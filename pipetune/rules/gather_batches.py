@@ -32,7 +32,8 @@ RULE = Rule(
     ),
     safety=(
         "EXACT: the same rows in the same order. With maps put behind the batch as vectorize-map says: APPROXIMATE "
-        "where last bits depend on the number of rows, REORDERS where a map ran unordered."
+        "where last bits depend on the number of rows, where the script sets "
+        "`deterministic=False` batches may overtake each other: STATISTICAL, and REORDERS where the last may be short."
     ),
     propose=propose,
 )

@@ -34,8 +34,8 @@ RULE = Rule(
     safety=(
         "EXACT: the same windows in the same order, with the same static shapes; the cardinality, unknown behind a "
         "flat_map, is then known, and the rewrite says so. With maps put behind the batch as "
-        "vectorize-map says: APPROXIMATE where last bits depend on the number of rows, REORDERS where a map, of the "
-        "script or of the utility, ran unordered."
+        "vectorize-map says: APPROXIMATE where last bits depend on the number of rows, with "
+        "`deterministic=False` as in gather-batches."
     ),
     propose=propose,
 )

@@ -36,7 +36,8 @@ RULE = Rule(
     ),
     safety=(
         "EXACT where every op that moves gives the same bits on batches. APPROXIMATE with ops whose last bits depend "
-        "on how many rows they get at once (exp, log, pow). REORDERS where the map ran unordered."
+        "on how many rows they get at once (exp, log, pow). REORDERS where the map ran unordered and "
+        "the last batch may be short."
     ),
     propose=propose,
     turn=2,  # both parts then run with the numbers that other rules gave the whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pipetune.core.edits import Safety
 from pipetune.core.operators import CAUTIOUS, OperatorFacts, facts, is_dataset_kernel, public_name
 from pipetune.core.pipeline import Node, Pipeline
@@ -105,10 +107,23 @@ def runs_parallel(node: Node) -> bool:
 
 
 def parallel_safety(node: Node, context: RuleContext) -> Safety:
-    """The class of running `node` with other parallelism, everything else kept."""
-    if not deterministic(node, context):
-        return Safety.REORDERS
-    return Safety.STATISTICAL if draws(node) else Safety.EXACT
+    """The class of running `node` with other parallelism, everything else kept.
+
+    Where the script gave the order up (`deterministic=False`), elements overtake each other before and after: a
+    rewrite is judged, and compared, as if none did. That they may begin to is another order of those the script
+    allows, as long as it says so of the whole pipeline; an argument of a serial call changes nothing today.
+    """
+    drawn = Safety.STATISTICAL if draws(node) else Safety.EXACT
+    if deterministic(node, context) or runs_parallel(node):
+        return drawn
+    return Safety.STATISTICAL if node.argument("deterministic") is None else Safety.REORDERS
+
+
+def short_batch_overtakes(batch: Node, maps: Iterable[Node], context: RuleContext) -> bool:
+    """Whether the last batch of an epoch, which may hold fewer elements, could come before others behind `maps`."""
+    if batch.argument("drop_remainder"):
+        return False
+    return any(not deterministic(node, context) for node in maps)  # TensorFlow makes serial ones parallel
 
 
 def is_unknown(node: Node) -> bool:

@@ -174,7 +174,7 @@ def _switch_on(batch: Node, option: str) -> Rewrite:
 
 def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
     """Copy elements into several batches at once, where no fused map does that already."""
-    in_order = deterministic(batch, context)
+    in_order, whole = deterministic(batch, context), bool(batch.argument("drop_remainder"))
     for number in dict.fromkeys((AUTOTUNE, 2)):
         if number == batch.argument("num_parallel_calls"):
             continue
@@ -183,7 +183,7 @@ def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
         yield Rewrite(
             rule=NAME,
             node=batch.id,
-            safety=Safety.EXACT if in_order else Safety.REORDERS,
+            safety=Safety.EXACT if in_order else Safety.STATISTICAL if whole else Safety.REORDERS,
             edits=(SetArgument(batch.id, "num_parallel_calls", number),),
             summary=f"Put together {many} at a time.",
             group=f"{NAME}@{batch.id}",
@@ -205,7 +205,8 @@ RULE = Rule(
     ),
     safety=(
         "EXACT where the map is stateless and for a parallel batch in order; STATISTICAL where a shuffle or "
-        "repeat passes a random map; REORDERS where the script sets `deterministic=False`."
+        "repeat passes a random map, and for a parallel batch of whole batches out of order (`deterministic=False`); "
+        "REORDERS where one of those may be short."
     ),
     propose=propose,
 )

@@ -9,7 +9,7 @@ from pipetune.core.functions import FunctionForm
 from pipetune.core.map_runs import map_runs
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, deterministic, runs_parallel
+from pipetune.rules.legality import described
 
 NAME = "map-fusion"
 
@@ -31,13 +31,12 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 def _rewrite(run: tuple[Node, ...], digest: str, context: RuleContext) -> Rewrite:
     lowest, first = run[-1], tuple(node.id for node in run[:-1])
-    unordered = runs_parallel(lowest) and not deterministic(lowest, context)
     calls = lowest.argument("num_parallel_calls")
     fixed = isinstance(calls, int) and calls > 0
     return Rewrite(
         rule=NAME,
         node=lowest.id,
-        safety=Safety.REORDERS if unordered else Safety.EXACT,
+        safety=Safety.EXACT,
         edits=(
             ReplaceFunction(lowest.id, FunctionForm.FUSED, digest, first),
             *(Remove(name) for name in reversed(first)),
@@ -61,6 +60,6 @@ RULE = Rule(
         "can change or side effects. The functions, called in one, are traced together and must be shown to compute "
         "what they compute apart."
     ),
-    safety="EXACT: the same calls on the same elements. REORDERS where the maps ran unordered.",
+    safety="EXACT: the same calls on the same elements.",
     propose=propose,
 )

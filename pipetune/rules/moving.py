@@ -9,7 +9,7 @@ from pipetune.core.edits import Safety
 from pipetune.core.operators import CAUTIOUS, Count, facts
 from pipetune.core.pipeline import DEFAULT_GRAPH_SEED, Node, Pipeline
 from pipetune.rules.base import RuleContext
-from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_parallel, runs_python
+from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_python
 
 DROPS_BY_PLACE = frozenset({"take", "skip", "shard"})
 """Operators that let an element through or not by its place alone, whatever is in it."""
@@ -110,8 +110,6 @@ def _read_less_far(above: Node, context: RuleContext) -> str:
 
 
 def _class_of_passing(above: Node, context: RuleContext) -> Safety:
-    if runs_parallel(above) and not deterministic(above, context):
-        return Safety.REORDERS
     return Safety.STATISTICAL if draws(above) else Safety.EXACT
 
 

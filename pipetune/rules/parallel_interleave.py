@@ -110,7 +110,7 @@ def _rewrite(node: Node, context: RuleContext, *, length: int, calls: int) -> Re
         summary=f"Read with {calls_text} at a time, cycle length {length}, block length {block}; {kept}.",
         needs=frozenset({Consent.PYTHON_PARALLEL}) if python else frozenset(),
         group=f"{NAME}@{node.id}",
-        reproducible=in_order and not random and not python,
+        reproducible=not python and parallel_safety(node, context) is Safety.EXACT,
         notes=tuple(notes),
         predicted_bytes=_buffers(node, context, length=length, block=block),
     )
@@ -135,7 +135,7 @@ RULE = Rule(
     safety=(
         "EXACT with the cycle and block length in force: parallel and serial interleave then agree element "
         "by element. STATISTICAL where inner datasets draw random numbers or run Python. REORDERS with a "
-        "longer cycle, or where the script sets `deterministic=False`."
+        "longer cycle. `deterministic=False` counts as in parallel-map."
     ),
     propose=propose,
 )

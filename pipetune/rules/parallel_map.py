@@ -74,27 +74,26 @@ def _forbidden(node: Node) -> str:
 
 def _rewrite(node: Node, context: RuleContext, number: int) -> Rewrite:
     python = runs_python(node)
-    random = draws(node)
-    in_order = deterministic(node, context)
+    safety = max(parallel_safety(node, context), Safety.STATISTICAL if python else Safety.EXACT)
     notes = []
-    if random:
+    if draws(node):
         notes.append("Parallel calls take their random draws in the order they happen to run.")
     if python:
         notes.append(
             "Its function runs Python: calls take turns at the interpreter lock, and it must be thread-safe."
         )
-    if not in_order:
+    if not deterministic(node, context):
         notes.append("`deterministic=False` is set: elements may overtake each other.")
     calls = "as many calls as AUTOTUNE finds useful" if number == AUTOTUNE else f"{number} calls"
     return Rewrite(
         rule=NAME,
         node=node.id,
-        safety=max(parallel_safety(node, context), Safety.STATISTICAL if python else Safety.EXACT),
+        safety=safety,
         edits=(SetArgument(node.id, "num_parallel_calls", number),),
         summary=f"Run the map function in {calls} at a time.",
         needs=frozenset({Consent.PYTHON_PARALLEL}) if python else frozenset(),
         group=f"{NAME}@{node.id}",
-        reproducible=in_order and not random and not python,
+        reproducible=safety is Safety.EXACT,
         notes=tuple(notes),
         predicted_bytes=buffer_bytes(context, node.id, context.cores if number == AUTOTUNE else number),
     )
@@ -114,7 +113,8 @@ RULE = Rule(
     safety=(
         "EXACT for a function without randomness: elements keep their order. STATISTICAL for a random or "
         "Python function: which draw meets which element depends on timing, so the result no longer repeats "
-        "from run to run. REORDERS where the script sets `deterministic=False`."
+        "from run to run; and for a serial map of a script that sets `options.deterministic=False`, whose elements "
+        "may then overtake each other. REORDERS where a serial map says `deterministic=False` itself."
     ),
     propose=propose,
 )

@@ -30,7 +30,8 @@ RULE = Rule(
     ),
     safety=(
         "EXACT: parsing gives the same values, shapes and sparse shapes for a batch. Other ops of the function may "
-        "make it APPROXIMATE, and a map that ran unordered REORDERS, as in vectorize-map."
+        "make it APPROXIMATE, and a short last batch behind an unordered map REORDERS, as in "
+        "vectorize-map."
     ),
     propose=propose,
 )

@@ -92,7 +92,9 @@ def _rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *, lengt
     notes = []
     if random:
         notes.append("What draws random numbers in each file draws them in the order the readers happen to run.")
-    if length > 1 or not in_order:
+    if not in_order:
+        safety = Safety.STATISTICAL
+    if length > 1:
         safety = Safety.REORDERS
     if length > 1:
         notes.append(f"Elements of {length} files take turns, {block} at a time: another order, the same every epoch.")
@@ -132,8 +134,8 @@ RULE = Rule(
         "pipetune never does itself."
     ),
     safety=(
-        "EXACT with one file at a time; STATISTICAL where what is opened draws random numbers. REORDERS with "
-        "several files at a time, or where the script sets `deterministic=False`."
+        "EXACT with one file at a time; STATISTICAL where what is opened draws random numbers, or the script "
+        "sets `deterministic=False`. REORDERS with several files at a time."
     ),
     propose=propose,
 )

@@ -101,8 +101,7 @@ RULE = Rule(
     ),
     safety=(
         "EXACT past stateless maps, STATISTICAL past random ones (the draws meet other elements) and where an unseeded "
-        "shuffle might get another seed, REORDERS past unordered ones. With a larger buffer REORDERS: it is another "
-        "order."
+        "shuffle might get another seed. With a larger buffer REORDERS: it is another order."
     ),
     propose=propose,
 )

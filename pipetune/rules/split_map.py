@@ -121,7 +121,7 @@ RULE = Rule(
     safety=(
         "STATISTICAL in front of draws, though they stay the same, number by number, where they have seeds of their "
         "own. EXACT behind the batch, or APPROXIMATE with ops whose last bits depend on how many rows they get (exp, "
-        "log, pow), and REORDERS where the map ran unordered."
+        "log, pow), and REORDERS where the map ran unordered and the last batch may be short."
     ),
     propose=propose,
     turn=2,  # both parts then run with the numbers that other rules gave the whole

@@ -12,7 +12,7 @@ from pipetune.core.parts import costs_of_cut
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.batching import HANDS_THROUGH, batch_first_group, plain_batches
-from pipetune.rules.legality import described, deterministic, draws, reaches_outside, runs_parallel
+from pipetune.rules.legality import described, draws, reaches_outside, short_batch_overtakes
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import as_size, buffer_bytes, bytes_per_element, element_count, held_by_shuffle
 
@@ -146,7 +146,7 @@ def _held(node: Node, context: RuleContext) -> float:
 def behind_batch(late: Late, context: RuleContext, *, rule: str) -> Rewrite:
     """The rewrite: the function cut in two, the second part behind the batch."""
     node, batch, cut = late.node, late.batch, late.cut
-    unordered = runs_parallel(node) and not deterministic(node, context)
+    reorders = short_batch_overtakes(batch, (node,), context)
     notes = [f"Measured on a few elements, {_percent(late.saved_share)} is saved."] if late.saved_share > 0 else []
     if late.spared > 0:
         holding = " and ".join(described(one) for one in late.passed if _held(one, context))
@@ -159,7 +159,7 @@ def behind_batch(late: Late, context: RuleContext, *, rule: str) -> Rewrite:
     return Rewrite(
         rule=rule,
         node=node.id,
-        safety=Safety.APPROXIMATE if cut.inexact else Safety.REORDERS if unordered else Safety.EXACT,
+        safety=Safety.APPROXIMATE if cut.inexact else Safety.REORDERS if reorders else Safety.EXACT,
         edits=(SplitFunction(node.id, cut), Move(node.id, batch.id)),
         summary=(
             f"Cut the function of {described(node)} in two, batch what it has {what}, and call the end once per "

@@ -40,7 +40,8 @@ RULE = Rule(
     ),
     safety=(
         "EXACT where every op gives the same bits on batches. APPROXIMATE with ops whose last bits depend on how "
-        "many rows they get at once (exp, log, pow, sums of floats). REORDERS where the map ran unordered."
+        "many rows they get at once (exp, log, pow, sums of floats). REORDERS where the map ran "
+        "unordered and the last batch may be short."
     ),
     propose=propose,
 )

@@ -45,6 +45,11 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
         kept = kit.seconds(2, rounds=LOOKS[0]) + meter.cost(unit)
         return meter.budget.affords(Part.SEARCH, kept + gate.cost(4 * meter.cost("input")))
 
+    def provable() -> bool:
+        """Whether one more proof leaves time for one decision, short windows: without a plan there is none."""
+        kept = kit.seconds(2, rounds=LOOKS[0]) / 2
+        return meter.budget.affords(Part.ABLATION, kept + gate.cost(4 * meter.cost("input")))
+
     found = Finalists()
     order = structural(granted)
     order.sort(key=lambda rewrite: -(forecast.rate(composer.plan([rewrite])) or 0.0))
@@ -75,7 +80,7 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     usable.sort(key=lambda rewrite: (rewrite.key in spares, -found.promise.get(rewrite.key, 1.0)))
 
     grown = screener.build(usable, composer, unit=unit, promise=found.promise, spares=spares)
-    grown = gate.largest_equal(grown, composer, enough=enough)
+    grown = gate.largest_equal(grown, composer, enough=provable)
     if grown.rewrites:
         kit.notify("best", plan=grown, gain=None)
         found.plans = [grown]
@@ -84,7 +89,7 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
     usable = [rewrite for rewrite in usable if rewrite.key not in gate.blamed]
     joined = screener.running(usable, composer, unit="input")
     if not grown.rewrites:
-        joined = gate.largest_equal(joined, composer, enough=enough)
+        joined = gate.largest_equal(joined, composer, enough=provable)
         found.plans = [joined] if joined.rewrites else []
         alone = _most_promising(joined, found.promise, kit)
         if alone is not None and gate.equal(alone):

@@ -105,7 +105,7 @@ class Study:
             machine=self.machine,
             examples_per_element=windows.examples_per_element(self.subject.source.dataset, batched(pipeline)),
             seed=self.settings.seed,
-            compare_seconds=min(max(self.settings.budget_seconds / 30, 4.0), 20.0),  # each of some six plans
+            compare_seconds=min(max(self.settings.budget_seconds / 8, 4.0), 20.0),  # each of some six plans
             cold_files=self.settings.cold,
         )
 

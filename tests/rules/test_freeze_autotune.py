@@ -95,7 +95,7 @@ FIRES: list[tuple[str, AutotuneReading, dict[str, Any], str]] = [
     ("list_files | interleave AUTOTUNE", reading(calls("n2", 2, "ParallelInterleaveV4")), {"cores": 6},
      "EXACT n2.cycle_length=2 n2.block_length=1 n2.num_parallel_calls=2"),
     ("range 9 | map AUTOTUNE random", _MAP, {}, "STATISTICAL n1.num_parallel_calls=3"),
-    ("range 9 | map AUTOTUNE deterministic=False", _MAP, {}, "REORDERS n1.num_parallel_calls=3"),
+    ("range 9 | map AUTOTUNE deterministic=False", _MAP, {}, "EXACT n1.num_parallel_calls=3"),
     ("range 9 | map AUTOTUNE python | map AUTOTUNE", reading(calls("n1", 2), calls("n2", 3)), {},
      "EXACT n2.num_parallel_calls=3"),
 ]  # fmt: skip

@@ -64,7 +64,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "from_generator entries=12 | batch 2",
         {"options": {"deterministic": False}},
-        _over("n0", 12, (-1, 2), "REORDERS"),
+        _over("n0", 12, (-1, 2), "STATISTICAL"),
     ),
 ]
 

@@ -102,6 +102,8 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_SINGLY} | shuffle 9 | {_ROWS} | batch 2 | prefetch 2", {},
      ["EXACT n11>n12 n11 on batches n9 numbers, gather>n12"]),
     (f"{_SINGLY} | batch 2", {"options": {"deterministic": False}}, ["REORDERS n9 numbers, gather>n10"]),
+    (f"{_SINGLY} | batch 2 drop_remainder=True", {"options": {"deterministic": False}},
+     ["STATISTICAL n9 numbers, gather>n10"]),
     (f"{_SERIES} | map rows=Exp | batch 2", {}, ["APPROXIMATE n3>n4 n3 on batches -n2 -n1 n0 numbers, gather>n4"]),
 ]  # fmt: skip
 

@@ -85,7 +85,7 @@ MOVES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("range 9 | map raises | shuffle 5 | batch 2", {}, ["EXACT n2>n0"]),
     ("range 9 | map random | shuffle 5 | batch 2", {}, ["STATISTICAL n2>n0"]),
     ("range 9 | map random | repeat | batch 2", {}, ["STATISTICAL n2>n0"]),
-    ("range 9 | map 2 deterministic=False | shuffle 5 | batch 2", {}, ["REORDERS n2>n0"]),
+    ("range 9 | map 2 deterministic=False | shuffle 5 | batch 2", {}, ["EXACT n2>n0"]),
     (
         "range 9 | map | batch 2",
         {"options": {"experimental_optimization.map_and_batch_fusion": False}},
@@ -121,6 +121,7 @@ def test_a_parallel_batch_is_made_serial_to_be_fused() -> None:
     [
         ("range 9 | filter | batch 10", {}, "EXACT"),
         ("range 9 | filter | batch 10", {"deterministic": False}, "REORDERS"),
+        ("range 9 | filter | batch 10 drop_remainder=True", {"deterministic": False}, "STATISTICAL"),
         ("range 9 | filter | batch 10 deterministic=False", {}, "REORDERS"),
     ],
 )

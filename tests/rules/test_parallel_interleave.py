@@ -108,7 +108,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "list_files elements=2 | interleave",
         {"options": {"deterministic": False}},
-        _same("n2", _ALL.format(2), (-1, 2), "REORDERS"),
+        _same("n2", _ALL.format(2), (-1, 2), "STATISTICAL"),
     ),
     (
         "list_files elements=2 | interleave random",

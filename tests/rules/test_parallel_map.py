@@ -71,8 +71,10 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
      ["STATISTICAL n1.num_parallel_calls=-1", "STATISTICAL n1.num_parallel_calls=2"]),
     ("range 9 | map cpu=2ms waits=0us", {}, ["EXACT n1.num_parallel_calls=2"]),
     ("range 9 | map deterministic=False", {}, ["REORDERS n1.num_parallel_calls=2"]),
-    ("range 9 | map", {"options": {"deterministic": False}}, ["REORDERS n1.num_parallel_calls=2"]),
-    ("range 9 | map | with_options deterministic=False", {}, ["REORDERS n1.num_parallel_calls=2"]),
+    ("range 9 | map 4", {"cores": 2, "options": {"deterministic": False}},
+     ["EXACT n1.num_parallel_calls=-1", "EXACT n1.num_parallel_calls=2"]),  # elements overtake each other already
+    ("range 9 | map", {"options": {"deterministic": False}}, ["STATISTICAL n1.num_parallel_calls=2"]),
+    ("range 9 | map | with_options deterministic=False", {}, ["STATISTICAL n1.num_parallel_calls=2"]),
     ("range 9 | map random deterministic=False", {},
      ["REORDERS n1.num_parallel_calls=-1", "REORDERS n1.num_parallel_calls=2"]),
     ("range 9 | map | map random", {},

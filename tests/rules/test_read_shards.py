@@ -76,7 +76,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "TFRecordDataset files=3",
         {"options": {"deterministic": False}},
-        [one.replace("EXACT", "REORDERS") for one in _reads("n0", "EXACT", 2, 3)],
+        [one.replace("EXACT", "STATISTICAL") for one in _reads("n0", "EXACT", 2, 3)],
     ),
     ("list_files elements=20 | flat_map | batch 2", {}, _cycles("n2", "EXACT", 2, 16)),
     ("list_files | flat_map inner=TextLineDataset+SkipDataset", {}, _cycles("n2", "EXACT", 2, 16)),

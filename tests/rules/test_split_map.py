@@ -102,6 +102,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_SOURCE} | {_END} | shuffle 9 | repeat | batch 4 drop_remainder=True | prefetch", {},
      [f"EXACT {_CUT_END} n1>n4"]),
     (f"{_SOURCE} | {_END} 2 deterministic=False | batch 4", {}, [f"REORDERS {_CUT_END} n1>n2"]),
+    (f"{_SOURCE} | {_END} 2 deterministic=False | batch 4 drop_remainder=True", {}, [f"EXACT {_CUT_END} n1>n2"]),
     (f"{_SOURCE} | map cpu=10ms bytes=1k cuts=end:1k+Exp head=80% saves=4ms | batch 4", {},
      [f"APPROXIMATE {_CUT_END} n1>n2"]),
 ]  # fmt: skip

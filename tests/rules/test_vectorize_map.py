@@ -84,6 +84,8 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
      ["EXACT n2>n3 n2 on batches", "APPROXIMATE n2>n3 n2 on batches n1>n3 n1 on batches"]),
     (f"range 9 | {_ROWS} 2 deterministic=False | batch 2", {}, ["REORDERS n1>n2 n1 on batches"]),
     (f"range 9 | {_ROWS} 2 | batch 2", {"options": {"deterministic": False}}, ["REORDERS n1>n2 n1 on batches"]),
+    (f"range 9 | {_ROWS} 2 | batch 2 drop_remainder=True", {"options": {"deterministic": False}},
+     ["EXACT n1>n2 n1 on batches"]),  # no short batch that could come before others
 ]  # fmt: skip
 
 

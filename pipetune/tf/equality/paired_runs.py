@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -183,6 +184,17 @@ class PairedRuns:
             observe=observe,
             trimmed=rows and self._padded_otherwise,
         )
+
+    def drawn_share(self, *runs: Drawn) -> float:
+        """The share of the sample that came out of each run before the time ended, above zero.
+
+        Too small where elements are dropped on the way, which makes the next sample smaller than it could be.
+        """
+        if all(run.complete for run in runs):
+            return 1.0
+        rows = math.prod(size for size in sharing.batch_sizes(self.sides[0].pipeline) if size > 0)
+        drawn = min(len(run.hashes) for run in runs) * rows
+        return min(1.0, max(1, drawn) / (self.count * self.rounds))
 
     def shuffle_limits(self, buffers: set[int]) -> dict[int, int]:
         """Smaller sizes for the shuffle buffers that would hold the whole sample."""

@@ -47,7 +47,7 @@ class Proof:
             return checks
         # The draws do not line up one by one: all else must be equal, and there must be as many.
         try:
-            checks = [*self._pinned_checks(Pins(self._seed, constant=True), until=0.85), self._randomness()]
+            checks = [*self._pinned_checks(Pins(self._seed, constant=True), until=0.75), self._randomness()]
         except CannotPin as error:
             checks.append(Check("randomness", None, str(error)))
         self._runs.notes.append(
@@ -75,7 +75,7 @@ class Proof:
         checks.append(self._values(graphs[0], pins, *runs))
         if any(check.equal is False for check in checks):
             return checks
-        seconds = self._runs.elapsed - begin
+        seconds = (self._runs.elapsed - begin) / self._runs.drawn_share(*runs)
         fits = (until - self._runs.elapsed) / max(1e-9, _MARGIN * EPOCHS * seconds)
         if fits < 1:
             self._runs.shrink(fits)
