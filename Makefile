@@ -61,11 +61,10 @@ browser:
 	  || echo "chromium cannot be installed here: the browser tests will be skipped." >&2; \
 	fi
 
-# One processor is where thread pools and timing assumptions break: all TensorFlow tests but the end-to-end ones and
-# those that measure for seconds, each process of tests on a processor of its own.
+# One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
+# with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(TOGETHER) --one-core -m "one_core or (tensorflow and not slow)" \
-	  --ignore tests/e2e --ignore tests/bench --ignore tests/examples
+	$(BIN)/python -m pytest -q -n $(TOGETHER) --one-core -m one_core
 
 # Side by side what may be; then what starts processes of its own or holds measured costs against known ones.
 ALONE := tests/bench tests/e2e tests/tf/test_differencing.py

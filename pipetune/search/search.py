@@ -135,7 +135,7 @@ class _Search:
         try:
             self.measure_baselines()
         except RunFailed as problem:
-            return self.result(f"Nothing could be tried: {problem}.")
+            return self.result(f"Nothing could be tried: {str(problem).rstrip('.')}.")
         except OutOfBudget:
             self.too_small = True
             return self.result(self.ending())
@@ -149,7 +149,7 @@ class _Search:
                 gains = self.ablate()
             gains |= self.try_inside()
         except RunFailed as problem:
-            self.notes.append(f"The search ended early: {problem}.")
+            self.notes.append(f"The search ended early: {str(problem).rstrip('.')}.")
         self.kit.notify("stage", name="offers")
         offers, tried = measure_offers(
             structural(self.asking), self.chosen, self.kit, settings=self.settings, forecast=self.forecast
@@ -186,7 +186,7 @@ class _Search:
         try:
             choose_steps(self.kit.base, self.kit.meter, steps=self.settings.steps)
         except (RunFailed, OutOfBudget) as problem:
-            self.notes.append(f"Plans were compared by the input alone: {problem}.")
+            self.notes.append(f"Plans were compared by the input alone: {str(problem).rstrip('.')}.")
             return
         self.kit.unit = "training"
 

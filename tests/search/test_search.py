@@ -162,6 +162,18 @@ def test_a_culprit_among_many_is_found_by_halves() -> None:
     assert "element 3 differs under f@n1" in next(one.why for one in found.rejections if one.rule == "f")
 
 
+def test_where_the_first_plan_is_not_proven_a_smaller_one_is_tried_while_a_decision_still_fits() -> None:
+    """Time kept for two decisions and full windows is worth nothing where there is no plan to decide on."""
+    letters = "abcd"
+    scene = Scene(
+        rewrites(letters),
+        runner({f"{letter}@n1": 1.5 for letter in letters}, unequal=frozenset({"d@n1"}), compare_seconds=5.0),
+        budget_seconds=60,
+    )
+    found = scene.run()
+    assert found.chosen is not None and "d" not in names(found.chosen)
+
+
 def test_every_chosen_plan_was_compared_as_it_is() -> None:
     scene = Scene(rewrites("abcdef"), runner({"a@n1": 1.4, "f@n1": 1.2}, noise=shared(3)))
     found = scene.run()

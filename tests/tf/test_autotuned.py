@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.core.autotuned import BUFFER_SIZE, PARALLELISM, AutotuneReading
 from pipetune.core.measurement import RunFailed

@@ -16,9 +16,12 @@ from pipetune.core.comparison import Comparison
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Insert, Move, Safety, SetArgument, SetOption
 from pipetune.tf.equality.compare import compare, compare_datasets
+from pipetune.tf.equality.elements import Drawn
+from pipetune.tf.equality.paired_runs import Limits, PairedRuns
+from pipetune.tf.equality.sharing import Side
 from pipetune.tf.pipelines import live
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -43,6 +46,30 @@ def assert_proven(comparison: Comparison, *, epochs: int = 3) -> None:
     assert comparison.proven
     assert comparison.elements > 0
     assert comparison.epochs == epochs
+
+
+def test_the_share_drawn_before_the_time_ended() -> None:
+    """What did not come out counts as not yet paid for: three epochs of it would not fit either."""
+    dataset = numbers().map(image_draw).batch(4)
+    source = live.read(dataset)
+    sides = Side(source, source.pipeline), Side(source, source.pipeline)
+    runs = PairedRuns(sides, (dataset, dataset), Safety.EXACT, Limits(24, 20.0, 0), "")
+    assert runs.count == 23  # a partial batch
+    two, all_of_them = Drawn((("a",),) * 2), Drawn((("a",),) * 6, complete=True)
+    assert runs.drawn_share(all_of_them, all_of_them) == 1.0
+    assert runs.drawn_share(all_of_them, two) == 8 / 23
+    assert 0 < runs.drawn_share(Drawn(()), two) < 8 / 23
+
+
+def test_in_an_order_given_up_elements_are_compared_as_if_none_overtook_another() -> None:
+    """Parallel before and after: shown to be the same in order, which two runs as written are not."""
+    options = tf.data.Options()
+    options.deterministic = False
+    dataset = numbers().map(lambda x: x + 1, num_parallel_calls=4).batch(4, drop_remainder=True).with_options(options)
+    comparison = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
+    assert_proven(comparison)
+    swapped = dataset.map(lambda batch: batch[::-1])
+    assert not compare_datasets(dataset, swapped, Safety.EXACT).equal
 
 
 def numbers() -> Any:

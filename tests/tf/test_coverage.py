@@ -23,7 +23,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import coverage, standalone_parts

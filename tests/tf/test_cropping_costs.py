@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.tf.measure.cropping_costs import measure_cropping_shares
 from pipetune.tf.pipelines import cropping, live

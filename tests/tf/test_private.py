@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Insert, Remove, SetArgument, SetOption

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Rewrite
