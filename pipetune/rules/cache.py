@@ -21,8 +21,9 @@ _READS_PARTLY = frozenset({"take", "take_while", "zip", "choose"})
 
 _OPAQUE_READERS = frozenset({"opaque", "scan"})
 
-_MOST = {Safety.EXACT: 3, Safety.REORDERS: 2}
-"""Places proposed at most: each costs the search a whole epoch, to fill it."""
+_MOST = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
+"""Places proposed in memory at most, of each class: each costs the search a whole epoch, to fill it. One of a laxer
+class must save more than those of the stricter ones."""
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -46,13 +47,11 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
     if any(place.never_pays for place in places):
         yield _read_once(context, output)
         places = [place for place in places if not place.never_pays]
-    exact = [place for place in places if place.constancy is Constancy.SAME]
-    frozen = [place for place in places if place.constancy is Constancy.SAME_ELEMENTS]
-    yield from _proposals(context, exact, Safety.EXACT)
-    best = next(iter(worth_trying(_fitting(context, exact), most=1)), None)
-    yield from _proposals(
-        context, [one for one in frozen if best is None or saves_more(one, best)], Safety.REORDERS
-    )
+    best: Place | None = None
+    for safety, most in _MOST.items():
+        here = [one for one in places if one.safety is safety and (best is None or saves_more(one, best))]
+        yield from _proposals(context, here, most=most)
+        best = next(iter(worth_trying(_fitting(context, here), most=1)), best)
 
 
 def _worth_keeping(context: RuleContext, node: Node) -> bool:
@@ -117,23 +116,25 @@ def _fitting(context: RuleContext, places: list[Place]) -> list[Place]:
     return [place for place in places if place.size_bytes <= room_bytes(context)]
 
 
-def _proposals(context: RuleContext, places: list[Place], safety: Safety) -> Iterator[Rewrite | Silence]:
+def _proposals(context: RuleContext, places: list[Place], *, most: int) -> Iterator[Rewrite | Silence]:
     """The places worth a trial among those that fit; where another saves more than any of them, what else helps."""
     for best in worth_trying(places, most=1):
         if best.size_bytes > room_bytes(context):
             yield saved_instead(context, best, rule=NAME)
-            yield _rewrite(context, best, safety, to_file=True)
-    for place in worth_trying(_fitting(context, places), most=_MOST[safety]):
-        yield _rewrite(context, place, safety, to_file=False)
+            yield _rewrite(context, best, to_file=True)
+    for place in worth_trying(_fitting(context, places), most=most):
+        yield _rewrite(context, place, to_file=False)
 
 
-def _rewrite(context: RuleContext, place: Place, safety: Safety, *, to_file: bool) -> Rewrite:
-    node = place.node
+def _rewrite(context: RuleContext, place: Place, *, to_file: bool) -> Rewrite:
+    node, below = place.node, place.below
     filename = f"pipetune-cache-{context.identity}-rank{context.rank}" if to_file else ""
     where = "in a file" if to_file else "in memory"
     paid = paid_in_a_file(context, place) if to_file else paid_in_memory(place)
     notes = [*([paid] if paid else []), *_sharing(context, node)]
-    if safety is Safety.REORDERS:
+    if below is not None:
+        notes += below.notes
+    elif place.safety is Safety.REORDERS:
         notes.append("Every epoch then has the order of the first: the shuffle above is frozen.")
     if to_file:
         notes.append(
@@ -143,11 +144,12 @@ def _rewrite(context: RuleContext, place: Place, safety: Safety, *, to_file: boo
     return Rewrite(
         rule=NAME,
         node=node.id,
-        safety=safety,
-        edits=(Insert(node.id, "cache", f"cache@{node.id}", {"filename": filename}),),
+        safety=place.safety,
+        edits=(*([below.move] if below else []), Insert(node.id, "cache", f"cache@{node.id}", {"filename": filename})),
         summary=(
             f"Keep what {node.title} puts out {where} ({place.elements:,} elements, "
-            f"{as_size(place.size_bytes)}), so that only the first epoch computes it."
+            f"{as_size(place.size_bytes)}), so that only the first epoch computes it"
+            + (", and shuffle what it holds." if below else ".")
         ),
         needs=frozenset({Consent.FILE_CACHE}) if to_file else frozenset(),
         group=NAME,  # two caches on one path hold the same data twice
@@ -188,8 +190,9 @@ RULE = Rule(
         "share the branch, the rewrite says so."
     ),
     safety=(
-        "EXACT where order repeats too. REORDERS behind `shuffle` or `list_files` (which shuffles by "
-        "default): the order of the first epoch is then the order of all."
+        "EXACT where order repeats too, also behind maps that only a shuffle stands above: it then moves behind the "
+        "cache, and its order stays another one in every epoch. REORDERS behind any other `shuffle`, or `list_files` "
+        "(which shuffles by default): the order of the first epoch is then the order of all."
     ),
     propose=propose,
 )

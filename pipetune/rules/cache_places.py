@@ -10,10 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipetune.core.edits import Safety
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.epoch_constancy import Constancy
 from pipetune.rules.pricing import seconds_per_output, waiting_per_output
+from pipetune.rules.shuffle_below import FEWEST_EPOCHS, ShuffleBelow, shuffle_below
 
 MUCH_LESS = 0.5
 """A second place is worth a trial of its own where it holds at most this share of what the first holds."""
@@ -31,6 +33,14 @@ class Place:
     waiting: float = 0.0  # seconds on no processor, per element of the output, spared too
     outputs: float | None = None  # elements of the output per epoch
     epochs: float | None = None  # the script trains for; None: not known
+    below: ShuffleBelow | None = None  # the shuffle above that then moves behind the cache
+
+    @property
+    def safety(self) -> Safety:
+        """The class of a cache here: the order of a shuffle above is frozen, if that does not move behind it."""
+        if self.below is not None:
+            return self.below.safety
+        return Safety.EXACT if self.constancy is Constancy.SAME else Safety.REORDERS
 
     @property
     def spared(self) -> float | None:
@@ -58,6 +68,8 @@ def price(
     measured = context.profile.operator(node.id) if context.profile else None
     visits = measured.visits if measured is not None else None
     outputs = elements / visits if visits else None
+    epochs = _epochs(context, node, outputs)
+    below = shuffle_below(context, node) if constancy is Constancy.SAME_ELEMENTS else None
     return Place(
         node,
         constancy,
@@ -66,7 +78,8 @@ def price(
         work=sum(known) if known else None,
         waiting=sum(waiting_per_output(context, work.id) for work in resting),
         outputs=outputs,
-        epochs=_epochs(context, node, outputs),
+        epochs=epochs,
+        below=below if epochs is None or epochs >= FEWEST_EPOCHS else None,
     )
 
 

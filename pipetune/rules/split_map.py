@@ -14,7 +14,6 @@ from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.cache import place_behind
 from pipetune.rules.cache_costs import paid_in_memory
 from pipetune.rules.cache_places import Place, room_bytes
-from pipetune.rules.epoch_constancy import Constancy
 from pipetune.rules.legality import described, deterministic, reaches_outside, runs_parallel
 from pipetune.rules.pricing import as_size, seconds_per_output
 from pipetune.rules.splitting import LEAST_SAVED, behind_batch, cut_of, input_cpu_seconds, late_parts
@@ -65,7 +64,7 @@ def _priced(node: Node, cut: Cut, context: RuleContext) -> Rewrite | str:
     place = place_behind(apart, edited[split.head])
     if isinstance(place, Silence):
         return f"what it does before it draws cannot be cached. {place.why.rstrip('.')}"
-    if place.constancy is not Constancy.SAME:
+    if place.safety is Safety.REORDERS:
         return "what it does before it draws cannot be cached: what stands above gives another order in each epoch"
     if place.never_pays:
         return "the script reads its data once, and a cache of what it does before it draws serves later epochs"
@@ -82,12 +81,16 @@ def _priced(node: Node, cut: Cut, context: RuleContext) -> Rewrite | str:
 
 
 def _rewrite(node: Node, split: SplitFunction, place: Place, *, share: float) -> Rewrite:
-    paid = paid_in_memory(place)
+    paid, below = paid_in_memory(place), place.below
     return Rewrite(
         rule=NAME,
         node=node.id,
         safety=Safety.STATISTICAL,
-        edits=(split, Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})),
+        edits=(
+            split,
+            *([below.move] if below else []),
+            Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""}),
+        ),
         summary=(
             f"Cut the function of {described(node)} where it first draws a random number, and keep what it has by then "
             f"in memory ({place.elements:,} elements, {as_size(place.size_bytes)}): only the first epoch computes "
@@ -96,6 +99,7 @@ def _rewrite(node: Node, split: SplitFunction, place: Place, *, share: float) ->
         group="cache",  # two caches on one path hold the same data twice
         notes=(
             *([paid] if paid else ()),
+            *(below.notes if below else ()),
             "It draws as often as before and in the same order; an op without a seed of its own may get another one.",
         ),
         predicted_bytes=place.size_bytes,

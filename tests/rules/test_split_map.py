@@ -40,7 +40,8 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     # What it gives must not be cached, or need not be.
     (f"{_SOURCE} | {_DRAWS}", {"partial_read": True}, "stops before the data ends"),
     (f"list_files elements=9 | interleave elements=100 bytes=1k | {_DRAWS}", {}, "another order in each epoch"),
-    (f"{_SOURCE} | shuffle 9 | {_DRAWS}", {}, "another order in each epoch"),
+    (f"{_SOURCE} | shuffle 9 | {_DRAWS}", {"epochs": 2}, "another order in each epoch"),
+    (f"{_SOURCE} | shuffle 9 | filter | {_DRAWS}", {}, "another order in each epoch"),
     (f"from_generator | {_DRAWS}", {}, "it runs Python"),
     (f"{_SOURCE} | map random | {_DRAWS}", {}, "draws random numbers"),
     (f"{_SOURCE} | repeat | {_DRAWS}", {}, "repeats without end"),
@@ -98,6 +99,8 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
      [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | {_DRAWS} raises reads_file | batch 4", {"epochs": 2, "randomness_fixed": True},
      [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
+    (f"{_SOURCE} | shuffle 9 | {_DRAWS} | batch 4", {},
+     ["STATISTICAL n2 cut in front of its first random draw n1>head@n2 cache(filename=)>head@n2"]),
     (f"{_SOURCE} | {_END} | batch 4", {}, [f"EXACT {_CUT_END} n1>n2"]),
     (f"{_SOURCE} | {_END} | shuffle 9 | repeat | batch 4 drop_remainder=True | prefetch", {},
      [f"EXACT {_CUT_END} n1>n4"]),

@@ -511,6 +511,18 @@ ds = (
         "size = 9\nds = tf.data.Dataset.range(3)\nds = ds.shuffle(size)\nds = ds.map(abs)\nother = 5",
     ),
     (
+        "a shuffle below a map, and a cache between, in statements",
+        "ds = tf.data.Dataset.range(3)\nds = ds.shuffle(9)  # mix\nds = ds.map(abs)\nds = ds.batch(2)",
+        [Move("shuffle", "map"), Insert("map", "cache", "c", {"filename": ""})],
+        "ds = tf.data.Dataset.range(3)\nds = ds.map(abs).cache()\nds = ds.shuffle(9)  # mix\nds = ds.batch(2)",
+    ),
+    (
+        "a shuffle below a map, and a cache between, in a chain",
+        "ds = (\n    tf.data.Dataset.range(3)\n    .shuffle(9)  # mix\n    .map(abs)\n    .batch(2)\n)",
+        [Move("shuffle", "map"), Insert("map", "cache", "c", {"filename": ""})],
+        "ds = (\n    tf.data.Dataset.range(3)\n    .map(abs)\n    .cache()\n    .shuffle(9)  # mix\n    .batch(2)\n)",
+    ),
+    (
         "to where it is",
         "ds = tf.data.Dataset.range(3).map(abs).shuffle(9)",
         [Move("shuffle", "map")],

@@ -78,6 +78,15 @@ PIPELINES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         ).map(wide).map(noisy),
         ["EXACT map", "EXACT map"],
     ),
+    "shuffled above what is worth keeping": (
+        lambda folder: Dataset.from_tensor_slices(_ROWS).shuffle(9).map(small).map(wide).map(noisy).batch(4),
+        ["EXACT map", "EXACT map"],
+    ),
+    "shuffled with a seed": (
+        lambda folder: Dataset.from_tensor_slices(_records(folder)).flat_map(tf.data.TFRecordDataset)
+        .shuffle(7, seed=3).map(parsed).prefetch(2).map(small).map(noisy).batch(4),
+        ["EXACT map"],
+    ),
     "files in drawn order": (
         lambda folder: listed(folder).interleave(tf.data.TFRecordDataset, cycle_length=2).map(parsed).map(noisy)
         .batch(4),

@@ -76,3 +76,17 @@ def test_the_patched_source_makes_the_pipeline_of_the_plan(name: str, tmp_path: 
     edits = (split, behind if cut.kind is CutKind.BEFORE_DRAWS else Move("n1", batch))
     rewrite = Rewrite("split-map", "n1", safety, edits, "x.")
     check_patch(sample, source, rewrite, expected=expected, elements=15)
+
+
+def test_a_shuffle_above_moves_behind_the_cache(tmp_path: Path) -> None:
+    """What it draws is the same, and the cache keeps no order."""
+    text = CASES["in front of draws"][0].replace(".map(augment)", ".shuffle(5, seed=1)")
+    text = text.replace(".shuffle(5, seed=1)\n            .batch", ".map(augment)\n            .batch")
+    sample = Sample(tmp_path, text)
+    source, cut = found(sample.run().ds)
+    assert cut is not None and not cut.why_not, cut
+    split = SplitFunction("n2", cut)
+    cached = Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})
+    rewrite = Rewrite("split-map", "n2", Safety.STATISTICAL, (split, Move("n1", split.head), cached), "x.")
+    expected = "    .map(augment_head)\n    .cache()\n    .shuffle(5, seed=1)\n    .map(augment_tail)\n"
+    check_patch(sample, source, rewrite, expected=expected, elements=15)
