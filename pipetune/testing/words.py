@@ -44,28 +44,27 @@ The little language::
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import (
-    SCALES,
-    Cropping,
-    Cut,
-    CutKind,
-    Entries,
-    FunctionFacts,
-    Fused,
-    Gathering,
-    OnBatches,
-    OnInput,
-    Shrinking,
-    Windows,
-)
+from pipetune.core.functions import Entries, FunctionFacts, Gathering
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.padding import Padding
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
 from pipetune.core.profile import ConsumerProfile, CutCosts, OperatorProfile, Profile, Stage
+from pipetune.testing.answers import (
+    ANSWERS,
+    FLAGS,
+    STEADY,
+    entries,
+    gathering,
+    padding,
+    seconds,
+    size,
+    value,
+    with_flag,
+)
 
 _MAIN_ARGUMENT = {
     "shuffle": "buffer_size",
@@ -101,24 +100,6 @@ _DEFAULTS: Mapping[str, Mapping[str, Value]] = {
     "cache": {"filename": ""},
 }
 
-_STEADY = FunctionFacts(name="f", digest="")
-_FLAGS: Mapping[str, FunctionFacts] = {
-    "stateless": _STEADY,
-    "random": replace(_STEADY, random=True),
-    "seeded": replace(_STEADY, random=True, seeded=True),
-    "python": replace(_STEADY, python=True),
-    "python_random": replace(_STEADY, random=True, random_python=True),
-    "variable": replace(_STEADY, reads_variables=("w",)),
-    "writes": replace(_STEADY, reads_variables=("w",), writes_variables=True),
-    "table": replace(_STEADY, mutable_tables=True),
-    "print": replace(_STEADY, side_effects=("PrintV2",)),
-    "file": replace(_STEADY, side_effects=("WriteFile",)),
-    "reads_file": replace(_STEADY, reads_files=True),
-    "raises": replace(_STEADY, can_raise=True),
-}
-
-_SIZES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SPENT_BY_DEFAULT = 10e-6
 _SPENT_HEAVY = 10e-3
 
@@ -224,7 +205,7 @@ def _read_stage(words: list[str]) -> _Stage:
     kind = "from_tensor_slices" if op == "list_files" else op
     if kind not in OPERATORS:
         raise ValueError(f"no operator is called {op!r}")
-    function = replace(_STEADY, digest=f"{kind}") if facts(kind).takes_function and kind != "opaque" else None
+    function = replace(STEADY, digest=f"{kind}") if facts(kind).takes_function and kind != "opaque" else None
     stage = _Stage(kind, dict(_DEFAULTS.get(kind, {})), function)
     if kind in ("interleave", "flat_map"):
         stage.inner = ("TFRecordDatasetV2",)
@@ -239,151 +220,48 @@ def _read_word(stage: _Stage, word: str) -> None:
     name, equals, text = word.partition("=")
     if name == "unknown" and not equals:
         stage.function = None
-    elif name in _FLAGS:
-        stage.function = _with_flag(stage.function, _FLAGS[name], text)
-    elif name == "rows" and stage.function is not None:
-        stage.function = replace(stage.function, on_batches=_on_batches(text))
-    elif name == "gathers":
-        stage.gathering = _gathering(text)
-    elif name in ("fused", "unfused") and stage.function is not None:
-        why_not = "" if name == "fused" else "called in one, their functions do something else"
-        fused = Fused(tuple(text.split("+")), why_not=why_not, digest="fused")
-        stage.function = replace(stage.function, fused=fused)
-    elif name == "passes" and stage.function is not None:
-        stage.function = replace(stage.function, hands_on=tuple(map(int, text.split("+"))))
-    elif name == "spread" and not equals:
-        stage.several_threads = True
-    elif name == "padding":
-        stage.padding = _padding(text)
-    elif name == "spec":
-        stage.spec = text
-    elif name == "early" and stage.function is not None:
-        stage.function = replace(stage.function, on_inputs=_on_inputs(text))
-    elif name == "crop" and stage.function is not None:
-        answer = Cropping(digest="cropped", seen="9 elements: all") if text == "yes" else Cropping("it uses it all")
-        stage.function = replace(stage.function, cropping=answer)
-    elif name == "cuts" and stage.function is not None:
-        stage.function = replace(stage.function, cuts=(_cut(text),))
-    elif name == "head":
-        stage.head_share = float(text.removesuffix("%")) / 100
-    elif name == "saves":
-        stage.saved_seconds = _scaled(text, _TIMES)
-    elif name == "shrink" and stage.function is not None:
-        stage.function = replace(stage.function, shrinking=_shrinking(text))
-    elif name == "entries":
-        known = Entries("it draws") if text == "no" else Entries(digest="entries", count=int(text))
-        stage.function = replace(_with_flag(stage.function, _FLAGS["python"], ""), entries=known)
-    elif name == "inner":
-        stage.inner = tuple(text.split("+"))
-    elif name == "calls" and stage.function is not None:
-        stage.function = replace(stage.function, operations=tuple(text.split("+")))
-    elif name == "bytes":
-        stage.size_bytes = _scaled(text, _SIZES)
-    elif name == "static_bytes":
-        stage.static_bytes = _scaled(text, _SIZES)
-    elif name == "elements":
-        stage.elements = int(text)
-    elif name == "cpu":
-        stage.seconds = _scaled(text, _TIMES)
-    elif name == "waits":
-        stage.waits = _scaled(text, _TIMES)
-    elif name == "shared":
-        stage.shared = int(text)
+    elif name in FLAGS:
+        stage.function = with_flag(stage.function, FLAGS[name], text)
+    elif name in ANSWERS and stage.function is not None:
+        stage.function = ANSWERS[name](stage.function, text)
+    elif name in _OF_OPERATORS and (equals or name in _BARE):
+        _OF_OPERATORS[name](stage, text)
     elif equals:
-        stage.arguments[name] = _value(text)
+        stage.arguments[name] = value(text)
     elif stage.op in _MAIN_ARGUMENT:
-        stage.arguments[_MAIN_ARGUMENT[stage.op]] = _value(word)
+        stage.arguments[_MAIN_ARGUMENT[stage.op]] = value(word)
     else:
         raise ValueError(f"{stage.op} does not know the word {word!r}")
 
 
-def _padding(words: str) -> Padding:
-    """`padding=0.4:9+17:0.1`, `padding=0.4:no`."""
-    share, boundaries, *rest = words.split(":")
-    if boundaries == "no":
-        return Padding(float(share), 9, "it pads with values of its own")
-    lengths = tuple(map(int, boundaries.split("+")))
-    return Padding(float(share), 9, "", (0,), True, lengths, float(rest[0]))
-def _gathering(words: str) -> Gathering:
-    """`gathers`, `gathers=windows`, `gathers=series`, `gathers=no`."""
-    if words == "no":
-        return Gathering(why_not="they are sparse or ragged")
-    return Gathering("", "gather", Windows(3, 1, 1) if words == "windows" else None, singly=words == "series")
+def _generate(stage: _Stage, found: Entries) -> None:
+    stage.function = replace(with_flag(stage.function, FLAGS["python"], ""), entries=found)
 
 
-def _shrinking(words: str) -> Shrinking:
-    """`shrink=4` (at a quarter of the scale), `shrink=no`."""
-    if words == "no":
-        return Shrinking(why_not="it uses the size of the image")
-    form = next(form for form, ratio in SCALES.items() if ratio == int(words))
-    return Shrinking(form=form, digest="shrunk", seen="9 elements: all", most_apart=0.2, mean_apart=0.01)
+def _sets(name: str, read: Callable[[str], object]) -> Callable[[_Stage, str], None]:
+    return lambda stage, text: setattr(stage, name, read(text))
 
 
-def _on_batches(words: str) -> OnBatches:
-    """`rows=exact`, `rows=Exp+Log` (not bit-equal on batches), `rows=no`."""
-    if words == "no":
-        return OnBatches(why_not="its op MatMul mixes rows")
-    return OnBatches(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
+_OF_OPERATORS: Mapping[str, Callable[[_Stage, str], None]] = {
+    "bytes": _sets("size_bytes", size),
+    "cpu": _sets("seconds", seconds),
+    "elements": _sets("elements", int),
+    "entries": lambda stage, text: _generate(stage, entries(text)),
+    "gathers": _sets("gathering", gathering),
+    "head": _sets("head_share", lambda text: float(text.removesuffix("%")) / 100),
+    "inner": _sets("inner", lambda text: tuple(text.split("+"))),
+    "padding": _sets("padding", padding),
+    "saves": _sets("saved_seconds", seconds),
+    "shared": _sets("shared", int),
+    "spec": _sets("spec", str),
+    "spread": _sets("several_threads", lambda text: True),
+    "static_bytes": _sets("static_bytes", size),
+    "waits": _sets("waits", seconds),
+}
+"""What is said of an operator, beside its arguments and its function."""
 
-
-def _cut(words: str) -> Cut:
-    """`draws:2k`, `end:2k+Exp`, `end:no`."""
-    where, _, rest = words.partition(":")
-    kind = CutKind.BEFORE_DRAWS if where == "draws" else CutKind.BEFORE_EACH_NUMBER
-    if rest == "no":
-        return Cut(kind, why_not="what its first part gives has no fixed shape")
-    size, _, inexact = rest.partition("+")
-    return Cut(
-        kind,
-        position=3,
-        element_bytes=_scaled(size, _SIZES),
-        head="head",
-        tail="tail",
-        inexact=tuple(filter(None, inexact.split("+"))),
-        handed=1,
-        components=1,
-    )
-
-
-def _on_inputs(words: str) -> tuple[OnInput, ...]:
-    """`early=2` (the same above two maps), `early=no` (not above one), `early=1+no`."""
-    count = words.removesuffix("no").removesuffix("+")
-    found = tuple(OnInput(digest=f"above {place + 1}") for place in range(int(count or 0)))
-    return (*found, OnInput(why_not="its predicate reads what the map makes")) if words.endswith("no") else found
-
-
-def _with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) -> FunctionFacts:
-    """`function` with what `flag` says added; `name` renames the variable."""
-    old = function if function is not None else _STEADY
-    variables = (name,) if name and flag.reads_variables else flag.reads_variables
-    return replace(
-        old,
-        digest=f"{old.digest}-{flag}-{name}",
-        random=old.random or flag.random,
-        seeded=old.seeded or flag.seeded,
-        random_python=old.random_python or flag.random_python,
-        python=old.python or flag.python,
-        reads_variables=tuple(dict.fromkeys((*old.reads_variables, *variables))),
-        writes_variables=old.writes_variables or flag.writes_variables,
-        mutable_tables=old.mutable_tables or flag.mutable_tables,
-        side_effects=(*old.side_effects, *flag.side_effects),
-        reads_files=old.reads_files or flag.reads_files,
-        can_raise=old.can_raise or flag.can_raise,
-    )
-
-
-def _value(text: str) -> Value:
-    words: dict[str, Value] = {"None": None, "True": True, "False": False, "AUTOTUNE": AUTOTUNE}
-    if text in words:
-        return words[text]
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
-
-
-def _scaled(text: str, units: Mapping[str, float]) -> float:
-    found = re.fullmatch(r"([\d.]+)([A-Za-z]*)", text)
-    if found is None or found[2] not in units:
-        raise ValueError(f"not a number with one of the units {sorted(units)}: {text!r}")
-    return float(found[1]) * units[found[2]]
+_BARE = frozenset({"gathers", "spread"})
+"""Those of them that need no value."""
 
 
 def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:

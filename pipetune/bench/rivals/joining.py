@@ -79,5 +79,5 @@ def _why_no_plan(session: Session) -> str:
         return f"no plan: {diagnosis.sentence}"
     proofs = [trial.why for trial in session.trials if trial.kind == "confirmation"]
     notes = [note for note in session.notes if not note.startswith(_ABOUT_THE_MACHINE)]
-    said = session.status_detail or next(reversed(proofs or notes), "")
+    said = session.status_detail or " ".join(proofs[-1:] or notes[-2:])
     return f"no plan: {said}" if said else "no plan"
