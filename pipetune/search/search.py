@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, Outcome, OutOfBudget, Rate, RunFailed, Trial
-from pipetune.core.prediction import PredictedRate
+from pipetune.core.measurement import Interval, Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import Offer
 from pipetune.core.settings import Settings
 from pipetune.search.ablation import ablate
@@ -18,20 +16,18 @@ from pipetune.search.composing import Composer, Conflict, no_conflict, structura
 from pipetune.search.deciding import decide
 from pipetune.search.equality import EqualityGate
 from pipetune.search.equals import measure_equals
-from pipetune.search.finalists import Finalists, find_finalists
-from pipetune.search.forecast import Expected, Forecast
+from pipetune.search.finalists import find_finalists
+from pipetune.search.forecast import Expected
 from pipetune.search.inside import try_inside
 from pipetune.search.kit import Kit
+from pipetune.search.known import Known
 from pipetune.search.meter import Meter
 from pipetune.search.numbers import try_numbers
-from pipetune.search.offers import measure_offers, missing_consent
-from pipetune.search.rejecting import rejections
+from pipetune.search.offers import measure_offers
 from pipetune.search.result import SearchResult
 from pipetune.search.runner import Clock, Notify, Runner, SystemClock, silent
 from pipetune.search.statistics import LOOKS, ratio_interval
-
-MOST = 0.95
-"""The share of the final rate whose time is told: what comes later is fine work."""
+from pipetune.search.summing_up import ending, summed_up
 
 
 def search(
@@ -95,50 +91,17 @@ def search(
     return session.run()
 
 
-class _Search:
-    """One search: what is known so far, and the steps in order."""
-
-    def __init__(
-        self,
-        candidates: Sequence[Rewrite],
-        kit: Kit,
-        *,
-        baselines: Mapping[str, Plan],
-        settings: Settings,
-        expected: Expected | None,
-    ) -> None:
-        self.candidates = tuple(candidates)
-        self.kit = kit
-        self.baselines = baselines
-        self.settings = settings
-        self.forecast = Forecast(expected, baselines, base=DEFAULTS)
-        self.trials: list[Trial] = []
-        self.rates: dict[str, Rate] = {}
-        self.notes: list[str] = []
-        self.granted: list[Rewrite] = []
-        self.inside: list[Rewrite] = []  # granted, and to be measured inside training steps only
-        self.left_inside: dict[str, str] = {}  # keys of those that are not in the plan, and why
-        self.asking: list[Rewrite] = []
-        self.chosen: Plan | None = None
-        self.accepted: Trial | None = None
-        self.screened = Finalists()
-        self.too_small = False
-
-    def sort_by_consent(self, *, randomness_fixed: bool) -> None:
-        """Tell the rewrites that may enter the plan from those that are measured as offers only."""
-        for rewrite in self.candidates:
-            allowed = self.settings.grants(rewrite.safety, rewrite.needs, randomness_fixed=randomness_fixed)
-            granted = self.inside if rewrite.only_training else self.granted
-            (granted if allowed else self.asking).append(rewrite)
+class _Search(Known):
+    """One search: the steps in order."""
 
     def run(self) -> SearchResult:
         try:
             self.measure_baselines()
         except RunFailed as problem:
-            return self.result(f"Nothing could be tried: {str(problem).rstrip('.')}.")
+            return summed_up(self, f"Nothing could be tried: {str(problem).rstrip('.')}.")
         except OutOfBudget:
             self.too_small = True
-            return self.result(self.ending())
+            return summed_up(self, ending(self))
         self.choose_unit()
         gains: dict[str, Interval] = {}
         try:
@@ -156,7 +119,7 @@ class _Search:
         )
         self.trials += tried
         offers += self.offer_equals()
-        return self.result(self.ending(), gains=gains, offers=offers)
+        return summed_up(self, ending(self), gains=gains, offers=offers)
 
     def offer_equals(self) -> list[Offer]:
         """Rewrites worth an offer where they are not slower, those that are not in the plan anyway."""
@@ -264,82 +227,6 @@ class _Search:
         self.trials += found.trials
         self.left_inside = found.why
         return found.gains
-
-    def ending(self) -> str:
-        if self.chosen:
-            return "A plan was proven faster than the pipeline as written."
-        if not self.granted and not self.inside:
-            return "No rewrite is legal here without consent."
-        if self.too_small:
-            return f"The budget of {self.kit.meter.budget.seconds:.0f} s was too small to decide."
-        return "No plan was proven faster than the pipeline as written."
-
-    def _restless(self) -> list[str]:
-        plans = list(dict.fromkeys(_in_words(key) for key in self.kit.meter.restless))
-        if not plans:
-            return []
-        return [f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(plans)}."]
-
-    def result(
-        self, why: str, *, gains: dict[str, Interval] | None = None, offers: Sequence[Offer] = ()
-    ) -> SearchResult:
-        meter = self.kit.meter
-        trials = [self._beside_prediction(trial) for trial in (*self.trials, *self.kit.gate.trials)]
-        kept = {rewrite.key for rewrite in self.chosen.rewrites} if self.chosen else set()
-        kept |= {offer.rewrite.key for offer in offers}
-        units = {"input", self.kit.unit, *(("training",) if self.chosen and self.chosen.only_training else ())}
-        return SearchResult(
-            chosen=self.chosen,
-            why=why,
-            trials=tuple(trials),
-            gain=self.accepted.gain if self.accepted else None,
-            gains=gains or {},
-            offers=tuple(offers),
-            rejections=rejections(
-                [rewrite for rewrite in self.candidates if rewrite.key not in kept],
-                trials,
-                blamed={**self.left_inside, **self.kit.gate.blamed},
-                gains=gains or {},
-                asking={rewrite.key: missing_consent(rewrite, self.settings) for rewrite in self.asking},
-                screened=self.screened.rates,
-            ),
-            rates=self.rates,
-            comparison=self.kit.gate.comparison(self.chosen) if self.chosen else None,
-            unit=self.kit.unit,
-            window_seconds=meter.window_seconds,
-            warmup_seconds=meter.warmup_seconds,
-            steps=meter.steps if "training" in units else 0,
-            window_costs={unit: meter.cost(unit) for unit in units},
-            budget_too_small=self.too_small,
-            restless=tuple(meter.restless),
-            notes=(*self.notes, *self._restless()),
-            predictions=self._predictions(trials),
-            seconds_to_most=meter.first_reached(self.chosen, self.kit.unit, share=MOST) if self.chosen else None,
-        )
-
-    def _beside_prediction(self, trial: Trial) -> Trial:
-        predicted, measured = self.forecast.rate(trial.plan), self.kit.meter.median_rate(trial.plan, "input")
-        return replace(trial, predicted=predicted, measured=measured)
-
-    def _predictions(self, trials: Sequence[Trial]) -> tuple[PredictedRate, ...]:
-        """Every plan once that was tried or run, the baselines first."""
-        plans = {plan.key: plan for plan in (*self.baselines.values(), *(trial.plan for trial in trials))}
-        return tuple(
-            PredictedRate(
-                plan=key,
-                name=_in_words(key),
-                predicted=self.forecast.rate(plan),
-                measured=self.kit.meter.median_rate(plan, "input"),
-                why=self.forecast.of(plan).why,
-            )
-            for key, plan in plans.items()
-        )
-
-
-def _in_words(key: str) -> str:
-    """A plan's key as a reader knows it: the rules in it, or the baseline's name."""
-    rules = dict.fromkeys(part.partition("@")[0] for part in key.split("+"))
-    return " + ".join(rule.removeprefix("baseline-") for rule in rules)
 
 
 def _faster(trial: Trial, other: Trial) -> bool:

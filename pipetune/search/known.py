@@ -1,0 +1,50 @@
+"""What a search knows while it runs: its state, and nothing of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.measurement import Rate, Trial
+from pipetune.core.settings import Settings
+from pipetune.search.baselines import DEFAULTS
+from pipetune.search.finalists import Finalists
+from pipetune.search.forecast import Expected, Forecast
+from pipetune.search.kit import Kit
+
+
+class Known:
+    """What one search works with, and what it knows so far."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Rewrite],
+        kit: Kit,
+        *,
+        baselines: Mapping[str, Plan],
+        settings: Settings,
+        expected: Expected | None,
+    ) -> None:
+        self.candidates = tuple(candidates)
+        self.kit = kit
+        self.baselines = baselines
+        self.settings = settings
+        self.forecast = Forecast(expected, baselines, base=DEFAULTS)
+        self.trials: list[Trial] = []
+        self.rates: dict[str, Rate] = {}
+        self.notes: list[str] = []
+        self.granted: list[Rewrite] = []
+        self.inside: list[Rewrite] = []  # granted, and to be measured inside training steps only
+        self.left_inside: dict[str, str] = {}  # keys of those that are not in the plan, and why
+        self.asking: list[Rewrite] = []
+        self.chosen: Plan | None = None
+        self.accepted: Trial | None = None
+        self.screened = Finalists()
+        self.too_small = False
+
+    def sort_by_consent(self, *, randomness_fixed: bool) -> None:
+        """Tell the rewrites that may enter the plan from those that are measured as offers only."""
+        for rewrite in self.candidates:
+            allowed = self.settings.grants(rewrite.safety, rewrite.needs, randomness_fixed=randomness_fixed)
+            granted = self.inside if rewrite.only_training else self.granted
+            (granted if allowed else self.asking).append(rewrite)
