@@ -20,7 +20,8 @@ READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDat
 _EVERY_INPUT = frozenset({"concatenate", "zip"})
 _FILES_SEEN_THROUGH = frozenset(
     {"assert_cardinality", "batch", "cache", "filter", "flat_map", "interleave", "map", "padded_batch", "prefetch",
-     "ragged_batch", "rebatch", "repeat", "shard", "shuffle", "skip", "take", "unbatch", "window", "with_options"}
+     "ragged_batch", "rebatch", "repeat", "shard", "shuffle", "skip", "take", "to_ragged", "unbatch", "window",
+     "with_options"}
 )  # fmt: skip
 _SIZE_SEEN_THROUGH = frozenset(
     {"assert_cardinality", "cache", "filter", "prefetch", "repeat", "shard", "shuffle", "skip", "take", "with_options"}

@@ -117,7 +117,7 @@ def streams(files: Sequence[int], workers: int, policy: AutoShardPolicy) -> tupl
         return (by_file(files, 1, 0),) * workers
     if 0 < len(files) < workers:
         raise PipetuneError(
-            f"{len(files)} files cannot be divided over {workers} workers.",
+            f"{len(files)} {'file' if len(files) == 1 else 'files'} cannot be divided over {workers} workers.",
             hint="Shard by DATA, or split the input into as many files as there are workers.",
         )
     return tuple(by_file(files, workers, index) for index in range(workers))

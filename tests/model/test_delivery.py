@@ -75,7 +75,7 @@ class TestTwelveElements:
 
     def test_in_one_file_by_file_is_refused(self) -> None:
         for policy in (FILE, AutoShardPolicy.AUTO):
-            with pytest.raises(PipetuneError, match="1 files cannot be divided over 2 workers"):
+            with pytest.raises(PipetuneError, match="1 file cannot be divided over 2 workers"):
                 dataset_delivery([12], 4, workers=2, policy=policy)
 
 
@@ -211,11 +211,12 @@ def test_what_holds_of_steps(
 def test_steps_are_full_where_whole_batches_are_cut_evenly(
     files: list[int], batch: int, workers: int, replicas: int
 ) -> None:
-    """But for a last step without elements, which sizes of 0 can make (`rebatching.even`)."""
+    """But for last steps without elements, which sizes of 0 can make (`rebatching.even`)."""
     found = made(files, batch, workers, replicas, OFF, drop_remainder=True)
-    full = (batch,) * (workers * (sum(files) // batch))
-    assert found.step_sizes in (full, (*full, 0))
-    assert batch < workers * replicas or found.step_sizes == full
+    full = workers * (sum(files) // batch)
+    assert found.step_sizes == (batch,) * full + (0,) * (found.steps - full)
+    assert found.steps - full < workers
+    assert found.steps == full or batch < workers * replicas
 
 
 @given(FILES, BATCH, WORKERS, REPLICAS, st.booleans())
