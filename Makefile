@@ -65,10 +65,10 @@ browser:
 # those that measure for seconds, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(TOGETHER) --one-core -m "one_core or (tensorflow and not slow)" \
-	  --ignore tests/e2e --ignore tests/bench --ignore tests/examples
+	  --ignore tests/e2e --ignore tests/bench --ignore tests/examples --ignore tests/distributed
 
 # Side by side what may be; then what starts processes of its own or holds measured costs against known ones.
-ALONE := tests/bench tests/e2e tests/tf/test_differencing.py
+ALONE := tests/bench tests/e2e tests/tf/test_differencing.py tests/distributed/test_deliveries.py
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))
