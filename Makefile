@@ -67,7 +67,7 @@ test-one-core: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(TOGETHER) --one-core -m one_core
 
 # Side by side what may be; then what starts processes of its own or holds measured costs against known ones.
-ALONE := tests/bench tests/e2e tests/tf/test_differencing.py
+ALONE := tests/bench tests/e2e tests/tf/test_differencing.py tests/distributed/test_deliveries.py
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))

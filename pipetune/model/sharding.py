@@ -1,14 +1,17 @@
-"""Arithmetic of distributed input: rebatching, sharding by file and by element, partial batches.
+"""Which elements each worker's input reads: by file, by element, or all of them.
 
-After the "Distributed Input" guide of TensorFlow (tf.distribute), whose worked examples are the tests.
+After the "Distributed Input" guide of TensorFlow (tf.distribute) and, where that differs from it, after TensorFlow 2.21
+(`auto_shard.cc`, `shard_dataset_op.cc`). What becomes of the elements afterwards: `rebatching`, `delivery`.
 """
 
 from __future__ import annotations
 
+import bisect
 import enum
-import math
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from pipetune.core.errors import PipetuneError
@@ -19,123 +22,141 @@ T = TypeVar("T")
 class AutoShardPolicy(enum.StrEnum):
     """`tf.data.experimental.AutoShardPolicy`, as far as its meaning is arithmetic."""
 
+    AUTO = "auto"  # FILE where the pipeline reads files in a way TensorFlow can divide, else DATA
     FILE = "file"  # each worker reads its own files
-    DATA = "data"  # each worker reads everything and keeps its own elements
+    DATA = "data"  # each worker reads everything and keeps its own share
     OFF = "off"  # each worker reads and keeps everything
 
 
 @dataclass(frozen=True)
-class Shard:
-    """What one worker reads and keeps."""
+class Stream:
+    """The numbers of elements in the order a worker gets them, kept as series: an epoch is long, its series are few.
 
-    elements: tuple[int, ...]  # kept, in order
-    read: int  # elements read to get them
+    Elements are numbered through from 0, file after file.
+    """
+
+    series: tuple[range, ...]
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        return tuple(itertools.accumulate(map(len, self.series)))
 
     @property
-    def waste(self) -> float:
-        """Share of what was read that is thrown away."""
-        return 0.0 if self.read == 0 else 1 - len(self.elements) / self.read
+    def size(self) -> int:
+        return self._ends[-1] if self.series else 0
+
+    def between(self, start: int, stop: int) -> tuple[range, ...]:
+        """The numbers at these positions; past the end the stream begins again, as a repeated dataset does."""
+        found = []
+        while start < stop and self.size:
+            position = start % self.size
+            index = bisect.bisect_right(self._ends, position)
+            series = self.series[index]
+            first = len(series) - (self._ends[index] - position)
+            last = min(len(series), first + stop - start)
+            found.append(series[first:last])
+            start += last - first
+        return tuple(found)
 
 
-def per_replica_batch(global_batch: int, replicas: int) -> int:
-    """The batch size each replica sees: the global one divided over them, rounded up."""
-    _positive(global_batch=global_batch, replicas=replicas)
-    return math.ceil(global_batch / replicas)
+@dataclass(frozen=True)
+class InputContext:
+    """`tf.distribute.InputContext`, under its names: which of how many pipelines a `dataset_fn` is called for."""
+
+    num_input_pipelines: int = 1
+    input_pipeline_id: int = 0
+    num_replicas_in_sync: int = 1
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """The global batch over all replicas, which have to divide it.
+
+        Raises:
+            ValueError: they do not, as in TensorFlow.
+        """
+        check_positive(global_batch_size=global_batch_size, num_replicas_in_sync=self.num_replicas_in_sync)
+        if global_batch_size % self.num_replicas_in_sync:
+            raise ValueError(
+                f"the global batch size {global_batch_size} is not divisible by {self.num_replicas_in_sync} replicas"
+            )
+        return global_batch_size // self.num_replicas_in_sync
 
 
-def rebatch(elements: Sequence[T], global_batch: int, replicas: int) -> list[list[tuple[T, ...]]]:
-    """Per global batch what each replica gets, as `experimental_distribute_dataset` on one worker splits it.
+def applied_policy(policy: AutoShardPolicy, *, from_files: bool, workers: int) -> AutoShardPolicy:
+    """What TensorFlow does for `policy`.
 
-    Every replica gets up to ceil(batch / replicas) of it in order; the last may get fewer or none. A last,
-    partial global batch is split by its own size.
-    """
-    _positive(global_batch=global_batch, replicas=replicas)
-    found = []
-    for start in range(0, len(elements), global_batch):
-        batch = tuple(elements[start : start + global_batch])
-        size = math.ceil(len(batch) / replicas)
-        found.append([batch[index * size : (index + 1) * size] for index in range(replicas)])
-    return found
-
-
-def autoshard(files: Sequence[int], workers: int, policy: AutoShardPolicy) -> tuple[Shard, ...]:
-    """What each worker gets of elements numbered through, `files` saying how many each file holds.
+    Args:
+        from_files: whether it finds files to divide (`autosharding.found`). AUTO goes by this alone: it shards too few
+            files by FILE as well, and fails.
+        workers: FILE is left out for one, AUTO and DATA are not: they decide how batches are cut (`rebatching`).
 
     Raises:
-        PipetuneError: policy FILE with fewer files than workers, which TensorFlow refuses.
+        PipetuneError: FILE without such files for several workers; TensorFlow raises NotFoundError.
     """
-    _positive(workers=workers)
-    bounds = [sum(files[:index]) for index in range(len(files) + 1)]
-    total = bounds[-1]
-    match policy:
-        case AutoShardPolicy.OFF:
-            return (Shard(tuple(range(total)), total),) * workers
-        case AutoShardPolicy.DATA:
-            return tuple(Shard(shard(range(total), workers, index), total) for index in range(workers))
-        case AutoShardPolicy.FILE:
-            if len(files) < workers:
-                raise PipetuneError(
-                    f"{len(files)} files cannot be divided over {workers} workers.",
-                    hint="Shard by DATA, or split the input into as many files as there are workers.",
-                )
-            shards = []
-            for index in range(workers):
-                mine = [
-                    element
-                    for file in range(index, len(files), workers)
-                    for element in range(bounds[file], bounds[file + 1])
-                ]
-                shards.append(Shard(tuple(mine), len(mine)))
-            return tuple(shards)
+    if policy is AutoShardPolicy.AUTO:
+        return AutoShardPolicy.FILE if from_files else AutoShardPolicy.DATA
+    if policy is AutoShardPolicy.FILE and not from_files and workers > 1:
+        raise PipetuneError(
+            "The policy FILE needs a pipeline that reads files, and TensorFlow finds none to divide.",
+            hint="Shard by DATA, or leave the policy at AUTO.",
+        )
+    return policy
 
 
-def shard(elements: Sequence[T], count: int, index: int) -> tuple[T, ...]:
+def streams(files: Sequence[int], workers: int, policy: AutoShardPolicy) -> tuple[Stream, ...]:
+    """What each worker's pipeline reads under an applied policy, `files` saying how many elements each file holds.
+
+    FILE gives worker i the files i, i + workers, i + 2 workers, ... By DATA everyone reads everything: TensorFlow
+    divides what was rebatched, at the very end of the pipeline.
+
+    Raises:
+        PipetuneError: policy FILE with fewer files than workers. In TensorFlow a worker that has a file raises
+            InvalidArgumentError at its first element, and one that has none sees the end of the data.
+    """
+    check_positive(workers=workers)
+    if policy is not AutoShardPolicy.FILE:
+        return (by_file(files, 1, 0),) * workers
+    if 0 < len(files) < workers:
+        raise PipetuneError(
+            f"{len(files)} {'file' if len(files) == 1 else 'files'} cannot be divided over {workers} workers.",
+            hint="Shard by DATA, or split the input into as many files as there are workers.",
+        )
+    return tuple(by_file(files, workers, index) for index in range(workers))
+
+
+def by_file(files: Sequence[int], count: int, index: int) -> Stream:
+    """The elements of every `count`-th file from `index` on, one file after the other."""
+    ends = list(itertools.accumulate(files, initial=0))
+    return Stream(tuple(range(ends[file], ends[file + 1]) for file in shard(range(len(files)), count, index)))
+
+
+def by_element(files: Sequence[int], count: int, index: int) -> Stream:
+    """Every `count`-th element from `index` on."""
+    _check_shard(count, index)
+    return Stream((range(index, sum(files), count),))
+
+
+def shard(elements: Sequence[T], count: int, index: int) -> Sequence[T]:
     """`Dataset.shard(count, index)`: every `count`-th element from `index` on.
 
     Raises:
         ValueError: `index` outside 0..count-1.
     """
-    _positive(count=count)
+    _check_shard(count, index)
+    return elements[index::count]
+
+
+def _check_shard(count: int, index: int) -> None:
+    check_positive(count=count)
     if not 0 <= index < count:
         raise ValueError(f"shard {index} of {count}")
-    return tuple(elements[index::count])
 
 
-def worker_batches(
-    elements: int, workers: int, batch: int, *, drop_remainder: bool = False
-) -> list[list[int]]:
-    """Sizes of the batches each worker makes of its shard by element, the partial last one included."""
-    _positive(workers=workers, batch=batch)
-    found = []
-    for index in range(workers):
-        mine = len(range(index, elements, workers))
-        sizes = [batch] * (mine // batch)
-        if mine % batch and not drop_remainder:
-            sizes.append(mine % batch)
-        found.append(sizes)
-    return found
-
-
-def equal_steps(batches: Sequence[Sequence[int]]) -> bool:
-    """Whether every worker makes as many batches: else those that have one more wait for the others for
-    ever.
-    """
-    return len({len(sizes) for sizes in batches}) <= 1
-
-
-def input_context_batch(global_batch: int, replicas: int) -> int:
-    """`InputContext.get_per_replica_batch_size`: the global batch over all replicas, which must divide it.
+def check_positive(**values: int) -> None:
+    """Refuses a size below 1, by its name.
 
     Raises:
-        ValueError: it does not, as in TensorFlow.
+        ValueError: one is.
     """
-    _positive(global_batch=global_batch, replicas=replicas)
-    if global_batch % replicas:
-        raise ValueError(f"the global batch size {global_batch} is not divisible by {replicas} replicas")
-    return global_batch // replicas
-
-
-def _positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")

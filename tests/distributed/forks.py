@@ -1,0 +1,36 @@
+"""Addresses for processes that talk to one another, and the end of all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+
+def addresses(count: int) -> list[str]:
+    """So many on 127.0.0.1, free now and no two alike."""
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in listening]
+    for one in listening:
+        one.close()
+    return found
+
+
+def ended(children: set[int], deadline: float) -> bool:
+    """Whether all of them end well before the deadline (of `time.monotonic`); those that still run then are killed.
+
+    When one fails the rest is killed too: they would wait for it.
+    """
+    left = set(children)
+    well = True
+    while left and well and time.monotonic() < deadline:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        left.discard(child)
+        well = status == 0
+        if not child:
+            time.sleep(0.02)
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return well and not left

@@ -1,0 +1,74 @@
+"""The arithmetic of deliveries beside what TensorFlow delivers: logical devices, and real worker processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from tests.distributed.cases import CLUSTERS, MIRRORED, Case, elements
+from tests.distributed.forks import addresses, ended
+
+LIMIT_SECONDS = 100
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By "KIND-WORKER": what each process wrote. They end whatever happens."""
+    folder = tmp_path_factory.mktemp("deliveries")
+    kinds = ["mirrored", *map(str, CLUSTERS)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT)}
+    environment.pop("TF_CONFIG", None)
+    command = [sys.executable, str(ROOT / "tests/distributed/processes.py"), str(folder), str(LIMIT_SECONDS), *kinds]
+    started = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        _, said = started.communicate(timeout=LIMIT_SECONDS + 20)
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+    logs = "\n".join(f"{log.parent.name}: {log.read_text()[-1500:]}" for log in sorted(folder.glob("*/log")))
+    assert started.returncode == 0, f"{said}\n{logs}"
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+def test_a_process_that_hangs_is_ended() -> None:
+    hanging = subprocess.Popen(["sleep", "600"])
+    assert not ended({hanging.pid}, time.monotonic())
+    with pytest.raises(ProcessLookupError):
+        os.kill(hanging.pid, 0)
+    hanging.wait()
+
+
+def test_addresses_are_not_alike() -> None:
+    assert len(set(addresses(9))) == 9
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    for cases in (MIRRORED, *CLUSTERS.values()):
+        assert len({str(case) for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("case", MIRRORED, ids=str)
+def test_logical_devices(case: Case, found: dict[str, Any]) -> None:
+    assert found["mirrored-0"][str(case)]["steps"] == elements(case.delivery(), 0)
+
+
+@pytest.mark.parametrize("case", [case for cases in CLUSTERS.values() for case in cases], ids=str)
+def test_worker_processes(case: Case, found: dict[str, Any]) -> None:
+    delivery = case.delivery()
+    mine = [found[f"{case.workers}-{worker}"][str(case)] for worker in range(case.workers)]
+    assert [one["steps"] for one in mine] == [elements(delivery, worker) for worker in range(case.workers)]
+    assert [one["messages"] for one in mine] == [delivery.messages] * case.workers

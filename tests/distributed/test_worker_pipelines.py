@@ -1,0 +1,176 @@
+"""The pipeline TensorFlow makes for each worker, without the workers: minibatches, refusals, buffers, what it sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from tensorflow.python.data.experimental.ops import distribute
+from tensorflow.python.distribute import input_lib
+
+from pipetune.core.errors import PipetuneError
+from pipetune.model.autosharding import batch_size_known, found
+from pipetune.model.distributed_buffers import buffered
+from pipetune.model.sharding import InputContext
+from pipetune.tf.pipelines import live
+from tests.distributed.cases import Case, drawn, minibatches
+
+REFUSED = (
+    Case((6, 6), 4, workers=3, policy="file"),
+    Case((6, 6), 4, workers=3, policy="auto"),
+    Case((12,), 4, workers=2, policy="file", drop_remainder=True),
+    Case((12,), 4, workers=2, policy="file", from_files=False),
+)
+
+
+def pipeline(case: Case, names: list[str], worker: int) -> Any:
+    """What `experimental_distribute_dataset` makes on that worker of a cluster, or a `dataset_fn` for it."""
+    replicas = case.workers * case.replicas
+    context = tf.distribute.InputContext(case.workers, worker, replicas)
+    if case.function:
+        return case.dataset(names, context)
+    devices = input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))])
+    strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
+    made = input_lib.DistributedDataset(
+        devices, strategy, case.dataset(names), num_replicas_in_sync=replicas, input_context=context
+    )
+    (mine,) = made._cloned_datasets
+    return mine
+
+
+def compare(case: Case, folder: Path) -> None:
+    names, delivery = case.write(folder), case.delivery()
+    for worker, mine in enumerate(delivery.workers):
+        made = pipeline(case, names, worker).take(mine.minibatches if case.steps else -1)
+        got, expected = [part.tolist() for part in made.as_numpy_iterator()], minibatches(delivery, worker)
+        assert (len(got), got[: len(expected)]) == (mine.minibatches, expected), (str(case), worker)
+
+
+def test_minibatches(tmp_path: Path) -> None:
+    for case in drawn(20, seed=1):
+        compare(case, tmp_path)
+
+
+@pytest.mark.slow
+def test_minibatches_of_many_more_cases(tmp_path: Path) -> None:
+    for case in drawn(40, seed=2):
+        compare(case, tmp_path)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_what_is_refused(case: Case, tmp_path: Path) -> None:
+    """By the arithmetic as a whole; in TensorFlow by workers that have a file, and others see no data."""
+    with pytest.raises(PipetuneError):
+        case.delivery()
+    names = case.write(tmp_path)
+    for worker in range(case.workers):
+        if case.from_files and worker >= len(case.files):
+            assert list(pipeline(case, names, worker)) == []
+        else:
+            with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.NotFoundError)):
+                list(pipeline(case, names, worker))
+
+
+def test_what_is_prefetched_is_one_minibatch_for_each_replica_of_the_worker(tmp_path: Path) -> None:
+    case = Case((24,), 12, workers=2, replicas=3, policy="data")
+    made = pipeline(case, case.write(tmp_path), 0)
+    prefetch = made._input_dataset
+    assert type(prefetch).__name__ == "_PrefetchDataset"
+    held = buffered(case.batch, workers=case.workers, replicas_per_worker=case.replicas)
+    assert int(prefetch._buffer_size) * 2 == held.prefetched == 6
+
+
+def test_an_input_context_is_tensorflow_s() -> None:
+    ours, theirs = InputContext(3, 1, 6), tf.distribute.InputContext(3, 1, 6)
+    for name in ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.get_per_replica_batch_size(12) == theirs.get_per_replica_batch_size(12)
+    for context in (ours, theirs):
+        with pytest.raises(ValueError, match="not divisible"):
+            context.get_per_replica_batch_size(10)
+
+
+def identity(value: Any) -> Any:
+    return value
+
+
+def always(_value: Any) -> bool:
+    return True
+
+
+RECORDS = tf.data.TFRecordDataset
+OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "records": lambda files: RECORDS(files),
+    "records of a dataset": lambda files: RECORDS(tf.data.Dataset.from_tensor_slices(files)),
+    "lines": lambda files: tf.data.TextLineDataset(files),
+    "fixed": lambda files: tf.data.FixedLengthRecordDataset(files, 1),
+    "csv": lambda files: tf.data.experimental.CsvDataset(files, [tf.int32]),
+    "interleave": lambda files: tf.data.Dataset.from_tensor_slices(files).interleave(RECORDS),
+    "listed": lambda files: tf.data.Dataset.list_files(files).interleave(RECORDS, num_parallel_calls=2),
+    "flat_map": lambda files: tf.data.Dataset.from_tensor_slices(files).flat_map(tf.data.TextLineDataset),
+    "read in a map": lambda files: tf.data.Dataset.from_tensor_slices(files).map(tf.io.read_file),
+    "generator": lambda files: tf.data.Dataset.from_generator(list, output_signature=tf.TensorSpec([], tf.int32)),
+    "random": lambda files: tf.data.Dataset.random(),
+    "batch": lambda files: RECORDS(files).batch(2),
+    "parallel batch": lambda files: RECORDS(files).batch(2, num_parallel_calls=2),
+    "drop": lambda files: RECORDS(files).batch(2, drop_remainder=True).map(identity),
+    "padded_batch": lambda files: RECORDS(files).padded_batch(2),
+    "ragged_batch": lambda files: RECORDS(files).ragged_batch(2),
+    "unbatch": lambda files: RECORDS(files).batch(2).unbatch(),
+    "rebatch": lambda files: RECORDS(files).batch(2).rebatch(3),
+    "map": lambda files: RECORDS(files).batch(2).map(identity),
+    "filter": lambda files: RECORDS(files).batch(2).filter(always),
+    "shuffle": lambda files: RECORDS(files).batch(2).shuffle(2),
+    "repeat": lambda files: RECORDS(files).batch(2).repeat(2),
+    "take": lambda files: RECORDS(files).batch(2).take(2),
+    "skip": lambda files: RECORDS(files).batch(2).skip(1),
+    "shard": lambda files: RECORDS(files).batch(2).shard(2, 0),
+    "cache": lambda files: RECORDS(files).batch(2).cache(),
+    "prefetch": lambda files: RECORDS(files).batch(2).prefetch(1),
+    "ignore_errors": lambda files: RECORDS(files).batch(2).ignore_errors(),
+    "assert_cardinality": lambda files: RECORDS(files).batch(2).apply(tf.data.experimental.assert_cardinality(6)),
+    "scan": lambda files: RECORDS(files).batch(2).scan(0, lambda state, value: (state, value)),
+    "take_while": lambda files: RECORDS(files).batch(2).take_while(always),
+    "unique": lambda files: RECORDS(files).unique(),
+    "window": lambda files: RECORDS(files).window(2).flat_map(identity),
+    "snapshot": lambda files: RECORDS(files).batch(2).snapshot(files[0] + "-snapshot"),
+    "enumerate": lambda files: RECORDS(files).enumerate().batch(2),
+    "zip": lambda files: tf.data.Dataset.zip((RECORDS(files).batch(2), RECORDS(files).batch(2))),
+    "zip of two sizes": lambda files: tf.data.Dataset.zip((RECORDS(files).batch(2), RECORDS(files).batch(3))),
+    "zip with numbers": lambda files: tf.data.Dataset.zip((RECORDS(files).batch(2), tf.data.Dataset.range(9).batch(2))),
+    "concatenate": lambda files: RECORDS(files).batch(2).concatenate(RECORDS(files).batch(2)),
+    "sample": lambda files: tf.data.Dataset.sample_from_datasets([RECORDS(files).batch(2), RECORDS(files).batch(2)]),
+    "arrays": lambda files: tf.data.Dataset.from_tensors(tf.zeros((8, 2))),
+    "arrays of two sizes": lambda files: tf.data.Dataset.from_tensors((tf.zeros((8, 2)), tf.zeros((4, 2)))),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_what_tensorflow_finds_in_a_pipeline(name: str, tmp_path: Path) -> None:
+    files = [str(tmp_path / "a"), str(tmp_path / "b")]
+    for path in files:
+        Path(path).write_bytes(b"")
+    dataset = OPERATORS[name](files)
+    read = live.read(dataset).pipeline
+    assert bool(found(read)) is divides_files(dataset), read.describe()
+    try:
+        size = int(distribute.compute_batch_size(dataset))
+    except IndexError:  # scalars: it is not batched at all
+        size = -1
+    assert batch_size_known(read) is (size != -1)
+
+
+def divides_files(dataset: Any) -> bool:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
+    try:
+        distribute._AutoShardDataset(dataset.with_options(options), 2, 0, 2)
+    except tf.errors.NotFoundError:
+        return False
+    return True
