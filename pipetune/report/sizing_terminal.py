@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pipetune.report.console import console_for, unit_text, write
+from pipetune.report.needs import NeedRow
 from pipetune.report.scaling import ScalingView
-from pipetune.report.sizing import NeedRow, SizingView
+from pipetune.report.sizing import SizingView
 
 
 def print_sizing(view: SizingView, *, stream: TextIO | None = None, width: int | None = None) -> None:

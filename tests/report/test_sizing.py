@@ -14,8 +14,9 @@ from pipetune.core.sizing import Basis, Job, Quantity
 from pipetune.core.storage import FileUse
 from pipetune.model.sizing import size
 from pipetune.report.places import places_of
+from pipetune.report.quantities import bits, span, speed
 from pipetune.report.scaling import whole_replicas
-from pipetune.report.sizing import SizingView, bits, sizing_view, span, speed
+from pipetune.report.sizing import SizingView, sizing_view
 from pipetune.report.sizing_terminal import print_sizing
 from pipetune.report.words import plain, rate, seconds
 from tests.report import sessions
