@@ -163,8 +163,12 @@ def readers(folder: Path, count: int) -> Iterator[tuple[Reader, ...]]:
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
             for _ in range(count)
         )
-        # Whatever hangs: a killed process ends the wait for its answer.
-        limit = threading.Timer(_LIMIT_SECONDS, lambda: [one.kill() for one in started])
+
+        def end() -> None:
+            for one in started:
+                one.kill()
+
+        limit = threading.Timer(_LIMIT_SECONDS, end)  # whatever hangs: a killed process ends the wait for its answer
         limit.start()
         try:
             for one in started:
@@ -174,8 +178,8 @@ def readers(folder: Path, count: int) -> Iterator[tuple[Reader, ...]]:
             yield started
         finally:
             limit.cancel()
+            end()
             for one in started:
-                one.kill()
                 one.communicate()
 
 

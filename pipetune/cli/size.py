@@ -121,6 +121,7 @@ def _dataset(session: Session, name: str | None) -> DatasetResult:
             raise PipetuneError("The session has no measured costs.", hint=_MEASURE)
         return measured[0]
     found = [one for one in session.datasets if one.pipeline.name == name]
+    found.sort(key=lambda one: one.profile is None)
     if not found:
         names = ", ".join(dict.fromkeys(one.pipeline.name for one in session.datasets))
         raise PipetuneError(

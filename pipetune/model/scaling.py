@@ -59,7 +59,8 @@ def rungs(job: Job, limits: Sequence[Ceiling], *, known: bool) -> tuple[Rung, ..
 def _rung(job: Job, replicas: int, limits: Sequence[Ceiling], *, known: bool) -> Rung:
     hosts = -(-replicas // job.per_host)
     on_full = min(replicas, job.per_host)
-    fed, held_by = float(replicas), None
+    fed = float(replicas)
+    held_by: Limit | None = None
     for one in limits:
         if one.limit is Limit.DATA:
             continue  # a question of steps, not of a rate

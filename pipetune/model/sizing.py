@@ -114,6 +114,8 @@ def _missing(
         found.append(Missing("whether storage keeps up", "what all hosts share is not known", "--storage-bandwidth"))
     if job.network_bytes_per_second is None:
         found.append(Missing("whether the network keeps up", "it is not known", "--network"))
+    elif job.hosts > 1:
+        found.append(Missing("gradients on the network", "they share it with the input, and were not measured"))
     if service is None:
         found.append(Missing("network for tf.data service", "the size of elements is not known", again))
     elif job.compression is None:

@@ -72,3 +72,6 @@ def job_rows(sizing: Sizing) -> Iterator[NeedRow]:
         yield NeedRow("files to read as many at once", (f"{files.to_overlap:,}",) * columns, "")
     there = UNKNOWN if files.files is None else f"{files.files:,}"
     yield NeedRow("files there are", (there,) * columns, Basis.MEASURED.value if files.files else "")
+    if files.used_share is not None and files.used_share < 1 and (files.files or 0) >= job.hosts:
+        share = words.percent(files.used_share)
+        yield NeedRow("of the hosts' time used, files alike", (share,) * columns, Basis.PREDICTED.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,11 +52,14 @@ def test_real_processes_read_at_once_and_are_ended(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sharing, "WINDOW_SECONDS", 0.5)
     monkeypatch.setattr(sharing, "WARMUP_SECONDS", 0.2)
     monkeypatch.setattr(sharing, "PROCESSES", (1, 2))
+    monkeypatch.setattr(sharing, "predictions", lambda folder: {1: 100.0, 2: 200.0})  # a profile takes half a minute
     (tmp_path / "train.py").write_text(TRAIN)
     one, two = sharing.rows_of(tmp_path, rounds=1, seed=0, say=lambda doing: None)
-    for row in (one, two):
-        print(f"{row.processes}: predicted {row.predicted:.0f}/s, measured {row.measured:.0f}/s", file=sys.stderr)
-        assert row.predicted > 0 and row.measured > 0
+    assert [(row.example, row.processes, row.predicted) for row in (one, two)] == [
+        (tmp_path.name, 1, 100.0),
+        (tmp_path.name, 2, 200.0),
+    ]
+    assert one.low == one.measured == one.high > 0 and two.measured > 0
     with sharing.readers(tmp_path, 2) as running:
         assert all(process.poll() is None for process in running)
     assert all(process.poll() is not None for process in running)

@@ -74,7 +74,7 @@ def test_one_process_is_what_the_model_says(text: str, cores: float) -> None:
     for overheads in (Overheads(), Overheads(crowded_speed=0.7, next_seconds=1e-4)):
         profile = replace(words.profile, overheads=overheads)
         alone = shared_rate(words.pipeline, profile, cores, processes=1)
-        assert alone == pytest.approx(predict_rate(words.pipeline, profile, cores), rel=0.05)
+        assert alone == pytest.approx(predict_rate(words.pipeline, profile, cores), rel=0.08)
 
 
 SEGMENTS = st.lists(

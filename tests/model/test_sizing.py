@@ -91,7 +91,8 @@ def test_no_bandwidth_is_made_up() -> None:
     assert {"--storage-bandwidth", "--network", "--compression"} <= {one.ask for one in found.missing}
     assert found.service_bytes_compressed is None
     given_all = sized(asked=job(storage_bytes_per_second=1e9, network_bytes_per_second=1e9, compression=2.0))
-    assert {one.figure for one in given_all.missing} == {"cores for the training loop itself"}
+    no_option_gives = {"cores for the training loop itself", "gradients on the network"}
+    assert {one.figure for one in given_all.missing} == no_option_gives
 
 
 def test_python_in_the_pipeline_leaves_what_was_measured() -> None:
