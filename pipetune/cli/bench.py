@@ -18,8 +18,9 @@ benchmarks.json as soon as it is measured; an interrupted run goes on where it
 was. A workload takes about six minutes, and wants the machine to itself.
 
 With --accuracy it measures how right pipetune is: how well costs are attributed,
-bottlenecks named and rates predicted, how often it accepts what is no gain, and
-what its hooks cost. That takes about an hour."""
+bottlenecks named and rates predicted (of one process and of several at once),
+how often it accepts what is no gain, and what its hooks cost. That takes about
+an hour."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -36,7 +37,7 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         metavar="WORKLOAD",
         nargs="*",
         help="folders of examples/: these only, anew (default: all that were not measured yet); with --accuracy "
-        "attribution, bottleneck, prediction, false_positives, overhead",
+        "attribution, bottleneck, prediction, false_positives, overhead, sharing",
     )
     parser.add_argument("--accuracy", action="store_true", help="measure the figures of accuracy.json")
     parser.add_argument(

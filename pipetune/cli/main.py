@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run
+from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
 from pipetune.core.errors import PipetuneError
 from pipetune.core.version import VERSION
 
-COMMANDS = (analyze, apply, run, report, compare, check, rules, bench, doctor)
+COMMANDS = (analyze, apply, run, report, compare, check, size, rules, bench, doctor)
 
 _DESCRIPTION = """\
 Finds what holds the tf.data input of a training script back, tries legal rewrites

@@ -8,6 +8,7 @@ import re
 
 from pipetune.core.edits import Consent
 
+_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)(B|b|bit|bits)(?:/s|ps)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -41,6 +42,16 @@ def byte_size(text: str) -> int:
     if size < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 512M or 4GiB")
     return int(size)
+
+
+def bandwidth(text: str) -> float:
+    """Bytes per second: 1GB/s, 500MiB/s, or in bits 10Gb/s, 10Gbps. A prefix is decimal, unless it has an i."""
+    found = _BANDWIDTH.fullmatch(text.strip())
+    power = " KMGT".index(found[2].upper() or " ") if found else 0
+    value = float(found[1]) * (1024 if found[3] else 1000) ** power if found else 0.0
+    if not found or not value > 0 or (found[3] and not power):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a bandwidth above 0; write 1GB/s, or in bits 10Gb/s")
+    return value if found[4] == "B" else value / 8
 
 
 def share(text: str) -> float:

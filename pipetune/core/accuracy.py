@@ -13,7 +13,7 @@ from pipetune.core.machine import Machine
 
 SCHEMA = 1
 
-FIGURES = ("attribution", "bottleneck", "prediction", "false_positives", "overhead")
+FIGURES = ("attribution", "bottleneck", "prediction", "false_positives", "overhead", "sharing")
 """The figures by the names they have in accuracy.json, in its order."""
 
 

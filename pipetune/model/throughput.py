@@ -81,7 +81,7 @@ def predict(
     if cpu_seconds > 0:
         bounds.append((cores_rate, Bound.CORES, named))
     running = {part.node for part in work}
-    readers = tuple(node.id for node in pipeline if node.id in running and _reads_files(node))
+    readers = tuple(node.id for node in pipeline if node.id in running and reads_files(node))
     read_bytes = _bytes_read(pipeline, profile, readers)
     if storage_bytes_per_second is not None and read_bytes > 0:
         bounds.append((storage_bytes_per_second / read_bytes, Bound.STORAGE, readers))
@@ -172,7 +172,7 @@ def _bytes_read(pipeline: Pipeline, profile: Profile, readers: tuple[str, ...]) 
     return sum(counts[name] * (cost.bytes_out or 0.0) for name, cost in measured.items() if cost is not None)
 
 
-def _reads_files(node: Node) -> bool:
+def reads_files(node: Node) -> bool:
     """Whether it reads files, or opens what does: a source, an interleave of readers, a map with read_file."""
     known, function = facts(node.op), node.function
     opens = any(kind.startswith(_READERS) for kind in node.inner)

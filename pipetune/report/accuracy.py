@@ -22,6 +22,7 @@ TITLES = {
     "prediction": "Predicted rates",
     "false_positives": "False positives",
     "overhead": "Overhead of the hooks",
+    "sharing": "Several processes on one machine",
 }
 
 _MET = {True: "met", False: "missed", None: ""}

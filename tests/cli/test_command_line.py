@@ -69,7 +69,7 @@ def test_the_public_names_are_there_and_no_others() -> None:
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("analyze", "apply", "run", "report", "compare", "check", "rules", "bench", "doctor"):
+    for command in ("analyze", "apply", "run", "report", "compare", "check", "size", "rules", "bench", "doctor"):
         with pytest.raises(SystemExit) as leaving:
             main([command, "--help"])
         assert leaving.value.code == 0
@@ -96,6 +96,14 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         ["check", "session", "--max-input-wait", "5"],
         ["check", "session", "--min-speedup", "0"],
         ["report", "session", "--format", "pdf"],
+        ["size", "session"],
+        ["size", "session", "--replicas", "0"],
+        ["size", "session", "--replicas", "8", "--per-host", "-1"],
+        ["size", "session", "--replicas", "8", "--step-time", "0"],
+        ["size", "session", "--replicas", "8", "--step-time", "nan"],
+        ["size", "session", "--replicas", "8", "--network", "10"],
+        ["size", "session", "--replicas", "8", "--storage-bandwidth", "0GB/s"],
+        ["size", "session", "--replicas", "8", "--compression", "0"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,6 +234,28 @@ def test_sizes(text: str, size: int) -> None:
 def test_no_sizes(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         values.byte_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [
+        ("1GB/s", 1e9),
+        ("1.5 GB/s", 1.5e9),
+        ("500MiB/s", 500 * 2**20),
+        ("10Gb/s", 1.25e9),
+        ("10Gbps", 1.25e9),
+        ("100Mbit/s", 12.5e6),
+        ("800B/s", 800),
+    ],
+)
+def test_bandwidths(text: str, bytes_per_second: float) -> None:
+    assert values.bandwidth(text) == bytes_per_second
+
+
+@pytest.mark.parametrize("text", ["", "1", "1G", "10GB", "-1GB/s", "0B/s", "1XB/s", "nan", "1iB/s", "1 gb / s"])
+def test_no_bandwidths(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        values.bandwidth(text)
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), ("0", 0.0), ("100%", 1.0)])

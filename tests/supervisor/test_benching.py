@@ -73,14 +73,14 @@ def test_each_figure_is_kept_when_done_and_not_measured_twice(
 
     monkeypatch.delenv("DIES_AFTER")
     shown, status = run(fake, Request((), tmp_path))
-    assert (len(shown), status) == (5, 0)
-    assert asked(tmp_path)[1] == "prediction false_positives overhead"
+    assert (len(shown), status) == (6, 0)
+    assert asked(tmp_path)[1] == "prediction false_positives overhead sharing"
     assert "Not measured." not in (tmp_path / "accuracy.md").read_text()
 
     assert run(fake, Request((), tmp_path)) == (shown, 0)  # nothing is left: no process is started
     assert run(fake, Request(("overhead",), tmp_path)) == (["overhead"], 0)  # named: anew
     run(fake, Request((), tmp_path, seed=1))  # what another seed gave is nothing this one can go on from
-    assert [len(line.split()) for line in asked(tmp_path)] == [5, 3, 1, 5]
+    assert [len(line.split()) for line in asked(tmp_path)] == [6, 4, 1, 6]
 
 
 def test_a_missed_promise_is_exit_code_1(

@@ -1,0 +1,191 @@
+"""`pipetune size`: what a job on more machines needs of its input, from the measured costs of a session."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from pipetune.cli import values
+from pipetune.cli.command import Subparsers, add_command
+
+if TYPE_CHECKING:
+    from pipetune.core.machine import Machine
+    from pipetune.core.session import DatasetResult, Session
+    from pipetune.core.sizing import Basis, Job
+
+_DESCRIPTION = """\
+Plans beyond this machine: from the costs a session measured here, says what a job
+of many replicas needs of its input: cores per host and whether one host feeds its
+replicas, tf.data service workers, storage and network bandwidth, files, memory,
+and where it stops scaling and why. Nothing is measured or run. What is neither in
+the session nor given by an option is left out, and said to be."""
+
+
+def add(subparsers: Subparsers) -> argparse.ArgumentParser:
+    """The parser of this command."""
+    parser = add_command(
+        subparsers, "size", summary="what a job on more machines needs of its input", description=_DESCRIPTION
+    )
+    parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
+    parser.add_argument("--dataset", metavar="NAME", help="which dataset (default: the one the session is about)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    job = parser.add_argument_group("the job")
+    job.add_argument("--replicas", type=values.positive_count, required=True, metavar="N", help="replicas in all")
+    job.add_argument(
+        "--step-time",
+        type=values.milliseconds,
+        metavar="MS",
+        help="how long a training step takes there (default: the model alone, as measured here)",
+    )
+    job.add_argument(
+        "--per-host",
+        type=values.positive_count,
+        metavar="N",
+        help="replicas on one host, fed by one input pipeline (default: the accelerators seen here, else 1)",
+    )
+    job.add_argument(
+        "--batch",
+        type=values.positive_count,
+        metavar="N",
+        help="examples one replica takes in a step (default: the script's batch, for each replica)",
+    )
+    there = parser.add_argument_group("the machines")
+    there.add_argument(
+        "--cores", type=values.positive_count, metavar="N", help="of one host (default: as granted here)"
+    )
+    there.add_argument(
+        "--worker-cores",
+        type=values.positive_count,
+        metavar="N",
+        help="of one worker of tf.data service (default: as granted here)",
+    )
+    there.add_argument(
+        "--storage-bandwidth",
+        type=values.bandwidth,
+        metavar="RATE",
+        help="what storage delivers to all hosts together: 1GB/s",
+    )
+    there.add_argument("--network", type=values.bandwidth, metavar="RATE", help="into one host: 10Gb/s")
+    there.add_argument(
+        "--compression",
+        type=values.factor,
+        metavar="FACTOR",
+        help="how many times smaller tf.data service makes elements by compressing them: 2.5",
+    )
+    return parser
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    from pipetune.core.codec import encode
+    from pipetune.core.errors import PipetuneError
+    from pipetune.core.sessionfile import load
+    from pipetune.model.sizing import size
+
+    session = load(arguments.session)
+    result = _dataset(session, arguments.dataset)
+    if session.machine is None:
+        raise PipetuneError("The session does not say on which machine it was measured.", hint=_MEASURE)
+    sizing = size(result, session.machine, _job(arguments, result, session.machine))
+    if arguments.json:
+        first = sizing.first_ceiling
+        figures = {"hosts": sizing.job.hosts, "examples_per_second": sizing.job.rate, "stops_at": encode(first)}
+        figures["feeds_its_replicas"] = sizing.feed.feeds(sizing.job.on_one_host)
+        rest = encode(sizing)
+        assert isinstance(rest, dict)
+        print(json.dumps({**figures, **rest}, indent=1, allow_nan=False))
+        return 0
+    from pipetune.report.places import places_of
+    from pipetune.report.sizing import sizing_view
+    from pipetune.report.sizing_terminal import print_sizing
+
+    print_sizing(sizing_view(sizing, result, places_of(session)))
+    return 0
+
+
+_MEASURE = "`pipetune analyze --no-trials SCRIPT` measures what an input costs."
+
+
+def _dataset(session: Session, name: str | None) -> DatasetResult:
+    """The dataset that was asked for, or the one the session is about.
+
+    Raises:
+        PipetuneError: there is none, or its costs were not measured.
+    """
+    from pipetune.core.errors import PipetuneError
+
+    measured = [one for one in session.datasets if one.profile is not None]
+    if name is None:
+        if not measured:
+            raise PipetuneError("The session has no measured costs.", hint=_MEASURE)
+        return measured[0]
+    found = [one for one in session.datasets if one.pipeline.name == name]
+    found.sort(key=lambda one: one.profile is None)
+    if not found:
+        names = ", ".join(dict.fromkeys(one.pipeline.name for one in session.datasets))
+        raise PipetuneError(
+            f"The session has no dataset called {name!r}.", hint=f"It has {names}." if names else _MEASURE
+        )
+    if found[0].profile is None:
+        raise PipetuneError(
+            f"The costs of the dataset {name!r} were not measured.",
+            hint=f"`pipetune analyze --no-trials --dataset {name} SCRIPT` measures them.",
+        )
+    return found[0]
+
+
+def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine) -> Job:
+    """What was asked, with what the session measured in place of what was not said.
+
+    Raises:
+        PipetuneError: nobody says how long a step takes.
+    """
+    from pipetune.core.errors import PipetuneError
+    from pipetune.core.sizing import Basis, Job
+
+    assert result.profile is not None
+    step = arguments.step_time or result.profile.consumer.bound_seconds
+    if not step:
+        raise PipetuneError(
+            "The session did not measure how long the model alone takes for a step.", hint="Say so: --step-time MS."
+        )
+    measured_batch = result.profile.examples_per_element
+    if arguments.batch and not arguments.step_time and arguments.batch != measured_batch:
+        raise PipetuneError(
+            f"A step was measured with {measured_batch:g} examples, not with {arguments.batch}.",
+            hint="Say how long one takes: --step-time MS.",
+        )
+    accelerators = _accelerators(machine)
+    bases = {
+        "replicas": Basis.GIVEN,
+        "per_host": _basis(arguments.per_host, Basis.MEASURED if accelerators else Basis.ASSUMED),
+        "step_seconds": _basis(arguments.step_time, Basis.MEASURED),
+        "batch_examples": _basis(arguments.batch, Basis.MEASURED),
+        "host_cores": _basis(arguments.cores, Basis.MEASURED),
+        "worker_cores": _basis(arguments.worker_cores, Basis.MEASURED),
+    }
+    return Job(
+        replicas=arguments.replicas,
+        per_host=arguments.per_host or accelerators or 1,
+        step_seconds=step,
+        batch_examples=float(arguments.batch or measured_batch),
+        host_cores=float(arguments.cores or machine.cores_granted),
+        worker_cores=float(arguments.worker_cores or machine.cores_granted),
+        storage_bytes_per_second=arguments.storage_bandwidth,
+        network_bytes_per_second=arguments.network,
+        compression=arguments.compression,
+        bases=bases,
+    )
+
+
+def _basis(given: object, otherwise: Basis) -> Basis:
+    from pipetune.core.sizing import Basis
+
+    return otherwise if given is None else Basis.GIVEN
+
+
+def _accelerators(machine: Machine) -> int:
+    """Accelerators of the kind the session was measured for; 0 on a CPU."""
+    kind = machine.device.upper()
+    return 0 if kind == "CPU" else sum(f"{kind}:" in device.upper() for device in machine.devices)

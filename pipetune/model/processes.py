@@ -1,0 +1,165 @@
+"""Several processes that run the same pipeline on one machine, simulated: what they deliver together.
+
+Each process has the segments of the pipeline (`model.stages`) one behind the other, a buffer in front of each. A
+thread takes an element, works on it, waits where it waits, and hands it on when there is room. All threads that work
+share the cores evenly; a core is slower while the others are busy (`core.overheads`). Work takes the time it was
+measured to take: nothing is drawn, so a simulation gives the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipetune.core.overheads import IDEAL
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import Profile
+from pipetune.model.stages import Segment, cut
+
+BUFFER_ELEMENTS = 2
+"""Room between one segment and the next, in elements of the output, beside the calls in flight."""
+
+_ELEMENTS = 48  # that each process delivers; the second half is counted
+
+
+def shared_rate(
+    pipeline: Pipeline, profile: Profile, cores: float, *, processes: int, defaults_on: bool | None = None
+) -> float:
+    """Elements of the output per second that so many processes deliver together; storage is taken not to bind.
+
+    Args:
+        cores: of the machine; AUTOTUNE of every process takes itself to have all of them.
+        defaults_on: as in `stages.cut`.
+    """
+    overheads = profile.overheads or IDEAL
+    segments = cut(pipeline, profile, cores, defaults_on=defaults_on, overheads=overheads)
+    return simulate(segments, processes=processes, cores=cores, crowded_speed=overheads.crowded_speed)
+
+
+def simulate(
+    segments: Sequence[Segment], *, processes: int, cores: float, crowded_speed: float = 1.0, elements: int = _ELEMENTS
+) -> float:
+    """Elements per second of all processes together; infinite where nothing takes time.
+
+    Args:
+        segments: of one process, sources first. More CPU time than time is the work of several threads.
+        elements: that each process delivers before it ends.
+    """
+    stages = [_Stage.of(segment) for segment in segments if segment.seconds > 0 or _cpu_seconds(segment) > 0]
+    if not stages:
+        return float("inf")
+    longest = max(stage.work_seconds + stage.wait_seconds for stage in stages)
+    # Not all at once: they would work and wait in step.
+    running = [_Process(stages, late_seconds=longest * place / processes) for place in range(processes)]
+    now, half, counted_from = 0.0, processes * (elements // 2), 0.0
+    delivered = 0
+    while delivered < processes * elements:
+        for process in running:
+            process.begin()
+        calls = [call for process in running for call in process.calls]
+        pace = _pace(calls, cores, crowded_speed)
+        step = min(call.left(pace) for call in calls if not call.done)
+        now += step
+        for call in calls:
+            call.advance(step, pace)
+        before, delivered = delivered, delivered + sum(process.hand_on() for process in running)
+        if before < half <= delivered:
+            half, counted_from = delivered, now
+    return (delivered - half) / (now - counted_from)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What one call takes, and how many run at once."""
+
+    work_seconds: float  # of processors
+    wait_seconds: float  # on none of them
+    cores: float  # that one call keeps busy while it works
+    calls: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> _Stage:
+        cpu_seconds = _cpu_seconds(segment)
+        wide = cpu_seconds / segment.seconds if cpu_seconds > segment.seconds > 0 else 1.0
+        waits = max(0.0, segment.seconds - cpu_seconds)
+        return cls(cpu_seconds, waits, wide, max(1, round(segment.parallelism)))
+
+
+@dataclass
+class _Call:
+    """One element in a stage."""
+
+    stage: int
+    work: float
+    wait: float
+    cores: float
+
+    @property
+    def working(self) -> bool:
+        return self.work > 0
+
+    @property
+    def done(self) -> bool:
+        return self.work <= 0 and self.wait <= 0
+
+    def left(self, pace: float) -> float:
+        """Seconds until its work, or then its waiting, ends; `pace` is CPU seconds per second and core."""
+        return self.work / (pace * self.cores) if self.working else self.wait
+
+    def advance(self, seconds: float, pace: float) -> None:
+        if self.working:
+            spent = seconds * pace * self.cores
+            self.work = 0.0 if spent >= self.work * (1 - 1e-12) else self.work - spent
+        elif self.wait > 0:
+            self.wait = 0.0 if seconds >= self.wait * (1 - 1e-12) else self.wait - seconds
+
+
+@dataclass
+class _Process:
+    """Elements in the buffers in front of each stage, and those being worked on."""
+
+    stages: Sequence[_Stage]
+    late_seconds: float = 0.0  # that its first element comes after the first of others
+    calls: list[_Call] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)  # in front of each stage but the first
+
+    def __post_init__(self) -> None:
+        self.ready = [0] * len(self.stages)
+
+    def begin(self) -> None:
+        """Start every call that has an element and a free thread."""
+        for index, stage in enumerate(self.stages):
+            busy = sum(call.stage == index for call in self.calls)
+            free = stage.calls - busy if index == 0 else min(stage.calls - busy, self.ready[index])
+            self.ready[index] -= free if index else 0
+            waits = stage.wait_seconds + self.late_seconds
+            self.calls += [_Call(index, stage.work_seconds, waits, stage.cores) for _ in range(free)]
+            self.late_seconds = 0.0
+
+    def hand_on(self) -> int:
+        """Move what is done into the next buffer, the last stages first, where there is room; what left the last."""
+        left = 0
+        for call in sorted((call for call in self.calls if call.done), key=lambda call: -call.stage):
+            behind = call.stage + 1
+            if behind == len(self.stages):
+                left += 1
+            elif self.ready[behind] < BUFFER_ELEMENTS + self.stages[behind].calls - 1:
+                self.ready[behind] += 1
+            else:
+                continue
+            self.calls.remove(call)
+        return left
+
+
+def _pace(calls: Sequence[_Call], cores: float, crowded_speed: float) -> float:
+    """CPU seconds that one working core's worth of a call gets per second."""
+    wanted = sum(call.cores for call in calls if call.working)
+    if wanted <= 0:
+        return 1.0
+    busy = min(wanted, cores)
+    fall = (1 - crowded_speed) / (cores - 1) if cores > 1 else 0.0
+    return busy * (1 - fall * max(0.0, busy - 1)) / wanted
+
+
+def _cpu_seconds(segment: Segment) -> float:
+    return sum(work.cpu_seconds for work in segment.work)

@@ -1,0 +1,118 @@
+"""`pipetune size`: what a larger job needs, from a session; what is not in it is said, not made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipetune.cli.main import main
+from pipetune.core import sessionfile
+from pipetune.core.session import Session
+from tests.core.sessions import MACHINE, session
+from tests.report.sessions import photos
+
+
+def saved(folder: Path, value: Session) -> str:
+    path = folder / "session.json"
+    sessionfile.save(value, path)
+    return str(path)
+
+
+def without_costs() -> Session:
+    datasets = tuple(replace(one, profile=None) for one in session().datasets)
+    return replace(session(), datasets=datasets)
+
+
+def test_no_session_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size", str(tmp_path / "nowhere"), "--replicas", "8"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_session_without_costs_says_what_measures_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, without_costs())
+    assert main(["size", path, "--replicas", "8", "--step-time", "5"]) == 2
+    assert "no measured costs" in capsys.readouterr().err
+    assert main(["size", path, "--replicas", "8", "--step-time", "5", "--dataset", "train"]) == 2
+    assert "--no-trials --dataset train" in capsys.readouterr().err
+
+
+def test_a_dataset_nobody_knows_is_answered_with_those_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["size", saved(tmp_path, session()), "--replicas", "8", "--dataset", "test"]) == 2
+    assert "It has train, validation." in capsys.readouterr().err
+
+
+def test_a_session_without_a_machine_cannot_say_what_a_core_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["size", saved(tmp_path, replace(session(), machine=None)), "--replicas", "8"]) == 2
+    assert "on which machine" in capsys.readouterr().err
+
+
+def test_a_step_nobody_timed_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *others = session().datasets
+    assert first.profile is not None
+    consumer = replace(first.profile.consumer, bound_seconds=None)
+    untimed = replace(first, profile=replace(first.profile, consumer=consumer))
+    path = saved(tmp_path, replace(session(), datasets=(untimed, *others)))
+    assert main(["size", path, "--replicas", "8"]) == 2
+    assert "--step-time MS" in capsys.readouterr().err
+    assert main(["size", path, "--replicas", "8", "--step-time", "5"]) == 0
+
+
+def test_a_step_of_another_batch_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, session())
+    assert main(["size", path, "--replicas", "8", "--batch", "64"]) == 2
+    assert "measured with 32 examples, not with 64" in capsys.readouterr().err
+    assert main(["size", path, "--replicas", "8", "--batch", "32"]) == 0
+
+
+def figures(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert main(["size", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_json_has_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--replicas", "64", "--step-time", "5", "--per-host", "8", "--network", "10Gb/s", "--cores", "16"]
+    found = figures(capsys, saved(tmp_path, photos()), *words)
+    assert (found["hosts"], found["examples_per_second"]) == (8, pytest.approx(64 * 32 / 0.005))
+    assert found["feeds_its_replicas"] is False
+    job = found["job"]
+    assert isinstance(job, dict)
+    assert job["network_bytes_per_second"] == 1.25e9 and job["host_cores"] == 16
+    assert job["bases"] == {
+        "replicas": "given",
+        "per_host": "given",
+        "step_seconds": "given",
+        "batch_examples": "measured",
+        "host_cores": "given",
+        "worker_cores": "measured",
+    }
+    written, tuned = found["feeds"]  # type: ignore[misc]
+    assert (written["variant"], tuned["variant"]) == ("as written", "tuned")
+    assert tuned["cores"]["low"] <= tuned["cores"]["high"]
+    assert found["stops_at"] is not None and found["missing"]
+
+
+def test_accelerators_seen_here_are_the_replicas_of_a_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = ("/device:CPU:0", "/device:GPU:0", "/device:GPU:1")
+    there = replace(session(), machine=replace(MACHINE, device="gpu", devices=devices))
+    found = figures(capsys, saved(tmp_path, there), "--replicas", "8")
+    assert found["hosts"] == 4 and found["job"]["bases"]["per_host"] == "measured"  # type: ignore[index]
+    alone = figures(capsys, saved(tmp_path, session()), "--replicas", "8")
+    assert alone["hosts"] == 8 and alone["job"]["bases"]["per_host"] == "assumed"  # type: ignore[index]
+
+
+def test_the_terminal_says_what_is_left_out_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size", saved(tmp_path, photos()), "--replicas", "64", "--step-time", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert "64 replicas on 64 hosts, a training step of 5.00 ms" in printed
+    assert "Storage: bytes read were not counted." in printed
+    assert "cores busy with the input" in printed
+    assert all(len(line) <= 80 for line in printed.splitlines())

@@ -1,0 +1,111 @@
+"""What `pipetune size` prints: golden text of real-looking sessions, every sentence of a limit, hostile names."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipetune.core.session import Session
+from pipetune.core.sizing import Basis, Job, Quantity
+from pipetune.core.storage import FileUse
+from pipetune.model.sizing import size
+from pipetune.report.places import places_of
+from pipetune.report.quantities import bits, span, speed
+from pipetune.report.scaling import whole_replicas
+from pipetune.report.sizing import SizingView, sizing_view
+from pipetune.report.sizing_terminal import print_sizing
+from pipetune.report.words import plain, rate, seconds
+from tests.report import sessions
+
+GIVEN = dict.fromkeys(("replicas", "per_host", "step_seconds"), Basis.GIVEN)
+
+
+def viewed(session: Session, **asked: Any) -> SizingView:
+    known: dict[str, Any] = {
+        "replicas": 64,
+        "per_host": 8,
+        "step_seconds": 0.05,
+        "batch_examples": 32.0,
+        "host_cores": 2.0,
+        "worker_cores": 2.0,
+        "bases": GIVEN,
+    }
+    result, machine = session.datasets[0], session.machine
+    assert machine is not None
+    return sizing_view(size(result, machine, Job(**{**known, **asked})), result, places_of(session))
+
+
+def printed(view: SizingView) -> str:
+    stream = io.StringIO()
+    print_sizing(view, stream=stream, width=80)
+    return stream.getvalue()
+
+
+def with_files(session: Session, use: FileUse) -> Session:
+    first, *others = session.datasets
+    assert first.profile is not None
+    return replace(session, datasets=(replace(first, profile=replace(first.profile, files=use)), *others))
+
+
+ALL_KNOWN = {"storage_bytes_per_second": 1e9, "network_bytes_per_second": 1.25e9, "compression": 3.0}
+
+
+def test_golden_text(golden: Callable[[str, str], None]) -> None:
+    golden("sizing-short.txt", printed(viewed(sessions.photos())))
+    known = with_files(sessions.photos(), FileUse(files=16, bytes_per_element=3.5e6))
+    golden("sizing-enough.txt", printed(viewed(known, replicas=8, per_host=4, step_seconds=0.5, **ALL_KNOWN)))
+    golden("sizing-many-cores.txt", printed(viewed(known, host_cores=64.0, worker_cores=8.0, **ALL_KNOWN)))
+
+
+def test_every_line_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(viewed(sessions.photos(), replicas=100_000, step_seconds=1e-4, **ALL_KNOWN))
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_hostile_names_harm_nothing() -> None:
+    text = printed(viewed(sessions.hostile()))
+    assert "\x1b" not in text and "\u202e" not in text
+
+
+def test_a_confidential_session_shows_no_file() -> None:
+    text = printed(viewed(sessions.confidential()))
+    assert "photo_input" not in text and "line 24" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (23.9, 23.9, "23 replicas"),
+        (23.9, 25.1, "23 to 25 replicas"),
+        (0.2, 0.9, "less than one replica"),
+        (0.2, 1.1, "0 to 1 replica"),
+        (1.0, 1.5, "1 replica"),
+        (1e6, 1e6, "1,000,000 replicas"),
+    ],
+)
+def test_whole_replicas(low: float, high: float, text: str) -> None:
+    assert whole_replicas(Quantity(low, high, Basis.MEASURED)) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "form", "text"),
+    [
+        (62e-6, 67e-6, seconds, "62.0 to 67.0 us"),
+        (900e-6, 1.1e-3, seconds, "900 us to 1.10 ms"),
+        (5.0, 5.0, plain, "5"),
+        (100.0, 200.0, rate, "100 to 200/s"),
+        (1e9, 2e9, speed, "1.00 to 2.00 GB/s"),
+        (5e8, 2e9, speed, "500 MB/s to 2.00 GB/s"),
+        (1.25e9, 1.25e9, bits, "10.0 Gb/s"),
+    ],
+)
+def test_ranges_say_their_unit_once(low: float, high: float, form: Callable[[float], str], text: str) -> None:
+    assert span(Quantity(low, high, Basis.MEASURED), form) == text
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    assert span(None, plain) == "-"
