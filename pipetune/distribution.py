@@ -39,6 +39,7 @@ def distribute(
         PipetuneError: a file cannot be written.
     """
     path, script = Path(out_file), Path(script).name
+    path.unlink(missing_ok=True)  # of an earlier run
     try:
         chosen = standalone_kinds.find(kind)
         tuned = chosen.prepare(tuned)

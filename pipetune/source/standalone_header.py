@@ -81,7 +81,8 @@ def _batches(parts: StandaloneParts, where: Sharding, who: str, batches: str) ->
             if batches == REPLICA_BATCHES:
                 yield "element_spec names the rows of a replica's batch, which an input_signature has to name too"
         else:
-            yield f"each {who}'s last batch may be partial, and {who}s may differ by a batch per epoch"
+            differ = f", and {who}s may differ by a batch per epoch" if batches == REPLICA_BATCHES else ""
+            yield f"each {who}'s last batch may be partial{differ}"
     else:
         yield "the pipeline does not batch, so each replica gets one element per step"
 

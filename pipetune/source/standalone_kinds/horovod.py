@@ -135,7 +135,7 @@ def _usage(known: Known, *, parameter: bool) -> Iterator[str]:
 def _steps(known: Known) -> list[Definition]:
     if known.epoch_batches is None:
         return []
-    text = f"STEPS_PER_EPOCH = {known.epoch_batches}  # batches of all ranks together in which all of the data comes"
+    text = f"STEPS_PER_EPOCH = {known.epoch_batches}  # batches in an epoch, of all ranks together"
     return [Definition("STEPS_PER_EPOCH", text)]
 
 

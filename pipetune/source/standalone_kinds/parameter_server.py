@@ -93,7 +93,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     parts = parts.with_pipeline(apply_edits(parts.pipeline, edits))
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
-    notes = tuple(_notes(parts, edits, known, batches=bool(where.batches)))
+    notes = tuple(_notes(parts, edits, batches=bool(where.batches)))
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
@@ -147,7 +147,7 @@ def _added(parts: StandaloneParts) -> Iterator[Edit]:
         yield Insert(before_last_prefetch(pipeline), "repeat", "repeat@end", {"count": None})
 
 
-def _notes(parts: StandaloneParts, edits: list[Edit], known: Known, *, batches: bool) -> Iterator[str]:
+def _notes(parts: StandaloneParts, edits: list[Edit], *, batches: bool) -> Iterator[str]:
     added = {edit.op for edit in edits if isinstance(edit, Insert)}
     yield "each worker reads all of the data, so the workers' epochs overlap: an epoch is a number of steps"
     if batches:
@@ -166,11 +166,9 @@ def _notes(parts: StandaloneParts, edits: list[Edit], known: Known, *, batches: 
     files = local_files(parts)
     if files:
         yield (
-            f"the coordinator lists the files of {' and '.join(files)}, and the workers open them by the same names: "
+            f"the coordinator lists the files ({' and '.join(files)}), and the workers open them by the same names: "
             "they have to be on storage that all of them reach"
         )
-    if known.epoch_batches is not None:
-        yield f"an epoch of the script has {known.epoch_batches} batches"
 
 
 def _steps(known: Known) -> list[Definition]:

@@ -201,7 +201,7 @@ def _notes(
     files = local_files(parts)
     if files:
         yield (
-            f"the training process lists the files of {' and '.join(files)}, and the workers open them by the same "
+            f"the training process lists the files ({' and '.join(files)}), and the workers open them by the same "
             "names: they have to be on storage that all of them reach"
         )
 

@@ -59,16 +59,16 @@ def _batches(pipeline: Pipeline) -> list[Node]:
 
 
 def _notes(parts: StandaloneParts) -> Iterator[str]:
-    batches = [place(node) for node in _batches(parts.pipeline)]
-    if batches:
+    set_here = [place(node) for node in _batches(parts.pipeline) if not node.spec or "shape=(None" in node.spec]
+    if set_here:
         yield (
-            f"drop_remainder is set at {' and '.join(batches)}: the size of a batch is part of the element_spec, and "
+            f"drop_remainder is set at {' and '.join(set_here)}: the size of a batch is part of the element_spec, and "
             "the rows of a last partial batch are not trained on"
         )
     for file in local_files(parts):
         yield (
-            f"{file} reads local files: right on a TPU VM that holds them under these names; a host elsewhere needs "
-            "them under gs://"
+            f"the files are local ({file}): right on a TPU VM that holds them under these names; a host elsewhere "
+            "needs them under gs://"
         )
     if "tf.float32" in parts.pipeline.output.spec:
         yield (
