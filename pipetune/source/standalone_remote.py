@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
@@ -13,11 +14,12 @@ _SAME_END = frozenset({"map", "prefetch", "with_options", "cache", "filter", "sh
                        "ignore_errors", "unbatch", "interleave", "flat_map", "skip", "window"})  # fmt: skip
 
 
-def place(node: Node) -> str:
-    """An operator and where it stands: "map at train.py:12"."""
+def place(node: Node, *, short: bool = False) -> str:
+    """An operator and where it stands: "map at /home/me/train.py:12", or in short without the folder."""
     if node.location is None:
         return node.title
-    return f"{node.location.method if not node.inputs else node.title} at {node.location}"
+    where = f"{Path(node.location.file).name}:{node.location.line}" if short else str(node.location)
+    return f"{node.location.method if not node.inputs else node.title} at {where}"
 
 
 def refuse_python(pipeline: Pipeline, *, why: str) -> None:
@@ -42,12 +44,12 @@ def refuse_python(pipeline: Pipeline, *, why: str) -> None:
 
 
 def local_files(parts: StandaloneParts) -> tuple[str, ...]:
-    """The sources that name files on a local disk, each with its line."""
+    """The sources that name files on a local disk, each with its line, for the notes of a module."""
     found = []
     for name, source in parts.sources.items():
         names = (source.pattern, *source.names[:1]) if source.files else ()
         if any(one and not _REMOTE.match(one) for one in names):
-            found.append(place(parts.pipeline[name.removesuffix(".files")]))
+            found.append(place(parts.pipeline[name.removesuffix(".files")], short=True))
     return tuple(dict.fromkeys(found))
 
 

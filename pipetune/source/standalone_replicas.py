@@ -46,8 +46,8 @@ def emit_for_replicas(
                 f"dataset = strategy.distribute_datasets_from_function({function})",
             ),
             told=(
-                f"{told} Every worker calls it with its own InputContext and reads its own part of the data. The "
-                f"folder of the training script has to be on the path where an import below needs it.",
+                f"{told} Every worker calls dataset_fn with its own InputContext and reads its own part of the data. "
+                "The folder of the training script has to be on the path where an import below needs it.",
                 *header.what_source_is(parameter),
             ),
             notes=notes,

@@ -93,6 +93,24 @@ def run(script: str, folder: Path) -> str:
     return done.stdout
 
 
+@contextmanager
+def serving(folder: Path, *arguments: str, **variables: str) -> Iterator[IO[str]]:
+    """A script in a process of its own, killed in the end; what it prints."""
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout
+        finally:
+            process.kill()
+
+
 # parameter-server
 
 
@@ -114,7 +132,8 @@ def test_every_worker_of_parameter_servers_gets_everything_in_its_own_order(tmp_
 
 
 CLUSTER = """
-import json, os, socket
+import faulthandler, json, os, socket
+faulthandler.dump_traceback_later(60, exit=True)
 import tensorflow as tf
 import distributed
 
@@ -127,7 +146,9 @@ def free_ports(count):
 
 first, second, third = free_ports(3)
 cluster = tf.train.ClusterSpec({"worker": [first, second], "ps": [third]})
-servers = [tf.distribute.Server(cluster, name, index) for name, index in [("worker", 0), ("worker", 1), ("ps", 0)]]
+threads = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)  # with as many as two cores give, they wait for ever
+tasks = [("worker", 0), ("worker", 1), ("ps", 0)]
+servers = [tf.distribute.Server(cluster, name, index, config=threads) for name, index in tasks]
 strategy = tf.distribute.ParameterServerStrategy(
     tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
 )
@@ -209,25 +230,30 @@ def test_a_process_without_a_rank_is_told_what_is_missing(
     assert sum(1 for _ in module.dataset_fn(8, size=2, rank=1)) == 4
 
 
+RANK = """
+import json, distributed
+print(json.dumps([[int(number) for number in batch[:, 0]] for batch, _ in distributed.dataset_fn()]))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_with_the_variables_of_horovodrun_share_an_epoch(tmp_path: Path, dataset: Any) -> None:
+    assert emit(dataset.batch(4), "horovod", tmp_path).module
+    (tmp_path / "run.py").write_text(RANK)
+    batches: list[list[list[int]]] = []
+    with ExitStack() as ranks:
+        said = [
+            ranks.enter_context(
+                serving(tmp_path, "run.py", HOROVOD_RANK=rank, HOROVOD_SIZE="2", PYTHONPATH=str(tmp_path))
+            )
+            for rank in "01"
+        ]
+        batches = [json.loads(one.readline()) for one in said]
+    assert [len(one) for one in batches] == [3, 3]
+    assert Counter(number for one in batches for batch in one for number in batch) == everything()
+
+
 # service
-
-
-@contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[IO[str]]:
-    """A server in a process of its own; what it prints."""
-    with subprocess.Popen(
-        [sys.executable, "serve.py", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout
-        finally:
-            process.kill()
 
 
 def answers(folder: Path, address: str) -> bool:
@@ -246,9 +272,9 @@ def test_a_service_of_real_processes_gives_everything_once_in_each_epoch(
     result = emit(dataset.batch(5).repeat(2), "service", tmp_path)
     assert {Path(name).name for name in result.companions} == {"serve.py", "docker-compose.yml", "kubernetes.yaml"}
     with ExitStack() as servers:
-        said = servers.enter_context(serving(tmp_path, "dispatcher", "--port", "0", "--work-dir", "state"))
+        said = servers.enter_context(serving(tmp_path, "serve.py", "dispatcher", "--port", "0", "--work-dir", "state"))
         address = said.readline().rpartition("//")[2].strip()
-        worker = ("worker", "--host", "127.0.0.1", "--dispatcher", address)
+        worker = ("serve.py", "worker", "--host", "127.0.0.1", "--dispatcher", address)
         for said in [servers.enter_context(serving(tmp_path, *worker)) for _ in range(2)]:
             assert said.readline().startswith("worker of")
         monkeypatch.setenv("TF_DATA_SERVICE", f"grpc://{address}")

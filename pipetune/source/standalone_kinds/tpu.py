@@ -31,7 +31,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         parts,
         known,
         strategy=_STRATEGY,
-        told="It is not run on a TPU here: shapes and operators were looked at.",
+        told="No TPU was at hand: what was looked at is that every shape is known and that nothing runs Python.",
         notes=tuple(_notes(parts)),
     )
 
@@ -59,7 +59,11 @@ def _batches(pipeline: Pipeline) -> list[Node]:
 
 
 def _notes(parts: StandaloneParts) -> Iterator[str]:
-    set_here = [place(node) for node in _batches(parts.pipeline) if not node.spec or "shape=(None" in node.spec]
+    set_here = [
+        place(node, short=True)
+        for node in _batches(parts.pipeline)
+        if not node.spec or "shape=(None" in node.spec
+    ]
     if set_here:
         yield (
             f"drop_remainder is set at {' and '.join(set_here)}: the size of a batch is part of the element_spec, and "
