@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DistributedResult
+from pipetune.core.standalone import Delivery
+from pipetune.source import standalone_kinds
 from pipetune.source.standalone import emit_standalone
+from pipetune.source.standalone_kind import Kind, Standalone
 from pipetune.tf.pipelines.live import LivePipeline
-from pipetune.tf.standalone import coverage, standalone_parts
+from pipetune.tf.standalone import batch_bytes, coverage, service_coverage, standalone_parts, static_shapes
+
+Checks = tuple[dict[str, object], ...]
+
+_BATCHES = frozenset({"batch", "padded_batch"})
 
 
 def distribute(
     source: LivePipeline, tuned: Pipeline, *, kind: str, out_file: Path | str, script: str = "the script"
 ) -> DistributedResult:
-    """Writes `out_file`, a module with `dataset_fn(input_context)`, if running it proves it right.
+    """Writes `out_file`, a module with `dataset_fn`, and what belongs beside it, if running it proves it right.
 
     Where the pipeline has no such form, or running it shows an element missing or twice, nothing is written:
     `module` is empty and the first note says why.
@@ -24,24 +32,23 @@ def distribute(
     Args:
         source: the live pipeline of the user.
         tuned: the same pipeline with the plan's edits.
-        kind: "multiworker" or "mirrored".
+        kind: one of `standalone_kinds.names()`.
         script: the name of the user's script, for the header.
 
     Raises:
-        PipetuneError: the file cannot be written.
+        PipetuneError: a file cannot be written.
     """
     path, script = Path(out_file), Path(script).name
+    path.unlink(missing_ok=True)  # of an earlier run
     try:
+        chosen = standalone_kinds.find(kind)
+        tuned = chosen.prepare(tuned)
+        if chosen.static_shapes:
+            static_shapes.check_static(source, tuned)
         found = standalone_parts.collect(source, tuned)
-        written = emit_standalone(found.parts, kind, script=script)
-        checks = coverage.check(
-            written.text,
-            source,
-            tuned=tuned,
-            parameter=found.parameter,
-            shard_by=written.shard_by,
-            global_batch_size=written.global_batch_size,
-        )
+        weighed = batch_bytes.weigh(source, tuned) if chosen.delivery is Delivery.SERVICE else None
+        written = emit_standalone(found.parts, kind, script=script, batch_bytes=weighed)
+        checks = _check(chosen, written, source, tuned, parameter=found.parameter)
     except (CannotExpress, CannotReplay) as error:
         return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
     wrong = [check for check in checks if check["missing"] or check["duplicated"]]
@@ -51,30 +58,87 @@ def distribute(
             f"and {wrong[0]['duplicated']} came twice."
         )
         return DistributedResult(kind, "", "", notes=(reason, *written.notes), checks=checks)
-    checked = _checked(checks)
-    written = emit_standalone(found.parts, kind, script=script, checked=checked)
+    written = emit_standalone(
+        found.parts,
+        kind,
+        script=script,
+        checked=_checked(chosen, checks),
+        epoch_batches=_epoch_batches(checks, tuned, written.batch_size),
+        batch_bytes=weighed,
+    )
     write_text(path, written.text)
-    notes = (*written.notes, *_notes(checks))
-    return DistributedResult(kind, written.text, str(path), notes=notes, checks=checks)
+    for name, text in written.companions:
+        write_text(path.with_name(name), text)
+    notes = (*written.notes, *_notes(chosen, checks))
+    companions = tuple(str(path.with_name(name)) for name, _ in written.companions)
+    return DistributedResult(kind, written.text, str(path), notes=notes, checks=checks, companions=companions)
 
 
-def _checked(checks: tuple[dict[str, object], ...]) -> str:
-    """What was counted, a sentence for the header."""
+def _check(
+    kind: Kind, written: Standalone, source: LivePipeline, tuned: Pipeline, *, parameter: object
+) -> Checks:
+    if kind.delivery is Delivery.SERVICE:
+        return service_coverage.check_service(
+            written.text,
+            source,
+            tuned=tuned,
+            splits=written.splits,
+            parameter=parameter,
+            batch_size=written.batch_size,
+        )
+    return coverage.check(
+        written.text,
+        source,
+        tuned=tuned,
+        parameter=parameter,
+        shard_by=written.shard_by,
+        global_batch_size=written.global_batch_size,
+        batch_size=written.batch_size,
+        delivery=kind.delivery,
+    )
+
+
+def _epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None) -> int | None:
+    """Batches in which all of the data comes once, where that was counted."""
+    first = checks[0]
+    elements = first["elements"]
+    if first.get("counted") != "elements" or first.get("batches_per_worker") is None or not isinstance(elements, int):
+        return None
+    drops = any(node.argument("drop_remainder") for node in tuned if node.op in _BATCHES)
+    size = batch_size or 1
+    return elements // size if drops else math.ceil(elements / size)
+
+
+def _checked(kind: Kind, checks: Checks) -> str:
+    """What was checked, for the header."""
+    return f"{_counting(kind, checks)} Its functions and its element_spec are those of the tuned pipeline."
+
+
+def _counting(kind: Kind, checks: Checks) -> str:
     workers = ", ".join(str(check["workers"]) for check in checks)
     first = checks[0]
+    how = f"by running it in one process as {workers} {'ranks' if kind.delivery is Delivery.RANKS else 'workers'}"
+    if kind.delivery is Delivery.SERVICE:
+        how = f"by running a service with {workers} workers on one machine"
     if first["missing"] is None:
-        return f"Run in one process as {workers} workers; which elements come was not counted: {first['why']}"
+        return f"Checked {how}; which elements come was not counted. {first['why']}"
+    if first["each"] == "everything":
+        return f"Checked {how}: each gave {_counted(first)}, every one once per epoch."
     counted = {
         "elements": f"all {first['elements']} elements came, each once per epoch",
         "files": f"each of the {first['elements']} files was read by one worker",
     }.get(str(first["counted"]), f"the first {first['elements']} elements came, each once")
-    return f"Checked by running it in one process as {workers} workers: {counted}."
+    return f"Checked {how}: {counted}."
 
 
-def _notes(checks: tuple[dict[str, object], ...]) -> list[str]:
+def _counted(check: dict[str, object]) -> str:
+    return f"all {check['elements']} {'files' if check['counted'] == 'files' else 'elements'}"
+
+
+def _notes(kind: Kind, checks: Checks) -> list[str]:
     uneven = [str(check["workers"]) for check in checks if check["equal_batches"] is False]
     found = []
-    if uneven:
+    if uneven and kind.delivery is Delivery.PARTS:
         found.append(
             f"with {' or '.join(uneven)} workers the batches of an epoch are not equal: repeat and fix the "
             "steps per epoch, or drop the remainder"

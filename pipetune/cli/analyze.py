@@ -12,6 +12,7 @@ from pipetune.cli import values
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
+from pipetune.source import standalone_kinds
 
 if TYPE_CHECKING:
     from pipetune.core.session import Session
@@ -130,9 +131,9 @@ def _add_deciding(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--distribute",
-        choices=("mirrored", "multiworker"),
+        choices=standalone_kinds.names(),
         metavar="KIND",
-        help="also emit the pipeline for a distribution strategy: mirrored, multiworker",
+        help=f"also emit the pipeline for several machines or devices: {', '.join(standalone_kinds.names())}",
     )
 
 

@@ -118,6 +118,7 @@ class DistributedResult:
     file: str
     notes: tuple[str, ...] = ()
     checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
+    companions: tuple[str, ...] = ()  # files written beside the module
 
 
 @dataclass(frozen=True)

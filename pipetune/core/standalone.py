@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipetune.core.pipeline import Pipeline
 
@@ -11,6 +12,23 @@ from pipetune.core.pipeline import Pipeline
 def quoted(text: str) -> str:
     """A text literal in double quotes, where nothing in it needs escaping."""
     return repr(text) if set(text) & set("\"'\\") or not text.isprintable() else f'"{text}"'
+
+
+class Delivery(enum.Enum):
+    """What the pipelines that run side by side are to give, and how the module is asked for one of them."""
+
+    PARTS = "a part each"  # dataset_fn(input_context)
+    RANKS = "a part each, by rank"  # dataset_fn(steps, size=, rank=)
+    WHOLE = "everything each"  # dataset_fn(input_context), the same context for all
+    SERVICE = "what the dispatcher hands out"  # pipeline(), behind a tf.data service
+
+
+@dataclass(frozen=True)
+class BatchBytes:
+    """What one element of the finished pipeline takes on the way to another process."""
+
+    raw: int
+    packed: int | None = None  # as compressed for the way; None: not measured
 
 
 @dataclass(frozen=True)
@@ -66,3 +84,7 @@ class StandaloneParts:
     functions: Mapping[str, FunctionSource] = field(default_factory=dict)
     extra_arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # argument -> expression
     processors: int = 1  # of the machine: the default cycle length of interleave follows it
+
+    def with_pipeline(self, pipeline: Pipeline) -> StandaloneParts:
+        """The parts for an edited form of the pipeline."""
+        return replace(self, pipeline=pipeline)

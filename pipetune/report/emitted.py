@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from pipetune.core.session import Session
+from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
@@ -94,21 +95,34 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
     if value is None:
         return None
     coverage = tuple(_coverage(check) for check in value.checks)
-    counts = [row.workers for row in coverage if row.covered]
-    if not coverage:
-        text = "Its coverage was not checked."
-    elif len(counts) == len(coverage):
-        text = f"Every element once per epoch with {words.joined(counts)} workers, checked in process."
-    else:
-        text = "Not every element comes exactly once per epoch: see the table."
+    notes = value.notes
+    if value.companions:
+        beside = words.joined([Path(name).name for name in value.companions])
+        notes = (f"Beside it stand {beside}.", *notes)
+    sentence = _coverage_sentence(value, coverage)
+    if not value.file and notes:
+        sentence, notes = f"Not written. {places.said(notes[0])}", notes[1:]
     return DistributedView(
         kind=words.clean(value.kind),
         file=places.file(value.file),
         module=places.foreign(value.module, lines=True),
-        notes=tuple(places.said(note) for note in value.notes),
+        notes=tuple(places.said(note) for note in notes),
         coverage=coverage,
-        sentence=text,
+        sentence=sentence,
     )
+
+
+def _coverage_sentence(value: DistributedResult, coverage: tuple[CoverageRow, ...]) -> str:
+    counts = [row.workers for row in coverage if row.covered]
+    if not coverage:
+        return "Its coverage was not checked."
+    if len(counts) < len(coverage):
+        unknown = all(check.get("missing") is None for check in value.checks)
+        told = "Which elements come was not counted" if unknown else "Not every element comes exactly once per epoch"
+        return f"{told}: see the table."
+    if all(check.get("each") == "everything" for check in value.checks):
+        return f"Every element once per epoch from each of {words.joined(counts)} workers, checked by running them."
+    return f"Every element once per epoch with {words.joined(counts)} workers, checked in process."
 
 
 def _coverage(check: dict[str, object]) -> CoverageRow:

@@ -65,7 +65,7 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield from _rewrites("Offered, if you consent", main.changes.offered)
     if view.distributed:
         yield from _section("Distributed form")
-        yield _indented(Text(f"{view.distributed.kind}: {view.distributed.file}"))
+        yield _indented(Text(": ".join(filter(None, (view.distributed.kind, view.distributed.file)))))
         yield _indented(unit_text(view.distributed.sentence), 4)
     yield from _told("Warnings about the script as it is", view.warnings)
     yield from _told("Advice beside the patch", view.advice)

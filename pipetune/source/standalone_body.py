@@ -8,9 +8,9 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
 from pipetune.core.standalone import Definition, SourceText, StandaloneParts, quoted
 from pipetune.source.standalone_sharding import Sharding
-from pipetune.source.standalone_steps import REPLICAS, SHARED_SEED, SOURCE_ROWS, Steps, option_lines
+from pipetune.source.standalone_steps import SHARED_SEED, SOURCE_ROWS, Steps, option_lines
+from pipetune.source.standalone_wording import REPLICAS, Wording
 
-GLOBAL_BATCH_SIZE = "GLOBAL_BATCH_SIZE"
 _LEFT_OUT = frozenset({"with_options", "assert_cardinality"})
 
 
@@ -21,20 +21,22 @@ class Body:
         CannotExpress: an operator or a source has no known form.
     """
 
-    def __init__(self, parts: StandaloneParts, where: Sharding) -> None:
-        self.parts, self.where = parts, where
-        self.steps = Steps(parts, where)
+    def __init__(self, parts: StandaloneParts, where: Sharding, wording: Wording) -> None:
+        self.parts, self.where, self.wording = parts, where, wording
+        self.steps = Steps(parts, where, wording)
         self.constants: list[Definition] = []
-        self.global_batch_size: int | None = None
+        self.batch_size: int | None = None  # rows, as the script has them
         self._names: dict[str, str] = {}  # node id -> variable
         operators = list(self._operators())
         options = option_lines(parts.pipeline.options, self.steps)
         output = self._names[parts.pipeline.output.id]
         statements = [*operators, "", *options, f"return {output}.with_options(options)"]
-        self.lines = [*self._preamble(statements), "", *statements]
+        preamble = list(self._preamble(statements))
+        self.lines = [*preamble, "", *statements] if preamble else statements
         if any(SHARED_SEED in line for line in statements):
             self.constants.append(Definition(SHARED_SEED, f"{SHARED_SEED} = 1"))
-        self.constants.append(Definition("SHARD_BY", f'SHARD_BY = "{where.by}"'))
+        if wording.size:
+            self.constants.append(Definition("SHARD_BY", f'SHARD_BY = "{where.by}"'))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -42,6 +44,7 @@ class Body:
 
     def _operators(self) -> Iterator[str]:
         pipeline = self.parts.pipeline
+        last = [node for node in pipeline if node.op not in _LEFT_OUT][-1]
         for node in pipeline:
             follows = len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1
             name = self._names[node.inputs[0]] if follows else self._new_name()
@@ -50,19 +53,23 @@ class Body:
             if not node.inputs:
                 yield from self._source(node, name)
             elif node.op not in _LEFT_OUT:
+                if node is last and node.op == "prefetch":
+                    yield from self._closing(above[0])
                 yield f"{name} = {self.steps.expression(node, above)}"
             elif not follows:
                 yield f"{name} = {above[0]}"
             if node.op == "assert_cardinality":
                 self.steps.notes.append("assert_cardinality is left out: a worker holds a part of the data")
             if node.id in self.where.after:
-                yield f"{name} = {name}.shard(workers, worker)"
-        last = [node for node in pipeline if node.op not in _LEFT_OUT][-1]
+                yield f"{name} = {name}.shard({self.wording.size}, {self.wording.number})"
         if last.op != "prefetch":
-            self.steps.notes.append(
-                "a final prefetch is added, because distribute_datasets_from_function adds none"
-            )
-            yield f"{name} = {name}.prefetch(tf.data.AUTOTUNE)"
+            yield from self._closing(name)
+            if self.wording.prefetches:
+                self.steps.notes.append(f"a final prefetch is added, {self.wording.why_prefetch}")
+                yield f"{name} = {name}.prefetch(tf.data.AUTOTUNE)"
+
+    def _closing(self, name: str) -> Iterator[str]:
+        yield from (line.format(dataset=name) for line in self.wording.closing)
 
     def _new_name(self) -> str:
         made = len(set(self._names.values()))
@@ -82,28 +89,32 @@ class Body:
         files, constant = name.replace("dataset", "files"), name.replace("dataset", "FILES")
         self.constants.append(Definition(constant, f"{constant} = {_file_text(source)}"))
         yield f"{files} = sorted(tf.io.gfile.glob({constant}))" if source.pattern else f"{files} = {constant}"
-        if self.where.by == "file":
-            yield f"if len({files}) < workers:"
-            message = f"{{len({files})}} files cannot be divided among {{workers}} workers"
+        size = self.wording.size
+        if size and self.where.by == "file":
+            yield f"if len({files}) < {size}:"
+            message = f"{{len({files})}} files cannot be divided among {{{size}}} {self.wording.who}s"
             yield f'    raise ValueError(f"{message}")'
         elif source.pattern:
             yield f"if not {files}:"
             yield f'    raise FileNotFoundError(f"no file matches {{{constant}}}")'
+        if self.wording.mixes_files:
+            yield f"{files} = random.sample({files}, len({files}))"
         yield f"{name} = tf.data.Dataset.from_tensor_slices({files})"
 
     def _preamble(self, statements: list[str]) -> Iterator[str]:
-        yield "workers = input_context.num_input_pipelines"
-        yield "worker = input_context.input_pipeline_id"
+        wording = self.wording
+        yield from wording.opening
         if self.where.batches:
             size = self.parts.pipeline[self.where.batches[0]].argument("batch_size")
             if not isinstance(size, int):
                 raise CannotExpress("The batch size is not known.")
-            self.global_batch_size = size
-            text = f"{GLOBAL_BATCH_SIZE} = {size}  # rows of all replicas together"
-            self.constants.append(Definition(GLOBAL_BATCH_SIZE, text))
-            yield f"batch_size = input_context.get_per_replica_batch_size({GLOBAL_BATCH_SIZE})"
+            self.batch_size = size
+            text = f"{wording.batch_constant} = {size}  # {wording.batch_comment}"
+            self.constants.append(Definition(wording.batch_constant, text))
+            if wording.batch_opening:
+                yield wording.batch_opening
         if any(f"* {REPLICAS}" in line for line in statements):
-            yield f"{REPLICAS} = input_context.num_replicas_in_sync // workers  # that this pipeline feeds"
+            yield wording.replicas_opening
 
 
 def _file_text(source: SourceText) -> str:

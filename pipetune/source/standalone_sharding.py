@@ -36,10 +36,11 @@ class Sharding:
     """Where a pipeline is divided, and what follows from it."""
 
     after: tuple[str, ...]  # the nodes whose elements are divided
-    by: str  # "file" or "element"
+    by: str  # "file", "element", or "" where every worker reads everything
     shared: frozenset[str]  # nodes that run on every worker alike, above the division
     batches: tuple[str, ...]  # the nodes that make the batches a replica gets
     below_batch: frozenset[str]  # nodes that count in batches
+    any_part: bool = False  # any division there is right, not only by every n-th element
 
 
 def with_file_nodes(pipeline: Pipeline) -> Pipeline:
@@ -53,22 +54,40 @@ def with_file_nodes(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, nodes=tuple(nodes))
 
 
-def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText]) -> Sharding:
+def undivided(pipeline: Pipeline) -> Sharding:
+    """What there is to know of `pipeline` where every worker reads everything.
+
+    Raises:
+        CannotExpress: its batches cannot be made smaller; the message says why.
+    """
+    below = _below_batch(pipeline)
+    batches = tuple(_batches(pipeline, pipeline.output.id))
+    return Sharding((), "", frozenset(), batches, frozenset(below) if batches else frozenset())
+
+
+def sharding(
+    pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_workers: int = MOST_WORKERS
+) -> Sharding:
     """Where to divide `pipeline` (one `with_file_nodes` made).
+
+    Args:
+        most_workers: so many files there have to be to divide by file.
 
     Raises:
         CannotExpress: no place is known where dividing it is right; the message says why.
     """
     below = _below_batch(pipeline)
     batches = tuple(_batches(pipeline, pipeline.output.id))
-    search = _Search(pipeline, sources, frozenset(batches), frozenset(below) if batches else frozenset())
+    search = _Search(
+        pipeline, sources, frozenset(batches), frozenset(below) if batches else frozenset(), most_workers
+    )
     search.loose(pipeline.output.id)
     after = tuple(dict.fromkeys(search.found))
     shared = {node.id for name in after for node in pipeline.upstream(name)} | set(after)
     by = "file" if all(name in sources and sources[name].files for name in after) else "element"
     for name in shared:
         _check_alike(pipeline[name])
-    return Sharding(after, by, frozenset(shared), batches, search.below)
+    return Sharding(after, by, frozenset(shared), batches, search.below, any_part=not search.by_position)
 
 
 class _Search:
@@ -80,9 +99,12 @@ class _Search:
         sources: Mapping[str, SourceText],
         batches: frozenset[str],
         below: frozenset[str],
+        most_workers: int,
     ) -> None:
         self.pipeline, self.sources, self.batches, self.below = pipeline, sources, batches, below
+        self.most_workers = most_workers
         self.found: list[str] = []
+        self.by_position = False
 
     def loose(self, name: str) -> None:
         """Any division that gives each element to one worker is right at `name`."""
@@ -105,6 +127,7 @@ class _Search:
 
     def strict(self, name: str) -> None:
         """Worker i of n has to get the elements number i, i + n, i + 2n, ... of `name`."""
+        self.by_position = True
         node = self.pipeline[name]
         batch_level = name in self.batches or name in self.below
         if not node.inputs:
@@ -134,10 +157,10 @@ class _Search:
         """Whether every one of the most workers can get an element of `name`."""
         node = self.pipeline[name]
         if name in self.sources:
-            return self.sources[name].count == INFINITE or self.sources[name].count >= MOST_WORKERS
+            return self.sources[name].count == INFINITE or self.sources[name].count >= self.most_workers
         if len(node.inputs) == 1 and node.op in {"shuffle", "repeat", *_SAME_COUNT}:
             return self._enough(node.inputs[0])
-        return node.cardinality >= MOST_WORKERS
+        return node.cardinality >= self.most_workers
 
 
 def _batches(pipeline: Pipeline, name: str) -> list[str]:

@@ -10,10 +10,10 @@ from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.core.standalone import StandaloneParts, quoted
 from pipetune.source.forms import vectorized_text
 from pipetune.source.standalone_sharding import READERS, Sharding
+from pipetune.source.standalone_wording import Wording
 
 SHARED_SEED = "SHARED_SEED"
 SOURCE_ROWS = "source_rows"
-REPLICAS = "replicas"
 _LONG = 90
 
 ENUM_OPTIONS = {
@@ -26,8 +26,8 @@ ENUM_OPTIONS = {
 class Steps:
     """Writes operators; knows which run on every worker alike and which count in batches."""
 
-    def __init__(self, parts: StandaloneParts, sharding: Sharding) -> None:
-        self.parts, self.sharding = parts, sharding
+    def __init__(self, parts: StandaloneParts, sharding: Sharding, wording: Wording) -> None:
+        self.parts, self.sharding, self.wording = parts, sharding, wording
         self.notes: list[str] = []
         # With files divided, what is shared is the list of names: nothing that runs in parallel.
         self.order_matters = sharding.by != "file" and len(sharding.shared) > len(sharding.after)
@@ -84,10 +84,10 @@ class Steps:
         return found
 
     def count(self, node: Node, name: str) -> str:
-        """A number of elements; one of whole batches grows with the replicas that share a pipeline."""
+        """A number of elements; one of whole batches follows the size of those a pipeline makes."""
         text = number(node.argument(name))
         if node.id in self.sharding.below_batch and text not in ("-1", "tf.data.AUTOTUNE", "0"):
-            return f"{text} * {REPLICAS}"
+            return self.wording.batches_count(node.op, text)
         return text
 
     def interleave(self, node: Node) -> list[str]:
@@ -107,7 +107,9 @@ class Steps:
     def shuffle(self, node: Node) -> list[str]:
         found = [self.count(node, "buffer_size")]
         seed = node.argument("seed")
-        if isinstance(seed, str):
+        if self.wording.shuffle_seed:
+            found.append(f"seed={self.wording.shuffle_seed}")
+        elif isinstance(seed, str):
             graph_seed, operator_seed = seed.split(",")
             found.append(f"seed={operator_seed}")
             if graph_seed != DEFAULT_GRAPH_SEED:
@@ -127,7 +129,7 @@ class Steps:
 
     def batch(self, node: Node) -> list[str]:
         final = node.id in self.sharding.batches
-        found = ["batch_size" if final else number(node.argument("batch_size"))]
+        found = [self.wording.batch if final else number(node.argument("batch_size"))]
         if node.argument("drop_remainder"):
             found.append("drop_remainder=True")
         return found + (self.parallel(node) if node.op == "batch" else [])
@@ -136,8 +138,9 @@ class Steps:
         name = node.argument("filename")
         if not isinstance(name, str) or not name:
             return []
-        self.notes.append("each worker's cache file carries the worker's number")
-        return [f'{quoted(name)} f"-{{worker}}-of-{{workers}}"']
+        who, which, size = self.wording.who, self.wording.number, self.wording.size
+        self.notes.append(f"each {who}'s cache file carries the {who}'s number")
+        return [f'{quoted(name)} f"-{{{which}}}-of-{{{size}}}"']
 
 
 def number(value: Value) -> str:

@@ -15,6 +15,7 @@ from pipetune.cli.command import target_of
 from pipetune.cli.main import build_parser, main
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
+from pipetune.source import standalone_kinds
 
 HEAVY = (
     "tensorflow",
@@ -180,6 +181,20 @@ def test_options_become_settings(script: Path) -> None:
         7,
         str(script.parent / "out"),
     )
+
+
+@pytest.mark.parametrize("kind", standalone_kinds.names())
+def test_every_kind_of_distributed_form_can_be_asked_for(script: Path, kind: str) -> None:
+    arguments = parsed("--distribute", kind, "train.py")
+    assert settings_of(arguments, script.parent / "out").distribute == kind
+
+
+def test_a_kind_there_is_none_of_is_refused_with_those_there_are(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--distribute", "ray", "train.py")
+    assert "parameter-server" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

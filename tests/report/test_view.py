@@ -11,7 +11,7 @@ from pipetune.core.functions import Cut, CutKind
 from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session, Training
+from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session, Training
 from pipetune.report.changes import edit_words
 from pipetune.report.operators import argument_list
 from pipetune.report.view import make_view
@@ -340,6 +340,24 @@ def test_distributed_coverage():
     broken = make_view(samples.hostile()).distributed
     assert broken.coverage[0].missing == "1"
     assert broken.sentence.startswith("Not every element")
+
+
+def test_a_distributed_form_that_was_not_written_says_why_first():
+    refused = DistributedResult("tpu", "", "", notes=("map at train.py:9 runs Python code.", "Say it otherwise."))
+    form = make_view(replace(samples.photos(), distributed=refused)).distributed
+    assert form.sentence == "Not written. Map at train.py:9 runs Python code."
+    assert form.notes == ("Say it otherwise.",)
+
+
+def test_a_distributed_form_of_which_each_worker_reads_everything():
+    checks = ({"workers": 2, "elements": 24, "missing": 0, "duplicated": 0, "each": "everything"},)
+    found = DistributedResult("service", "x = 1", "out/distributed.py", checks=checks, companions=("out/serve.py",))
+    form = make_view(replace(samples.photos(), distributed=found)).distributed
+    assert form.sentence.startswith("Every element once per epoch from each of 2 workers")
+    assert form.notes == ("Beside it stand serve.py.",)
+    uncounted = replace(found, checks=({"workers": 2, "missing": None, "duplicated": None},))
+    form = make_view(replace(samples.photos(), distributed=uncounted)).distributed
+    assert form.sentence.startswith("Which elements come was not counted")
 
 
 def test_memory_measured_predicted_and_held():

@@ -340,5 +340,5 @@ def test_the_header_survives_hostile_names_and_shows_the_kind_asked_for() -> Non
     assert "tf.distribute.MirroredStrategy()" in docstring
     assert 'It ran as "2".' in docstring
     assert all(len(line) <= 110 for line in docstring.splitlines())
-    with pytest.raises(CannotExpress, match="horovod"):
-        emit(photos(14), "horovod")
+    with pytest.raises(CannotExpress, match="'ray'"):
+        emit(photos(14), "ray")

@@ -26,7 +26,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
-from pipetune.tf.standalone import coverage, standalone_parts
+from pipetune.tf.standalone import counting, coverage, standalone_parts
 
 HELPERS = """
 import tensorflow as tf
@@ -363,7 +363,7 @@ def test_files_too_large_to_read_are_counted_by_name(tmp_path: Path, helpers: An
 def test_too_few_files_too_large_to_read_are_counted_from_the_start(
     tmp_path: Path, helpers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coverage, "MOST_ELEMENTS", 7)
+    monkeypatch.setattr(counting, "MOST_ELEMENTS", 7)
     source, made, _ = emit(helpers.build(write_records(tmp_path, files=2, records=8)))
     rows = check(source, made.text, made, most_bytes=10)
     assert [(row["counted"], row["elements"]) for row in rows] == [("first elements", 7)] * 3
@@ -375,7 +375,7 @@ def test_too_few_files_too_large_to_read_are_counted_from_the_start(
 def test_endless_data_is_counted_from_the_start_or_by_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coverage, "MOST_ELEMENTS", 9)
+    monkeypatch.setattr(counting, "MOST_ELEMENTS", 9)
     _, rows = proven(tf.data.Dataset.range(10).enumerate().map(lambda i, x: i).batch(2))
     assert rows[0]["counted"] == "elements"
     endless = tf.data.Dataset.range(0, 10**12)
@@ -504,5 +504,5 @@ def test_mirrored_strategy_trains_on_it(tmp_path: Path, helpers: Any) -> None:
 
 def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(4))
-    result = distribute(source, source.pipeline, kind="horovod", out_file=tmp_path / "out.py")
-    assert "'horovod'" in result.notes[0] and "multiworker" in result.notes[1]
+    result = distribute(source, source.pipeline, kind="ray", out_file=tmp_path / "out.py")
+    assert "'ray'" in result.notes[0] and "multiworker" in result.notes[1]

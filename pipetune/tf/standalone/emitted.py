@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.standalone import Delivery
 from pipetune.tf.pipelines import live, operators
 from pipetune.tf.pipelines.replay import OUTPUT, replay_nodes
 
@@ -27,8 +28,14 @@ Maker = Callable[[int, int, int], Any]
 
 
 @contextmanager
-def emitted(text: str, *, parameter: Any = None, global_batch_size: int | None = None) -> Iterator[Maker]:
-    """The module's `dataset_fn`, while open.
+def emitted(
+    text: str,
+    *,
+    parameter: Any = None,
+    global_batch_size: int | None = None,
+    delivery: Delivery = Delivery.PARTS,
+) -> Iterator[Maker]:
+    """The module's `dataset_fn`, or its `pipeline` for a service, while open.
 
     Args:
         text: the module.
@@ -55,6 +62,10 @@ def emitted(text: str, *, parameter: Any = None, global_batch_size: int | None =
                 if global_batch_size is not None:
                     divisible = fitting_batch_size(global_batch_size, replicas)
                     module.GLOBAL_BATCH_SIZE = divisible  # type: ignore[attr-defined]
+                if delivery is Delivery.SERVICE:
+                    return _call(module.pipeline, **given)
+                if delivery is Delivery.RANKS:
+                    return _call(module.dataset_fn, None, size=pipelines, rank=number, **given)
                 context = tf.distribute.InputContext(pipelines, number, replicas)
                 return _call(module.dataset_fn, context, **given)
 

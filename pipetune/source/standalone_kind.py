@@ -1,0 +1,48 @@
+"""What a kind of stand-alone module is: how it is written, and what it is to give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.standalone import BatchBytes, Delivery, StandaloneParts
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a module besides its pipeline."""
+
+    script: str  # the name of the user's script
+    checked: str = "Not checked."  # how the module was checked, a sentence
+    epoch_batches: int | None = None  # of one process that reads everything; None: not counted
+    batch_bytes: BatchBytes | None = None  # None: not measured
+
+
+@dataclass(frozen=True)
+class Standalone:
+    """The module's text, what changed against the pipeline on one machine, and how it divides the data."""
+
+    text: str
+    notes: tuple[str, ...]
+    shard_by: str  # "file" or "element"; "" where nothing is divided in the text
+    global_batch_size: int | None  # rows of all replicas together; None: the pipeline does not batch
+    batch_size: int | None = None  # rows of a batch as it comes, where that is the script's own
+    companions: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # name, text of files beside the module
+    splits: bool = True  # of a service: whether the dispatcher divides the data
+
+
+def as_it_is(pipeline: Pipeline) -> Pipeline:
+    """The pipeline, which a kind takes as the plan made it."""
+    return pipeline
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One value of `--distribute`."""
+
+    name: str
+    emit: Callable[[StandaloneParts, Known], Standalone]  # raises CannotExpress with the reason
+    delivery: Delivery = Delivery.PARTS
+    prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
+    static_shapes: bool = False  # every shape has to be known before it runs

@@ -1,0 +1,84 @@
+"""`tpu`: as for other replicas in step, for a device that compiles: every shape known, nothing of Python.
+
+After the guide "Use TPUs": a batch has to be full, because its size is part of the compiled program, and the host
+that feeds a TPU runs graphs, not the script's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import SetArgument
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.standalone import StandaloneParts
+from pipetune.source.standalone_kind import Kind, Known, Standalone
+from pipetune.source.standalone_remote import local_files, place, refuse_python
+from pipetune.source.standalone_replicas import emit_for_replicas
+from pipetune.source.standalone_sharding import undivided
+
+_STRATEGY = "tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver())"
+
+
+def emit(parts: StandaloneParts, known: Known) -> Standalone:
+    """The module.
+
+    Raises:
+        CannotExpress: the pipeline has no faithful form; the message says why.
+    """
+    return emit_for_replicas(
+        parts,
+        known,
+        strategy=_STRATEGY,
+        told="No TPU was at hand: what was looked at is that every shape is known and that nothing runs Python.",
+        notes=tuple(_notes(parts)),
+    )
+
+
+def _prepare(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with full batches only.
+
+    Raises:
+        CannotExpress: something in it cannot run on the host of a TPU.
+    """
+    refuse_python(pipeline, why="which the host of a TPU cannot call")
+    printing = [node for node in pipeline if node.function is not None and node.function.side_effects]
+    if printing:
+        raise CannotExpress(
+            f"{' and '.join(map(place, printing))} {'has' if len(printing) == 1 else 'have'} effects outside of the "
+            "pipeline, which would be lost on the host of the TPU.",
+            hint="Take them out of the functions of the pipeline.",
+        )
+    partial = [node.id for node in _batches(pipeline) if not node.argument("drop_remainder")]
+    return apply_edits(pipeline, [SetArgument(name, "drop_remainder", True) for name in partial])
+
+
+def _batches(pipeline: Pipeline) -> list[Node]:
+    return [pipeline[name] for name in undivided(pipeline).batches]
+
+
+def _notes(parts: StandaloneParts) -> Iterator[str]:
+    set_here = [
+        place(node, short=True)
+        for node in _batches(parts.pipeline)
+        if not node.spec or "shape=(None" in node.spec
+    ]
+    if set_here:
+        yield (
+            f"drop_remainder is set at {' and '.join(set_here)}: the size of a batch is part of the element_spec, and "
+            "the rows of a last partial batch are not trained on"
+        )
+    for file in local_files(parts):
+        yield (
+            f"the files are local ({file}): right on a TPU VM that holds them under these names; a host elsewhere "
+            "needs them under gs://"
+        )
+    if "tf.float32" in parts.pipeline.output.spec:
+        yield (
+            "float32 is kept; cast to tf.bfloat16 in the last map, batches take half the bytes to the device, and "
+            "numbers change in their last digits"
+        )
+
+
+KIND = Kind("tpu", emit, prepare=_prepare, static_shapes=True)

@@ -1,0 +1,320 @@
+"""Each kind of stand-alone module as text: what it refuses, what it changes, what it says."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import FunctionFacts
+from pipetune.core.location import SourceLocation
+from pipetune.core.pipeline import Pipeline, Value
+from pipetune.core.standalone import BatchBytes, FunctionSource, SourceText, StandaloneParts
+from pipetune.source import standalone_kinds
+from pipetune.source.standalone import Standalone, emit_standalone
+from tests.source.test_standalone import AUGMENT, PARSE, READ, files, parts, photos, statements
+
+ROWS = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
+ARRAYS = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", parameter=True)
+PYTHON = replace(PARSE, python=True)
+PRINTING = replace(PARSE, side_effects=("PrintV2",))
+
+
+def emit(made: StandaloneParts, kind: str, **known: object) -> Standalone:
+    """As `distribution` does it: what the kind changes first, then the text."""
+    made = replace(made, pipeline=standalone_kinds.find(kind).prepare(made.pipeline))
+    return emit_standalone(made, kind, script="train.py", **known)  # type: ignore[arg-type]
+
+
+def at_line(made: StandaloneParts, name: str, line: int) -> StandaloneParts:
+    location = SourceLocation("train.py", line, 0, line, 9, "map")
+    nodes = (replace(node, location=location) if node.id == name else node for node in made.pipeline)
+    return replace(made, pipeline=Pipeline(tuple(nodes), options=made.pipeline.options))
+
+
+def function(text: str, name: str) -> ast.FunctionDef:
+    (found,) = (
+        node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name
+    )
+    return found
+
+
+def dataset_calls(text: str, name: str = "dataset_fn") -> list[str]:
+    return statements(ast.unparse(function(text, name)))
+
+
+def test_every_kind_is_found_and_known_under_its_name() -> None:
+    names = standalone_kinds.names()
+    assert set(names) >= {"mirrored", "multiworker", "parameter-server", "horovod", "service", "tpu"}
+    for name in names:
+        assert standalone_kinds.find(name).name == name
+    with pytest.raises(CannotExpress, match="'ray'"):
+        standalone_kinds.find("ray")
+
+
+@pytest.mark.parametrize("kind", standalone_kinds.names())
+def test_every_kind_writes_a_module_that_says_how_it_is_sharded(kind: str) -> None:
+    made = emit(photos(14), kind)
+    assert "auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF" in made.text
+    docstring = ast.get_docstring(ast.parse(made.text)) or ""
+    assert docstring.startswith("The tuned input pipeline of train.py")
+    assert "Not checked." in docstring
+    assert all(len(line) <= 120 for line in made.text.splitlines())
+    assert all(note in " ".join(docstring.split()) for note in made.notes)
+    assert function(made.text, "dataset_fn")
+
+
+@pytest.mark.parametrize("kind", ["parameter-server", "service", "tpu"])
+def test_python_is_refused_where_another_process_runs_the_pipeline(kind: str) -> None:
+    made = at_line(parts(files(9), ("map", {}, PYTHON), ("batch", {"batch_size": 4})), "n1", 12)
+    with pytest.raises(CannotExpress, match=r"map at train\.py:12 runs Python code"):
+        emit(made, kind)
+
+
+@pytest.mark.parametrize("kind", ["mirrored", "multiworker", "horovod"])
+def test_python_is_kept_where_the_script_itself_runs_the_pipeline(kind: str) -> None:
+    assert ".map(parse)" in dataset_calls(emit(parts(files(9), ("map", {}, PYTHON)), kind).text)
+
+
+# parameter-server
+
+
+def test_workers_of_parameter_servers_each_read_everything_for_ever_in_their_own_order() -> None:
+    made = emit(
+        parts(
+            files(14),
+            ("shuffle", {"buffer_size": 14, "seed": "87654321,7"}),
+            ("interleave", {"cycle_length": 4}, READ),
+            ("batch", {"batch_size": 32}),
+            ("prefetch", {"buffer_size": 2}),
+        ),
+        "parameter-server",
+    )
+    assert dataset_calls(made.text) == [
+        ".from_tensor_slices(files)",
+        ".shuffle(14, seed=worker_seed())",
+        ".interleave(tf.data.TFRecordDataset, cycle_length=4)",
+        ".batch(batch_size)",
+        ".repeat()",
+        ".prefetch(2 * replicas)",
+    ]
+    assert ".shard(" not in made.text and "SHARD_BY" not in made.text
+    notes = " ".join(made.notes)
+    assert "repeat is added" in notes and "seeds of shuffles are replaced" in notes
+    assert made.batch_size == 32
+
+
+def test_what_repeats_already_gets_no_second_repeat() -> None:
+    made = emit(photos(14), "parameter-server")
+    assert dataset_calls(made.text).count(".repeat()") == 1
+    assert "repeat is added" not in " ".join(made.notes)
+
+
+@pytest.mark.parametrize(
+    ("steps", "added"),
+    [
+        ([("interleave", {"cycle_length": 4}, READ), ("map", {}, PARSE), ("batch", {"batch_size": 4})], True),
+        ([("interleave", {"cycle_length": 4}, READ), ("take", {"count": 9})], False),
+        ([("interleave", {"cycle_length": 4}, READ), ("shuffle", {"buffer_size": 9})], False),
+        ([("interleave", {"cycle_length": 4}, READ), ("window", {"size": 3})], False),
+    ],
+)
+def test_files_are_shuffled_only_where_their_order_is_free(
+    steps: list[tuple[str, Mapping[str, Value]]], added: bool
+) -> None:
+    made = emit(parts(files(9), *steps), "parameter-server")
+    assert (dataset_calls(made.text)[1] == ".shuffle(9, seed=worker_seed())") is added
+
+
+def test_rows_in_memory_are_not_shuffled_unasked() -> None:
+    made = emit(parts(ROWS, ("batch", {"batch_size": 4})), "parameter-server")
+    assert "shuffle" not in "".join(dataset_calls(made.text)) and "def worker_seed" not in made.text
+    assert any("same rows in the same order" in note for note in made.notes)
+
+
+def test_parameter_servers_take_no_array_of_the_script_and_no_file_that_all_would_write() -> None:
+    with pytest.raises(CannotExpress, match="array in the memory of the script"):
+        emit(parts(ARRAYS, ("batch", {"batch_size": 4})), "parameter-server")
+    with pytest.raises(CannotExpress, match="cache writes a file"):
+        emit(parts(files(9), ("cache", {"filename": "/tmp/c"})), "parameter-server")
+    assert ".cache()" in dataset_calls(emit(parts(files(9), ("cache", {"filename": ""})), "parameter-server").text)
+
+
+def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counted() -> None:
+    assert "STEPS_PER_EPOCH = 9 " in emit(photos(14), "parameter-server", epoch_batches=9).text
+    text = emit(photos(14), "parameter-server").text
+    assert "STEPS_PER_EPOCH" not in text and "steps_per_epoch=..." in text
+
+
+# horovod
+
+
+def test_ranks_keep_the_scripts_batches_and_take_their_share_of_the_steps() -> None:
+    made = emit(photos(14), "horovod", epoch_batches=40)
+    assert dataset_calls(made.text) == [
+        ".from_tensor_slices(files)",
+        ".shard(size, rank)",
+        ".shuffle(14)",
+        ".interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)",
+        ".map(parse, num_parallel_calls=2)",
+        ".map(augment)",
+        ".shuffle(256)",
+        ".batch(BATCH_SIZE, drop_remainder=True)",
+        ".repeat()",
+        ".prefetch(2)",
+    ]
+    assert "BATCH_SIZE = 32 " in made.text and "get_per_replica_batch_size" not in made.text
+    assert "dataset = dataset.take(steps // size)\n" in made.text
+    assert made.text.index("take(steps // size)") < made.text.index(".prefetch(2)")
+    assert "def dataset_fn(steps=STEPS_PER_EPOCH, *, size=None, rank=None):" in made.text
+    assert (made.global_batch_size, made.batch_size) == (None, 32)
+
+
+def test_a_rank_repeats_what_ends_up_to_its_share_and_has_to_be_told_steps_nobody_counted() -> None:
+    text = emit(parts(ARRAYS, ("batch", {"batch_size": 4})), "horovod").text
+    assert "dataset = dataset.repeat().take(steps // size)\n" in text
+    assert "def dataset_fn(steps, *, source, size=None, rank=None):" in text
+    assert "STEPS_PER_EPOCH" not in text
+
+
+def test_numbers_of_batches_are_divided_among_ranks_and_what_is_skipped_is_nowhere_taken() -> None:
+    both = ("batch", {"batch_size": 4})
+    taken = emit(parts(ROWS, both, ("take", {"count": 5})), "horovod")
+    assert ".take(5 // size)" in dataset_calls(taken.text)
+    skipped = emit(parts(ROWS, both, ("skip", {"count": 5})), "horovod")
+    assert ".skip(-(-5 // size))" in dataset_calls(skipped.text)
+    for size in (1, 2, 3, 4):
+        assert -(-5 // size) >= 5 // size
+    assert any("take are divided among the ranks" in note for note in taken.notes)
+
+
+def test_a_function_named_as_an_argument_of_the_ranks_is_refused() -> None:
+    made = parts(ROWS, ("map", {}, PARSE))
+    with pytest.raises(CannotExpress, match="name rank"):
+        emit(replace(made, functions={"n1": FunctionSource("lambda x: x + rank")}), "horovod")
+
+
+# service
+
+
+def test_the_dispatcher_hands_out_files_and_epochs_begin_in_the_training_process() -> None:
+    made = emit(photos(14), "service")
+    assert made.splits
+    assert dataset_calls(made.text, "pipeline") == [
+        ".from_tensor_slices(files)",
+        ".interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)",
+        ".map(parse, num_parallel_calls=2)",
+        ".map(augment)",
+        ".shuffle(256)",
+        ".batch(BATCH_SIZE, drop_remainder=True)",
+    ]
+    assert dataset_calls(made.text)[-2:] == [".repeat()", ".prefetch(2)"]
+    assert "ShardingPolicy.DYNAMIC" in made.text
+    assert "files = random.sample(files, len(files))" in made.text
+    docstring = ast.get_docstring(ast.parse(made.text)) or ""
+    assert "at most once" in docstring and "once in an epoch" in docstring
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([("skip", {"count": 5}), ("batch", {"batch_size": 4})], "only what stands behind skip"),
+        ([("batch", {"batch_size": 4}), ("take", {"count": 5})], "by their position"),
+        ([("snapshot", {}), ("batch", {"batch_size": 4})], "snapshot"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(
+    steps: list[tuple[str, Mapping[str, Value]]], reason: str
+) -> None:
+    with pytest.raises(CannotExpress, match=reason):
+        emit(parts(ROWS, *steps), "service")
+
+
+def test_an_endless_shuffled_pipeline_that_cannot_be_divided_is_given_whole_by_each_worker() -> None:
+    steps = [("shuffle", {"buffer_size": 9, "seed": None}), ("skip", {"count": 5}), ("batch", {"batch_size": 4})]
+    with pytest.raises(CannotExpress, match="only what stands behind skip"):
+        emit(parts(ROWS, *steps), "service")
+    made = emit(parts(ROWS, *steps, ("repeat", {"count": -1})), "service")
+    assert "ShardingPolicy.OFF" in made.text and not made.splits
+    assert "once from each worker" in (ast.get_docstring(ast.parse(made.text)) or "")
+
+
+def test_caches_are_left_out_because_workers_would_start_them_empty() -> None:
+    made = emit(parts(files(9), ("cache", {"filename": ""}), ("map", {}, AUGMENT)), "service")
+    assert "cache" not in "".join(dataset_calls(made.text, "pipeline"))
+
+
+@pytest.mark.parametrize(
+    ("measured", "ahead", "compression"),
+    [
+        (None, "None", "'AUTO'"),
+        (BatchBytes(10**6, 300_000), "16", "'AUTO'"),
+        (BatchBytes(10**6, 900_000), "16", "None"),
+        (BatchBytes(100 * 10**6, None), "2", "'AUTO'"),
+    ],
+)
+def test_what_a_batch_weighs_decides_on_packing_and_on_how_many_are_asked_for(
+    measured: BatchBytes | None, ahead: str, compression: str
+) -> None:
+    tree = ast.parse(emit(photos(14), "service", batch_bytes=measured).text)
+    constants = {
+        ast.unparse(node.targets[0]): ast.unparse(node.value) for node in tree.body if isinstance(node, ast.Assign)
+    }
+    assert (constants["MAX_OUTSTANDING_REQUESTS"], constants["COMPRESSION"]) == (ahead, compression)
+
+
+@pytest.mark.parametrize("folder", ["/data", '/da"ta: {x}', ""])
+def test_the_files_beside_a_service_start_what_serve_py_offers(folder: str) -> None:
+    source = SourceText(9, pattern=f"{folder}/train-*.tfrecord" if folder else "gs://b/train-*")
+    companions = dict(emit(parts(source, ("map", {}, PARSE)), "service").companions)
+    assert set(companions) == {"serve.py", "docker-compose.yml", "kubernetes.yaml"}
+    ast.parse(companions["serve.py"])
+    compose = yaml.safe_load(companions["docker-compose.yml"])
+    worker = compose["services"]["worker"]
+    assert worker["command"].split()[1:5] == ["/serve.py", "worker", "--dispatcher", "dispatcher:5050"]
+    assert "check --port 5051" in worker["healthcheck"]["test"]
+    assert (f"{folder}:{folder}:ro" in worker["volumes"]) is bool(folder)
+    documents = list(yaml.safe_load_all(companions["kubernetes.yaml"]))
+    assert [one["kind"] for one in documents] == ["Service", "Deployment", "Deployment"]
+    pod = documents[2]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["command"][2:5] == ["worker", "--dispatcher", "data-dispatcher:5050"]
+    mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    assert mounts == (["/service", folder] if folder else ["/service"])
+    assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+
+
+# tpu
+
+
+def test_batches_for_a_tpu_are_full_and_the_change_of_the_spec_is_said_with_its_line() -> None:
+    made = at_line(parts(files(9), ("map", {}, PARSE), ("batch", {"batch_size": 4})), "n2", 7)
+    written = emit(made, "tpu")
+    assert ".batch(batch_size, drop_remainder=True)" in dataset_calls(written.text)
+    notes = " ".join(written.notes)
+    assert "drop_remainder is set at batch at train.py:7" in notes and "element_spec" in notes
+
+
+def test_effects_outside_are_refused_for_a_tpu_with_their_line() -> None:
+    made = at_line(parts(files(9), ("map", {}, PRINTING), ("batch", {"batch_size": 4})), "n1", 3)
+    with pytest.raises(CannotExpress, match=r"map at train\.py:3 has effects"):
+        emit(made, "tpu")
+
+
+@pytest.mark.parametrize(("pattern", "said"), [("/data/train-*", True), ("gs://b/train-*", False)])
+def test_local_files_are_named_to_a_tpu_that_may_be_elsewhere(pattern: str, said: bool) -> None:
+    made = emit(parts(SourceText(9, pattern=pattern), ("map", {}, PARSE)), "tpu")
+    assert any("files are local" in note for note in made.notes) is said
+
+
+def test_bfloat16_is_offered_for_floats_alone() -> None:
+    function = FunctionFacts(name="parse", digest="a")
+    for dtype, offered in (("tf.float32", True), ("tf.uint8", False)):
+        made = parts(files(9), ("map", {}, function))
+        nodes = (replace(node, spec=f"TensorSpec(shape=(3,), dtype={dtype}, name=None)") for node in made.pipeline)
+        found = emit(replace(made, pipeline=Pipeline(tuple(nodes))), "tpu")
+        assert any("bfloat16" in note for note in found.notes) is offered
+
