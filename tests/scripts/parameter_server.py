@@ -1,0 +1,56 @@
+"""Trains with a parameter server and two workers, all in this process, as the guide tests it."""
+
+import socket
+
+import tensorflow as tf
+
+
+def port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+def address():
+    return f"localhost:{port()}"
+
+
+cluster = tf.train.ClusterSpec({"worker": [address(), address()], "ps": [address()]})
+servers = [
+    tf.distribute.Server(cluster, job_name=job, task_index=index, protocol="grpc")
+    for job in cluster.jobs
+    for index in range(cluster.num_tasks(job))
+]
+strategy = tf.distribute.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
+)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+
+def dataset_fn(context):
+    dataset = tf.data.Dataset.range(640).shuffle(64)
+    dataset = dataset.map(lambda number: tf.fill([16], tf.cast(number, tf.float32)))
+    return dataset.repeat().batch(8)
+
+
+@tf.function
+def per_worker_dataset_fn():
+    return strategy.distribute_datasets_from_function(dataset_fn)
+
+
+with strategy.scope():
+    weights = tf.Variable(tf.zeros([16, 1]))
+
+
+@tf.function
+def step(iterator):
+    def replica_step(x):
+        weights.assign_sub(1e-6 * tf.reduce_mean(x, axis=0)[:, tf.newaxis])
+
+    strategy.run(replica_step, args=(next(iterator),))
+
+
+iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset_fn))
+for _ in range(100_000):
+    coordinator.schedule(step, args=(iterator,))
+coordinator.join()
