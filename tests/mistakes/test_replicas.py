@@ -44,14 +44,24 @@ def test_replicas_that_all_have_work(text: str, handover: Handover | None) -> No
             "uneven-replicas n1",
             ["8 is divided into 3, 3 and 2", "a multiple of 3", "6 or 9"],
         ),
-        ("range elements=80 | batch 4", mirrored(1, 1, 1, 1, 0), "idle-replicas n1", ["1 of 5 replicas gets nothing", ": 5."]),
+        (
+            "range elements=80 | batch 4",
+            mirrored(1, 1, 1, 1, 0),
+            "idle-replicas n1",
+            ["1 of 5 replicas gets nothing", ": 5."],
+        ),
         (
             "range elements=12 | batch 8 | prefetch 1",
             mirrored(4, 4),
             "empty-replica-batch n1",
             ["has 4 of 8 rows", "1 of 2 replicas gets an empty batch", "NaN", "those 4 of 12 rows"],
         ),
-        ("range elements=9 | batch 8", mirrored(2, 2, 2, 2), "empty-replica-batch n1", ["3 of 4 replicas get an empty batch"]),
+        (
+            "range elements=9 | batch 8",
+            mirrored(2, 2, 2, 2),
+            "empty-replica-batch n1",
+            ["3 of 4 replicas get an empty batch"],
+        ),
         (
             "range elements=7 | batch 2 drop_remainder=True spec=fixed elements=3",
             mirrored(how=FUNCTION, batch=2, replicas=2),

@@ -79,7 +79,9 @@ def test_whether_a_plan_divides_batches_as_the_script_does(found: dict[str, Any]
 
 def test_the_input_alone_is_what_the_strategy_makes_of_it(found: dict[str, Any]) -> None:
     assert found["host"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert found["input"] == [4.0, True, "replicas"], "a window counts whole global batches"
+    assert found["input"] == [4.0, True, "replicas", {"p": 7.0}], "a window counts whole global batches"
+    # The strategy prefetches 2 behind it, which is not what the plan's prefetch holds.
+    assert found["endless input"][3] == {"p": 7.0}
 
 
 def test_windows_go_to_the_replicas_in_the_same_way(found: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.handover import FUNCTION, OWN_PIPELINES, Handover
-from pipetune.tf.script import consumption, handing_over, workers
+from pipetune.tf.script import consumption, handing_over, strategies, workers
 
 
 def cluster(**kinds: list[str]) -> str:
@@ -83,6 +83,18 @@ def test_a_strategy_for_accelerators_that_are_not_here_is_told_by_its_name() -> 
     dataset = tf.data.Dataset.range(64).batch(32)
     handed = handing_over.HandedOver(TPUStrategy(), dataset, None, FUNCTION)
     assert handed.facts() == Handover("TPUStrategy", 8, FUNCTION, batch=32)
+
+
+def test_processes_in_step_cannot_be_given_other_data_by_one_of_them() -> None:
+    class Strategy:
+        num_replicas_in_sync = 4
+        cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": ["a:1", "b:1"]})
+        )
+
+    handed = handing_over.HandedOver(Strategy(), tf.data.Dataset.range(64).batch(32), None, FUNCTION)
+    assert handed.facts().replicas_per_worker == handed.facts().elements_per_step == 2
+    assert strategies.why_not_switched(handed).startswith("2 processes train in step under Strategy")
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,13 @@ class TensorFlowRunner:
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         try:
             dataset = self._dataset(plan)
-            log = ParameterLog(repeated=not windows.is_endless(dataset))
+            parts = 1 if self._handed is None else self._handed.parts
+            log = ParameterLog(repeated=not windows.is_endless(dataset), divided=parts > 1)
             self.make_cold()
             with self.load.window():
                 window = windows.input_window(
                     dataset if self._handed is None else self._handed.on_host(windows.endless(dataset)),
-                    parts=1 if self._handed is None else self._handed.parts,
+                    parts=parts,
                     seconds=seconds,
                     warmup_seconds=warmup_seconds,
                     settle_seconds=max(_SHORTEST_SETTLE_SECONDS, 2 * warmup_seconds),

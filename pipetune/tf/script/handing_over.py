@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ _OPENING = frozenset({"interleave", "flat_map"})
 _HANDED = "_pipetune_handed"  # the attribute of a distributed dataset that holds its HandedOver
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HandedOver:
     """One call by which a strategy took a dataset, and what it made of it."""
 
@@ -58,6 +59,10 @@ class HandedOver:
 
     def facts(self) -> Handover:
         """The same as values: read from what the strategy has put behind the dataset."""
+        return self._facts
+
+    @functools.cached_property
+    def _facts(self) -> Handover:
         replicas = int(self.strategy.num_replicas_in_sync)
         workers = workers_of(self.strategy)
         each = max(1, replicas // workers)
@@ -65,7 +70,8 @@ class HandedOver:
         found = Handover(public_name(self.strategy), replicas, self.how, workers, batch)
         if self.how in (FUNCTION, COORDINATOR):
             return found
-        own, shares, prefetched = self._by_own_size(batch), (), 0
+        own, prefetched = self._by_own_size(batch), 0
+        shares: tuple[int, ...] = ()
         for behind in self._behind():
             if type(behind).__name__ == "_PrefetchDataset":
                 prefetched = int(behind._buffer_size)
