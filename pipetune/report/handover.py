@@ -42,6 +42,14 @@ def handover(found: Handover | None) -> str:
     return f"{strategy} takes the dataset to {_replicas(found)}, {by}: {_divided(found)}."
 
 
+def step_note(found: Handover | None) -> str:
+    """What a step is in all figures, where a training step takes several elements; '' where it takes one."""
+    each = found.elements_per_step if found is not None else 1
+    if each == 1:
+        return ""
+    return f"A step here is one element, for one replica: a training step takes {each} of them at a time."
+
+
 def _replicas(found: Handover) -> str:
     replicas = f"{found.replicas} replica{'s' if found.replicas != 1 else ''}"
     return f"{replicas} of {found.workers} workers" if found.workers > 1 else replicas
@@ -65,12 +73,9 @@ def _divided(found: Handover) -> str:
 
 
 def _whole(found: Handover) -> str:
-    size, each = found.batch, found.elements_per_step
+    size = found.batch
     batch = f"its batches of {size:,}, {size * found.replicas:,} in a training step" if size else "its elements"
-    said = f"each replica gets {batch}; nothing is divided, sharded or prefetched for it."
-    if each > 1:
-        said += f" A step below is one such element: a training step takes {each} of them."
-    return said
+    return f"each replica gets {batch}; nothing is divided, sharded or prefetched for it."
 
 
 def _listed(sizes: tuple[int, ...]) -> str:

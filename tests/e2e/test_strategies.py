@@ -63,8 +63,9 @@ def test_inside_a_function_the_input_is_measured_alone(worked: Forked) -> None:
     assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
 
 
-def test_what_workers_of_a_coordinator_build_is_measured_alone(worked: Forked) -> None:
-    done = worked("parameter_server")
+@pytest.mark.parametrize("name", ["parameter_server", "parameter_server-fit"])
+def test_what_workers_of_a_coordinator_build_is_measured_alone(worked: Forked, name: str) -> None:
+    done = worked(name)
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.operators == ["range", "shuffle", "map", "repeat", "batch"]
     found = done.first["handover"]

@@ -39,4 +39,5 @@ WORKED: dict[str, tuple[str, ...]] = {
     "mirrored-dataset_fn": ("dataset_fn",),
     "mirrored-function": ("function",),
     "parameter_server": (),
+    "parameter_server-fit": ("fit",),
 }

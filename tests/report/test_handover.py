@@ -58,7 +58,7 @@ def test_without_a_strategy_nothing_is_said() -> None:
             Handover("MirroredStrategy", 2, FUNCTION, batch=32),
             "MirroredStrategy takes what the script's function makes to 2 replicas, by "
             "distribute_datasets_from_function: each replica gets its batches of 32, 64 in a training step; nothing is "
-            "divided, sharded or prefetched for it. A step below is one such element: a training step takes 2 of them.",
+            "divided, sharded or prefetched for it.",
         ),
         (
             Handover("ParameterServerStrategy", 1, COORDINATOR, 3),
@@ -87,6 +87,15 @@ def test_everyone_says_it() -> None:
     assert "each global batch of 64 is divided into 32" in markdown(made).replace("\\", "")
     assert "each global batch of 64 is divided into 32" in html(made).replace("\N{NO-BREAK SPACE}", " ")
     assert summary(made)["datasets"][0]["handover"]["shares"] == [32, 32]  # type: ignore[index, call-overload]
+
+
+def test_a_step_of_several_elements_is_explained_where_steps_are_first_named() -> None:
+    made = under_mirrored()
+    assert "A step here" not in summary_text(made)
+    function = replace(made.datasets[0], handover=Handover("MirroredStrategy", 2, FUNCTION, batch=32))
+    text = " ".join(summary_text(replace(made, datasets=(function,))).split())
+    note = "A step here is one element, for one replica: a training step takes 2 of them at a time."
+    assert text.index(note) < text.index("Verdict")
 
 
 def test_a_service_is_told_before_the_strategy() -> None:

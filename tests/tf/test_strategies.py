@@ -212,6 +212,26 @@ def test_fit_under_a_strategy_trains_on_variants(library: str, distributed: bool
     assert window.steps == 3 and int(taken[0].optimizer.iterations.numpy()) == 1 + 3 + 1
 
 
+@pytest.mark.parametrize("under", [mirrored, tf.distribute.get_strategy])
+def test_fit_on_what_a_creator_makes(under: Any) -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+
+    def dataset_fn(context: Any) -> Any:
+        return pairs().repeat()
+
+    def script() -> None:
+        with under().scope():
+            model = compiled(tf_keras)
+        model.fit(tf_keras.utils.experimental.DatasetCreator(dataset_fn), steps_per_epoch=3)
+
+    found = run(script)
+    assert found.stopped and found.use.how == FIT and found.use.steps_per_epoch == 3
+    place = capture.location(found.use.dataset)
+    assert place is not None and place.method == "repeat"
+    assert (found.use.handed is not None and found.use.handed.how == FUNCTION) is (under is mirrored)
+    assert found.consumer.window(pairs().repeat(), steps=3, warmup=1).steps == 3
+
+
 @pytest.mark.parametrize(
     "hand",
     [

@@ -98,3 +98,4 @@ def test_a_window_takes_elements_with_the_care_of_the_script(found: dict[str, An
 def test_where_no_other_dataset_can_be_handed_over(found: dict[str, Any]) -> None:
     assert found["why"] == ["", "", ""]
     assert "called for each replica" in found["why not"]
+    assert found["one worker"] == ["MultiWorkerMirroredStrategy", 1, ""], "its one process can be given other data"

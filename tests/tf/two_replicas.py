@@ -150,6 +150,9 @@ def answers() -> Iterator[tuple[str, Any]]:
     yield "partial", partial._enable_get_next_as_optional
     yield "optional", parts(iter(partial).get_next_as_optional().get_value())
     yield "why", [strategies.why_not_switched(one) for one in (None, handed(rows), from_function(rows))]
+    alone = tf.distribute.MultiWorkerMirroredStrategy()
+    taken = handing_over.HandedOver(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
+    yield "one worker", [taken.facts().strategy, taken.facts().replicas, strategies.why_not_switched(taken)]
     yield "why not", strategies.why_not_switched(from_function(rows, per_replica_options()))
 
 

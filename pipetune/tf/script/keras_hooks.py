@@ -72,7 +72,10 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
     if isinstance(validation, private.DatasetV2):
         checked = hooks.note(validation, "validation", "validation_data of Model.fit")
         checked.steps_per_epoch = given.get("validation_steps")
-    dataset = _host_dataset(given.get("x"))
+    data = _made_by_creator(model, given.get("x"))
+    dataset = _host_dataset(data)
+    if isinstance(dataset, private.DistributedFromFunction):  # Keras makes a coordinator build it: `coordinators` sees
+        return original(model, *args, **kwargs)
     if not isinstance(dataset, private.DatasetV2):
         with hooks.as_role("fit on other data"):
             hooks.notes.append(other_data.described(dataset))
@@ -82,7 +85,7 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
         hooks.resumes(found)
     if hooks.wanted is not None and use.name != hooks.wanted:
         return original(model, *args, **kwargs)
-    strategy, handed = getattr(model, "distribute_strategy", None), handing_over.of(given.get("x"))
+    strategy, handed = getattr(model, "distribute_strategy", None), handing_over.of(data)
     use.handed = handed or strategies.taken_by_fit(strategy, dataset)
     use.across_workers = workers.across(strategy) and (handed is None or handed.facts().divides)
     if handed is not None and use.steps_per_epoch is not None:
@@ -109,6 +112,13 @@ def _noted(hooks: Hooks, model: Any, dataset: Any, given: dict[str, Any]) -> Con
         use.certain = made_once(caller, "fit", data=use.variable)
     use.extra = {"callbacks": given.get("callbacks"), "validation_steps": given.get("validation_steps")}
     return use
+
+
+def _made_by_creator(model: Any, value: Any) -> Any:
+    """What `fit` of tf_keras trains on where it is given a DatasetCreator; else `value` itself."""
+    if type(value).__name__ != "DatasetCreator" or not fit_consumer.of_tf_keras(model):
+        return value
+    return model.distribute_strategy.distribute_datasets_from_function(value, options=value.input_options)
 
 
 def _host_dataset(value: Any) -> Any:
