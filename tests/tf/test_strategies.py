@@ -128,11 +128,27 @@ def made_in_function(strategy: Any, dataset: Any) -> Any:
     return strategy.distribute_datasets_from_function(lambda context: dataset.prefetch(1))
 
 
-@pytest.mark.parametrize("consume", [by_for, by_next, by_get_next, by_optional, by_epochs])
-@pytest.mark.parametrize(("hand", "how"), [(handed_as_dataset, DATASET), (made_in_function, FUNCTION)])
-@pytest.mark.parametrize("make", [mirrored, lambda: tf.distribute.OneDeviceStrategy("CPU:0")])
-def test_a_loop_is_served_windows_that_go_the_same_way(consume: Any, hand: Any, how: str, make: Any) -> None:
+def one_device() -> Any:
+    return tf.distribute.OneDeviceStrategy("CPU:0")
+
+
+@pytest.mark.parametrize(
+    ("consume", "hand", "make"),
+    [
+        (by_for, handed_as_dataset, mirrored),
+        (by_next, handed_as_dataset, mirrored),
+        (by_get_next, handed_as_dataset, mirrored),
+        (by_optional, handed_as_dataset, mirrored),
+        (by_epochs, handed_as_dataset, mirrored),
+        (by_for, made_in_function, mirrored),
+        (by_optional, made_in_function, mirrored),
+        (by_next, handed_as_dataset, one_device),
+        (by_next, made_in_function, one_device),
+    ],
+)
+def test_a_loop_is_served_windows_that_go_the_same_way(consume: Any, hand: Any, make: Any) -> None:
     seen: list[Any] = []
+    how = DATASET if hand is handed_as_dataset else FUNCTION
     strategy = make()
 
     def script() -> None:
