@@ -261,6 +261,11 @@ def is_default(strategy: Any) -> bool:
     return isinstance(strategy, distribute_lib._DefaultDistributionStrategy)
 
 
+def cluster_resolver(strategy: Any) -> Any:
+    """What knows the processes of a strategy, or None; the one with parameter servers keeps it to itself."""
+    return getattr(strategy, "cluster_resolver", None) or getattr(strategy, "_cluster_resolver", None)
+
+
 def host_pipelines(distributed: Any) -> tuple[Any, ...]:
     """The datasets that feed a distributed one, with what the strategy put behind them; one for each worker."""
     name = "_datasets" if isinstance(distributed, DistributedFromFunction) else "_cloned_datasets"

@@ -104,7 +104,7 @@ class HandedOver:
 
 def workers_of(strategy: Any) -> int:
     """How many processes train together under the strategy, each with an input pipeline of its own."""
-    resolver = getattr(strategy, "cluster_resolver", None)
+    resolver = private.cluster_resolver(strategy)
     cluster = resolver.cluster_spec().as_dict() if resolver is not None else {}
     kinds = ("worker",) if "ps" in cluster else ("chief", "worker")  # beside parameter servers the chief only directs
     return max(1, sum(len(cluster.get(kind, ())) for kind in kinds))
