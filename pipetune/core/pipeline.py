@@ -17,6 +17,9 @@ AUTOTUNE = -1
 INFINITE = -1
 UNKNOWN = -2
 
+SERVICE = "tf.data service"
+"""The label of an operator whose elements the workers of a tf.data service compute."""
+
 DEFAULT_GRAPH_SEED = "87654321"
 """What tf.data puts in front of a seed where only the operator has one: "87654321,7"."""
 

@@ -9,6 +9,7 @@ from pipetune.core.believed import Load
 from pipetune.core.comparison import Comparison
 from pipetune.core.course import Course, DatasetCost
 from pipetune.core.edits import Plan, Rewrite, Silence
+from pipetune.core.handover import Handover
 from pipetune.core.machine import Machine
 from pipetune.core.measurement import Interval, Rate, Trial
 from pipetune.core.optimisations import Optimisations
@@ -80,6 +81,7 @@ class DatasetResult:
     optimisations: Optimisations | None = None  # TensorFlow's own graph passes
     course: Course | None = None  # of a run: first element, epoch borders, drift
     cost: DatasetCost | None = None  # over the whole process
+    handover: Handover | None = None  # how a strategy takes it to the replicas that train; None: nothing is between
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ def _dataset(dataset: DatasetResult) -> dict[str, Json]:
         "rejected": [_rejection(rejection) for rejection in dataset.rejected],
         "equality": _equality(dataset.comparison),
         "order": encode(dataset.order),
+        "handover": encode(dataset.handover),
     }
 
 

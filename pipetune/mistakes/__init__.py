@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.core.profile import Finding
-from pipetune.mistakes import buffers, caches, epochs, subsets, workers
+from pipetune.mistakes import buffers, caches, epochs, replicas, subsets, workers
 from pipetune.mistakes.use import Use
 
 __all__ = ["Use", "find"]
@@ -26,4 +26,6 @@ def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
     for use in (training, *others):
         found += caches.never_full(use, [one for one in (training, *others) if one is not use])
     found += workers.unsharded(training)
+    for use in (training, *others):
+        found += [*replicas.uneven(use), *replicas.left_over(use)]
     return list(dict.fromkeys(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pipetune.core.handover import Handover
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Finding, Profile
 
@@ -35,6 +36,8 @@ class Use:
     halves: frozenset[str] = frozenset()  # take and skip nodes of which somebody makes the other half as well
     profile: Profile | None = None
     workers: Workers | None = None
+    counts_rows: bool = False  # what trains divides a loss by the rows there are: Keras, which stands an empty batch
+    handover: Handover | None = None  # how a strategy takes it to the replicas that train
 
     @property
     def evaluates(self) -> bool:

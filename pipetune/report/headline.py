@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetune.core.measurement import Outcome
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
+from pipetune.report.handover import step_note
 from pipetune.report.places import Places
 from pipetune.report.values import Figure, figure, interval
 
@@ -82,7 +83,8 @@ def headline(session: Session, places: Places) -> Headline:
             return _unfinished("interrupted", "Interrupted", f"The run was interrupted; {below}.", found, "")
         case "running":
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
-    return found
+    note = step_note(result.handover if result else None)
+    return replace(found, details=(note, *found.details)) if note else found
 
 
 def _unfinished(kind: str, big: str, sentence: str, found: Headline, detail: str) -> Headline:

@@ -46,6 +46,8 @@ def _parts(view: View) -> Iterator[str]:
 def _dataset(view: View, dataset: DatasetView) -> Iterator[str]:
     steps = {rung.name: rung.step for rung in view.steps} if dataset is view.main else {}
     yield from ("", f"## Dataset {escape(dataset.name)}", "")
+    if dataset.handover:
+        yield from (escape(dataset.handover), "")
     yield from table(
         ("variant", "training step", "examples", "CPU per example", "first batch", "peak memory"),
         (

@@ -100,6 +100,8 @@ def _first(view: View) -> Iterator[RenderableType]:
                 yield _indented(unit_text(sentence))
         if view.main and view.main.course.sentence:
             yield _indented(unit_text(view.main.course.sentence))
+        if view.main and view.main.handover:
+            yield _indented(unit_text(view.main.handover))
 
 
 def _before_after(view: View, main: DatasetView) -> Iterator[RenderableType]:

@@ -23,6 +23,7 @@ from pipetune.report.course import CostRow, CourseView, cost_rows, course_view
 from pipetune.report.emitted import DistributedView, PatchView, distributed, patch
 from pipetune.report.files import FilesView, files
 from pipetune.report.foresight import Foresight, foresight
+from pipetune.report.handover import between
 from pipetune.report.headline import Headline, VerdictView, headline, verdict
 from pipetune.report.ladder import Ladder, StepRung, ladder, step_ladder
 from pipetune.report.memory import Memory, memory
@@ -44,6 +45,7 @@ class DatasetView:
     role: str
     consumer: str
     where: str
+    handover: str  # how a strategy takes it to the replicas; '' without one
     verdict: VerdictView
     operators: OperatorTable
     ladder: Ladder
@@ -147,6 +149,7 @@ def _dataset(session: Session, result: DatasetResult, places: Places) -> Dataset
         role=words.clean(result.role),
         consumer=words.clean(result.consumer),
         where=places.location(result.pipeline.output.location) if result.pipeline.nodes else "",
+        handover=between(result),
         verdict=verdict(result, places),
         operators=operator_table(result, places),
         ladder=ladder(result),

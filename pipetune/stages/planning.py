@@ -67,7 +67,7 @@ def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContex
         autotuned=autotuned,
         fused=_run_as(pipeline, autotuned),
         device=study.machine.device,
-        iterates_itself=study.subject.consumer.kind in ("loop", "step"),
+        iterates_itself=study.subject.consumer.kind in ("loop", "step") and study.subject.use.handed is None,
         resuming=study.subject.resuming,
     )
 

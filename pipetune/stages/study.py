@@ -26,7 +26,7 @@ from pipetune.tf.pipelines import (
     on_inputs,
     shrinking,
 )
-from pipetune.tf.script import consumption
+from pipetune.tf.script import consumption, workers
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 
 
@@ -75,6 +75,7 @@ class Subject:
                 consumed_elements=use.elements,
                 file=use.file,
                 line=use.line,
+                handover=workers.handover(use),
             )
             for source, use in ((self.source, self.use), *self.others)
         )
@@ -107,6 +108,7 @@ class Study:
             seed=self.settings.seed,
             compare_seconds=min(max(self.settings.budget_seconds / 8, 4.0), 20.0),  # each of some six plans
             cold_files=self.settings.cold,
+            handed=self.subject.use.handed,
         )
 
     @functools.cached_property

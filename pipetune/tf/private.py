@@ -13,10 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.impl import api
+from tensorflow.python.data.experimental.ops import distribute as distribute_ops
 from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, structured_function
 from tensorflow.python.data.util import random_seed
-from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.distribute import distribute_lib, input_lib
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
@@ -25,6 +26,9 @@ DatasetV2 = dataset_ops.DatasetV2
 OwnedIterator = iterator_ops.OwnedIterator
 NumpyIterator = dataset_ops.NumpyIterator
 Strategy = distribute_lib.StrategyBase
+DistributedDataset = input_lib.DistributedDataset
+DistributedFromFunction = input_lib.DistributedDatasetsFromFunction
+DistributedIterator = input_lib.DistributedIterator
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
 
 
@@ -250,3 +254,45 @@ def slept(dataset: Any, microseconds: int) -> Any:
     from tensorflow.python.data.experimental.ops import testing
 
     return testing._SleepDataset(dataset, microseconds)
+
+
+def is_default(strategy: Any) -> bool:
+    """Whether it is the strategy in force where the script names none: it hands datasets on as they are."""
+    return isinstance(strategy, distribute_lib._DefaultDistributionStrategy)
+
+
+def cluster_resolver(strategy: Any) -> Any:
+    """What knows the processes of a strategy, or None; the one with parameter servers keeps it to itself."""
+    return getattr(strategy, "cluster_resolver", None) or getattr(strategy, "_cluster_resolver", None)
+
+
+def host_pipelines(distributed: Any) -> tuple[Any, ...]:
+    """The datasets that feed a distributed one, with what the strategy put behind them; one for each worker."""
+    name = "_datasets" if isinstance(distributed, DistributedFromFunction) else "_cloned_datasets"
+    return tuple(getattr(distributed, name, ()))
+
+
+def batch_size_seen(dataset: Any) -> int | None:
+    """The size of a full batch as strategies see it, who divide by it; None where they cannot tell."""
+    try:
+        size = int(distribute_ops.compute_batch_size(dataset))
+    except IndexError:  # an element without rows
+        return None
+    return size if size > 0 else None
+
+
+def handle_partial_batches_like(distributed: Any, other: Any) -> None:
+    """Has a distributed dataset take its elements as `other` does: where batches may be partial that costs more."""
+    if other._enable_get_next_as_optional and distributed._cardinality == tf.data.INFINITE_CARDINALITY:
+        distributed._cardinality = tf.data.UNKNOWN_CARDINALITY
+    distributed._enable_get_next_as_optional = other._enable_get_next_as_optional
+
+
+def made_by_function(distributed: Any) -> Any:
+    """What the function of a distributed dataset that is not built yet makes for its first worker."""
+    return distributed._dataset_fn(distributed._input_contexts[0])
+
+
+def before_distribution(distributed: Any) -> Any:
+    """The dataset that a distributed one, not built yet, is to be made of."""
+    return distributed._original_dataset

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from pipetune.core.errors import PlanMismatch
 from pipetune.core.messages import Job, Log, MessageWriter, ScriptExited, ScriptFailed
 from pipetune.core.planfile import load_plan
-from pipetune.tf import private
 from pipetune.tf.measure import machine
 from pipetune.tf.pipelines.applying import Applier
+from pipetune.tf.script.patches import Patches
+from pipetune.tf.script.serving import serve
 from pipetune.worker import script
 
 
@@ -30,15 +28,8 @@ def run(job: Job, writer: MessageWriter) -> int:
             )
         )
     applier = Applier(plan, lambda name: writer.send(Log(f"The plan is applied to {name}.")))
-    original = private.DatasetV2.__iter__
-
-    @functools.wraps(original)
-    def planned(dataset: Any) -> Any:
-        if private.executing_in_function():
-            return original(dataset)
-        return original(applier(dataset))
-
-    private.DatasetV2.__iter__ = planned
+    patches = Patches()
+    serve(applier, patches)
     try:
         script.run(job)
     except SystemExit as leaving:
@@ -50,7 +41,7 @@ def run(job: Job, writer: MessageWriter) -> int:
         writer.send(ScriptFailed(script.users_traceback(error)))
         return 3
     finally:
-        private.DatasetV2.__iter__ = original
+        patches.put_back()
     if not applier.applied:
         if applier.nearest is not None:
             nearest, source = applier.nearest

@@ -34,4 +34,10 @@ WORKED: dict[str, tuple[str, ...]] = {
     "reduce_consumer": (),
     "tf_function_dataset": (),
     "tf_function_iterator": (),
+    "mirrored-loop": ("loop",),
+    "mirrored-fit": ("fit",),
+    "mirrored-dataset_fn": ("dataset_fn",),
+    "mirrored-function": ("function",),
+    "parameter_server": (),
+    "parameter_server-fit": ("fit",),
 }

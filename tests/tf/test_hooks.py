@@ -515,19 +515,6 @@ def test_reduce_is_seen() -> None:
 # -- after training has begun, and after the end
 
 
-def test_a_dataset_given_to_a_strategy_is_training_nobody_can_switch() -> None:
-    def script() -> None:
-        dataset = tf.data.Dataset.range(40).batch(4)
-        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-        for _ in strategy.experimental_distribute_dataset(dataset):
-            pass
-
-    result = run(script)
-    assert result.stopped
-    assert (result.use.name, result.use.role) == ("dataset", "training")
-    assert isinstance(result.consumer, consumers.NoConsumer) and "strategy" in result.consumer.sentence
-
-
 def test_once_begun_a_second_fit_stops_the_script() -> None:
     fits: list[str] = []
 

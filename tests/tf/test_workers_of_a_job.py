@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import ModuleType
 
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.tf.script import workers
+from pipetune.core.handover import FUNCTION, OWN_PIPELINES, Handover
+from pipetune.tf.script import consumption, handing_over, strategies, workers
 
 
 def cluster(**kinds: list[str]) -> str:
@@ -59,3 +62,52 @@ def test_which_strategies_divide_data_over_workers():
     assert not workers.across(tf.distribute.get_strategy())
     assert not workers.across(tf.distribute.OneDeviceStrategy("CPU:0"))
     assert workers.across(object.__new__(tf.distribute.MultiWorkerMirroredStrategy))
+
+
+def test_a_rank_of_horovod_has_a_pipeline_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = tf.data.Dataset.range(9).batch(4)
+    use = consumption.Consumption(dataset=dataset, variable="train", role="training", how="Model.fit")
+    monkeypatch.setenv("HOROVOD_SIZE", "4")
+    assert workers.handover(use) is None, "nothing of Horovod is imported"
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    assert workers.handover(use) == Handover("Horovod", 4, OWN_PIPELINES, 4, batch=4)
+    use.role = "validation"
+    assert workers.handover(use) is None
+
+
+def test_a_strategy_for_accelerators_that_are_not_here_is_told_by_its_name() -> None:
+    class TPUStrategy:
+        num_replicas_in_sync = 8
+        cluster_resolver = None
+
+    dataset = tf.data.Dataset.range(64).batch(32)
+    handed = handing_over.HandedOver(TPUStrategy(), dataset, None, FUNCTION)
+    assert handed.facts() == Handover("TPUStrategy", 8, FUNCTION, batch=32)
+
+
+def test_processes_in_step_cannot_be_given_other_data_by_one_of_them() -> None:
+    class Strategy:
+        num_replicas_in_sync = 4
+        cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": ["a:1", "b:1"]})
+        )
+
+    handed = handing_over.HandedOver(Strategy(), tf.data.Dataset.range(64).batch(32), None, FUNCTION)
+    assert handed.facts().replicas_per_worker == handed.facts().elements_per_step == 2
+    assert strategies.why_not_switched(handed).startswith("2 processes train in step under Strategy")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        ({}, 1),
+        ({"worker": ["a:1"]}, 1),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, 2),
+        ({"chief": ["a:1"], "ps": ["b:1"], "worker": ["c:1", "d:1"]}, 2),
+    ],
+)
+def test_workers_of_a_cluster(cluster: dict[str, list[str]], expected: int) -> None:
+    class Strategy:
+        cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster))
+
+    assert handing_over.workers_of(Strategy()) == expected

@@ -27,9 +27,14 @@ _NO_MODEL = "The runtime shows no model of this pipeline: AUTOTUNE is switched o
 class ParameterLog:
     """The runtime's parameters over time; `take` at every look, `reading` at the end."""
 
-    def __init__(self, *, repeated: bool) -> None:
-        """`repeated`: the outermost repeat is the window's own, and so is a prefetch TensorFlow puts above it."""
-        self._repeated = repeated
+    def __init__(self, *, repeated: bool, divided: bool = False) -> None:
+        """Takes what runs behind the pipeline itself.
+
+        Args:
+            repeated: the outermost repeat is the window's own, and so is a prefetch TensorFlow puts above it.
+            divided: a strategy divides the elements and prefetches them, behind all of that.
+        """
+        self._repeated, self._divided = repeated, divided
         self._started: float | None = None
         self._models: deque[Any] = deque(maxlen=_LOOKS_KEPT)
         self._first: dict[tuple[int, str], float] = {}
@@ -97,7 +102,8 @@ class ParameterLog:
         """Of the last looks the one that shows most operators, the newest of equals: some are gone between epochs."""
         looks: list[tuple[Any, list[tuple[int, str]]]] = []
         for model in reversed(self._models):
-            looks.append((model, list(runtime_operators(model, pipeline, repeated=self._repeated))))
+            found = runtime_operators(model, pipeline, repeated=self._repeated, divided=self._divided)
+            looks.append((model, list(found)))
         return max(looks, key=lambda look: len({node_id for _, node_id in look[1]}))
 
 
@@ -129,23 +135,35 @@ def watch(dataset: Any, *, seconds: float) -> ParameterLog:
     return log
 
 
-def runtime_operators(model: Any, pipeline: Pipeline, *, repeated: bool) -> Iterator[tuple[int, str]]:
+def runtime_operators(
+    model: Any, pipeline: Pipeline, *, repeated: bool, divided: bool = False
+) -> Iterator[tuple[int, str]]:
     """Runtime nodes from the output up, each with the operator of `pipeline` it runs; as `_chain`.
 
-    `repeated`: the outermost repeat is the window's own.
+    `repeated`, `divided`: as `ParameterLog` has them.
     """
-    yield from _chain(model, pipeline, _top(model, repeated=repeated))
+    yield from _chain(model, pipeline, _top(model, repeated=repeated, divided=divided))
 
 
-def _top(model: Any, *, repeated: bool) -> int:
+def _undivided(model: Any) -> int:
+    """The runtime node that hands elements to where a strategy divides them."""
+    number = int(model.output)
+    while len(model.nodes[number].inputs) == 1:
+        name, number = model.nodes[number].name, int(model.nodes[number].inputs[0])
+        if name.startswith("Rebatch"):
+            return number
+    return int(model.output)
+
+
+def _top(model: Any, *, repeated: bool, divided: bool) -> int:
     """The runtime node that hands elements to the consumer; below the window's own repeat where it made one."""
-    top = int(model.output)
+    output = top = _undivided(model) if divided else int(model.output)
     while repeated and len(model.nodes[top].inputs) == 1:
         name = model.nodes[top].name
         top = int(model.nodes[top].inputs[0])
         if name in names_in_runtime("repeat"):
             return top
-    return top if not repeated else int(model.output)
+    return top if not repeated else output
 
 
 def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]]:

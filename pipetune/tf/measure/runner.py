@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -23,12 +24,14 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
 from pipetune.model.memory import expected_peak_bytes
 from pipetune.tf.equality import compare
+from pipetune.tf.equality.divided import divided_alike
 from pipetune.tf.error_text import first_line
 from pipetune.tf.measure import cgroup, cold, windows
 from pipetune.tf.measure.autotuned import ParameterLog, watch
 from pipetune.tf.measure.load import LoadMeter
 from pipetune.tf.pipelines import file_names, live, replay
 from pipetune.tf.script import consumers, state, step_consumers
+from pipetune.tf.script.handing_over import HandedOver
 
 _COMPILED = (
     "New shapes were compiled inside the windows of training steps, and in those repeated after them too: the step "
@@ -52,10 +55,12 @@ class TensorFlowRunner:
         seed: int = 0,
         compare_seconds: float = 20.0,
         cold_files: bool = False,
+        handed: HandedOver | None = None,
     ) -> None:
         """`compare_seconds` is the most that one proof of equality may take: what fits is compared.
 
-        With `cold_files` the files leave the page cache before every window, whatever the plan.
+        With `cold_files` the files leave the page cache before every window, whatever the plan. `handed` says how a
+        strategy takes the dataset: the input alone is then what the strategy makes of it, until it leaves the host.
         """
         self.source = source
         self.consumer = consumer
@@ -65,6 +70,7 @@ class TensorFlowRunner:
         self._seed = seed
         self._compare_seconds = compare_seconds
         self.cold_files = cold_files
+        self._handed = handed
         self.kept = _KEPT  # datasets that stay built
         self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._bound: Any = None
@@ -96,11 +102,13 @@ class TensorFlowRunner:
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         try:
             dataset = self._dataset(plan)
-            log = ParameterLog(repeated=not windows.is_endless(dataset))
+            parts = 1 if self._handed is None else self._handed.parts
+            log = ParameterLog(repeated=not windows.is_endless(dataset), divided=parts > 1)
             self.make_cold()
             with self.load.window():
                 window = windows.input_window(
-                    dataset,
+                    dataset if self._handed is None else self._handed.on_host(windows.endless(dataset)),
+                    parts=parts,
                     seconds=seconds,
                     warmup_seconds=warmup_seconds,
                     settle_seconds=max(_SHORTEST_SETTLE_SECONDS, 2 * warmup_seconds),
@@ -124,13 +132,16 @@ class TensorFlowRunner:
 
     def compare(self, plan: Plan) -> Comparison:
         try:
-            return compare.compare(
+            found = compare.compare(
                 self.source,
                 _without_copies(self.edited(plan), self.source.pipeline),
                 plan.safety,
                 seed=self._seed,
                 time_limit_seconds=self._compare_seconds,
             )
+            if self._handed is None or not found.equal:
+                return found
+            return replace(found, checks=(*found.checks, *divided_alike(self._handed, self._dataset(plan))))
         finally:
             self._state.restore()
 

@@ -36,6 +36,7 @@ def input_window(
     warmup_elements: int = 0,
     examples_per_element: float = 1.0,
     epoch_elements: int | None = None,
+    parts: int = 1,
     on_end: Callable[[Any], None] | None = None,
     on_poll: Callable[[Any], None] | None = None,
 ) -> Window:
@@ -50,26 +51,31 @@ def input_window(
     shuffle buffer is emptied at the end of an epoch and filled at the start of the next, so parts of an epoch are
     not alike.
 
+    Args:
+        parts: elements of `dataset` that are taken together and counted as one: what is left of an element that a
+            strategy has divided.
+
     Raises:
         RunFailed: the pipeline raised, or is empty. The cause is the user's own exception.
     """
     settle()
-    iterator = None
+    iterator = take = None
     try:
         with failures.told():
             started = time.perf_counter()
             iterator = iter(endless(dataset))
+            take = iterator.__next__ if parts == 1 else _together(iterator, parts)
             try:
-                next(iterator)
+                take()
             except StopIteration:
                 raise RunFailed("The dataset is empty.") from None
             first_seconds = time.perf_counter() - started
             poll = on_poll or _look_away
             poll(iterator)
-            _warm_up(iterator, warmup_seconds, warmup_elements)
-            standing = _settle_parameters(iterator, settle_seconds, poll)
-            _warm_up(iterator, _DRAIN_SECONDS, 1)
-            window = _measure(iterator, seconds, examples_per_element, first_seconds, epoch_elements)
+            _warm_up(take, warmup_seconds, warmup_elements)
+            standing = _settle_parameters(iterator, take, settle_seconds, poll)
+            _warm_up(take, _DRAIN_SECONDS, 1)
+            window = _measure(take, seconds, examples_per_element, first_seconds, epoch_elements)
             after = parameters(iterator)
             converged = after is None or standing == after
             poll(iterator)
@@ -77,7 +83,7 @@ def input_window(
                 on_end(iterator)
             return Window(**{**vars(window), "converged": converged})
     finally:
-        del iterator
+        del iterator, take
         settle()
 
 
@@ -143,11 +149,19 @@ def in_force(parameter: Any) -> float:
     return actual if actual >= 0 else float(parameter.value)
 
 
-def _warm_up(iterator: Any, seconds: float, elements: int) -> None:
+def _together(iterator: Any, parts: int) -> Callable[[], Any]:
+    def take() -> None:
+        for _ in range(parts):
+            next(iterator)
+
+    return take
+
+
+def _warm_up(take: Callable[[], Any], seconds: float, elements: int) -> None:
     end = time.perf_counter() + seconds
     taken = 0
     while taken < elements or time.perf_counter() < end:
-        next(iterator)
+        take()
         taken += 1
 
 
@@ -156,7 +170,7 @@ def _look_away(iterator: Any) -> None:
 
 
 def _settle_parameters(
-    iterator: Any, limit_seconds: float, poll: Callable[[Any], None]
+    iterator: Any, take: Callable[[], Any], limit_seconds: float, poll: Callable[[Any], None]
 ) -> tuple[tuple[str, float], ...] | None:
     """Consumes until the tuned numbers are the same at two polls; the numbers, or None when they move on."""
     end = time.perf_counter() + limit_seconds
@@ -164,7 +178,7 @@ def _settle_parameters(
     if not before:
         return before
     while time.perf_counter() < end:
-        _warm_up(iterator, _POLL_SECONDS, 1)
+        _warm_up(take, _POLL_SECONDS, 1)
         after = parameters(iterator)
         poll(iterator)
         if after == before:
@@ -174,7 +188,7 @@ def _settle_parameters(
 
 
 def _measure(
-    iterator: Any,
+    take: Callable[[], Any],
     seconds: float,
     examples_per_element: float,
     first_seconds: float,
@@ -184,7 +198,7 @@ def _measure(
     arrivals: deque[float] = deque([0.0], maxlen=_INTERVALS_KEPT + 1)
     cpu_started, started = time.process_time(), time.perf_counter()
     while True:
-        next(iterator)
+        take()
         steps += 1
         passed = time.perf_counter() - started
         arrivals.append(passed)

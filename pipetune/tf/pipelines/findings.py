@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipetune import mistakes
+from pipetune.core.handover import FIT
 from pipetune.core.profile import Finding, Profile
 from pipetune.mistakes.use import Use, shuffles_anew
 from pipetune.tf.pipelines.halves import OTHER_HALF, other_half
@@ -42,6 +43,8 @@ def _use(source: LivePipeline, use: Consumption) -> Use:
         steps=use.steps_per_epoch,
         epochs=use.epochs,
         starts_again=use.starts_again,
+        counts_rows=use.how == FIT,
+        handover=workers.handover(use),
         objects={node: id(dataset) for node, dataset in source.datasets.items()},
     )
 

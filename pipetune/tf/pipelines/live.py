@@ -132,7 +132,7 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
         spec=str(dataset.element_spec),
         cardinality=int(dataset.cardinality()) if not private.executing_in_function() else -2,
         element_bytes=element_bytes(dataset.element_spec),
-        label=type(dataset).__name__ if kind is operators.OPAQUE else "",
+        label=operators.label_of(dataset) if kind is operators.OPAQUE else "",
     )
 
 

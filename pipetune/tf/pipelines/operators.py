@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.pipeline import Value
+from pipetune.core.pipeline import SERVICE, Value
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ KINDS: Mapping[str, Kind] = {
 
 OPAQUE = Kind("opaque")
 
+_SAID: Mapping[str, str] = {"_DataServiceDatasetV2": SERVICE}
+
 READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
 """Readers of any number of files."""
 
@@ -92,6 +94,12 @@ _DEFAULTS: Mapping[str, Mapping[str, Value]] = {
     "interleave": {"num_parallel_calls": None, "deterministic": None},
     "batch": {"num_parallel_calls": None, "deterministic": None},
 }
+
+
+def label_of(dataset: Any) -> str:
+    """What to call a live dataset that pipetune does not know."""
+    name = type(dataset).__name__
+    return _SAID.get(name, name)
 
 
 def kind_of(dataset: Any) -> Kind:

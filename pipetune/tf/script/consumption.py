@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from pipetune.tf.script import capture
+from pipetune.tf.script.handing_over import HandedOver
 
 
 @dataclass
@@ -25,6 +26,7 @@ class Consumption:
     epochs: int | None = None  # that the call asks for
     certain: bool = False  # the script makes that call once: `epochs` is all the training there is
     starts_again: bool = False  # where an epoch ends with the data, the next begins it anew: Keras 3
+    handed: HandedOver | None = None  # how a strategy takes it to the replicas that train
     across_workers: bool = False  # a strategy takes the dataset to the workers of a job
     path: capture.Path = ()  # the user's calls in which it is consumed
     extra: dict[str, Any] = field(default_factory=dict)
@@ -62,6 +64,13 @@ class Stopwatch:
         """Adds the time measured to what `use` cost."""
         use.wall_seconds += self._wall
         use.cpu_seconds += self._cpu
+
+
+def whole_call(uses: list[Consumption]) -> Stopwatch:
+    """A stopwatch for a call that does all there is to do with some datasets: the model's work is in its time."""
+    for use in uses:
+        use.whole_call = True
+    return Stopwatch(*uses)
 
 
 def name_in(frame: FrameType | None, dataset: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf.error_text import first_line
 from pipetune.tf.measure import closing, compiling, windows
+from pipetune.tf.script.handing_over import HandedOver
 
 
 def steps_per_call(model: Any) -> int:
@@ -25,10 +26,23 @@ class FitConsumer:
     kind = "keras-fit"
 
     def __init__(
-        self, model: Any, original_fit: Callable[..., Any], kept: Mapping[str, Any], callback_list: type
+        self,
+        model: Any,
+        original_fit: Callable[..., Any],
+        kept: Mapping[str, Any],
+        callback_list: type,
+        *,
+        handed: HandedOver | None = None,
     ) -> None:
-        """`kept` are the arguments of the user's call that belong to the step (class_weight, ...)."""
+        """Takes what belongs to the step.
+
+        Args:
+            kept: the arguments of the user's call that do (class_weight, ...).
+            handed: how a strategy took the dataset before `fit` was given it; None where `fit` was given the dataset.
+        """
         self.sentence = "Model.fit"
+        self._handed = handed
+        self._each = handed.facts().elements_per_step if handed is not None else 1  # elements of the dataset in a step
         self._model, self._fit, self._kept, self._callback_list = model, original_fit, dict(kept), callback_list
         self._per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
@@ -55,7 +69,7 @@ class FitConsumer:
             model.steps_per_execution, model.train_function, self._per_call = 1, own, 1
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        wanted, skipped = -(-steps // self._per_call), -(-warmup // self._per_call)
+        wanted, skipped = -(-steps // (self._per_call * self._each)), -(-warmup // self._per_call)
         skipped = max(skipped, self._calls_to_see_every_shape(dataset, wanted + skipped))
         window = self._measure(dataset, wanted, skipped)
         # What was compiled in it is compiled now: the same window again is free of it.
@@ -64,6 +78,7 @@ class FitConsumer:
     def _calls_to_see_every_shape(self, dataset: Any, calls: int) -> int:
         """A first window that reaches the end of the data warms up on all of it: its last batch may be smaller."""
         elements, spec = int(dataset.cardinality()), str(dataset.element_spec)
+        elements //= self._each
         if not 0 < elements <= calls * self._per_call or spec in self._whole_epochs_seen:
             return 0
         self._whole_epochs_seen.add(spec)
@@ -80,7 +95,7 @@ class FitConsumer:
         try:
             self._fit(
                 self._model,
-                x=windows.endless(dataset),
+                x=windows.endless(dataset) if self._handed is None else self._handed.endless(dataset),
                 epochs=1,
                 steps_per_epoch=clock.calls_wanted * self._per_call,
                 callbacks=clock,
@@ -94,8 +109,8 @@ class FitConsumer:
         if clock.stop is None:
             raise RunFailed("The data ran out before the window was full.")
         return Window(
-            steps=wanted * self._per_call,
-            examples=wanted * self._per_call,
+            steps=wanted * self._per_call * self._each,
+            examples=wanted * self._per_call * self._each,
             wall_seconds=clock.stop - clock.start,
             cpu_seconds=clock.cpu_stop - clock.cpu_start,
             first_seconds=clock.first - started,

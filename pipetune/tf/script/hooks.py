@@ -1,19 +1,17 @@
 """Watches who consumes datasets in the user's script, and hands the first consumer that trains to pipetune.
 
-Replaces `iter`, `reduce` and `tf.function` calls on datasets and Keras's `fit`, `evaluate`, `predict`, `adapt`
-while the script runs. Nothing the script sees changes until training begins.
+Replaces `iter`, `reduce` and `tf.function` calls on datasets while the script runs; `keras_hooks` watches Keras,
+`strategies` what distribution strategies are given. Nothing the script sees changes until training begins.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -21,27 +19,23 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune.core.resuming import Resuming
 from pipetune.tf import private
-from pipetune.tf.script import capture, consumers, fit_consumer, loop_consumer, other_data, workers
-from pipetune.tf.script.consumption import Consumption, Stopwatch, name_in
-from pipetune.tf.script.imports import ImportWatcher
-from pipetune.tf.script.once import made_once
-from pipetune.tf.script.resuming import ResumeWatch, in_callbacks
-from pipetune.tf.script.turns import called_by_library, inside_workflow, workflow_at_work
-
-TRAINS_AFTER = 20
-"""Elements a Python loop must have taken before it counts as training."""
+from pipetune.tf.script import (
+    capture,
+    consumers,
+    coordinators,
+    handing_over,
+    keras_hooks,
+    loop_consumer,
+    strategies,
+)
+from pipetune.tf.script.consumption import Consumption, Stopwatch, name_in, whole_call
+from pipetune.tf.script.observed import TRAINS_AFTER, Consumed, Observed, ObservedIterator
+from pipetune.tf.script.patches import Patches
+from pipetune.tf.script.resuming import ResumeWatch
+from pipetune.tf.script.turns import called_by_library, inside_workflow
 
 _USE = "_pipetune_use"  # the attribute of a dataset that holds its Consumption
 _KEPT = 50  # datasets remembered at most
-
-_KERAS_FIT = (
-    ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer"),
-    ("keras.src.backend.jax.trainer", "JAXTrainer"),
-    ("keras.src.backend.torch.trainer", "TorchTrainer"),
-    ("tf_keras.src.engine.training", "Model"),
-)
-_KERAS_LAYERS = ("keras.src.layers", "tf_keras.src.layers")
-
 
 Handler = Callable[[Consumption, consumers.Consumer], None]
 """Called once, where training begins. May raise ScriptStopped (in `fit`), or return for loops."""
@@ -53,69 +47,41 @@ class Hooks:
     def __init__(self, on_training: Handler, *, wanted: str | None = None) -> None:
         """`wanted` names the dataset to take for training, whatever consumes it; None: decide by use."""
         self._on_training = on_training
-        self._wanted = wanted
         self._context = threading.local()
-        self._undo: list[Callable[[], None]] = []
+        self.wanted = wanted
+        self.patches = Patches()
         self.seen: list[Consumption] = []
         self.loop: loop_consumer.LoopConsumer | None = None
         self.begun = False
+        self.handed: handing_over.HandedOver | None = None  # how the training pipeline is, once training has begun
         self.notes: list[str] = []
         self.resuming: list[Resuming] = []
 
     # -- opening and closing
 
     def __enter__(self) -> Hooks:
-        original_iter = private.DatasetV2.__iter__
-        hooks = self
-
-        def observed_iter(dataset: Any) -> Any:
-            if not tf.executing_eagerly():
-                iterator = original_iter(dataset)
-                hooks._in_function(dataset)
-                return iterator
-            with Stopwatch() as making:
-                iterator = original_iter(dataset)
-            return hooks._observe(dataset, iterator, making)
-
-        self._replace(private.DatasetV2, "__iter__", tf.autograph.experimental.do_not_convert(observed_iter))
-        self._wrap(private.DatasetV2, "reduce", self._around_reduce)
-        self._wrap(private.Strategy, "experimental_distribute_dataset", self._around_distribute)
+        self.patches.wrap(private.DatasetV2, "__iter__", self._around_iter)
+        self.patches.wrap(private.DatasetV2, "reduce", self._around_reduce)
+        strategies.watch(self)
+        coordinators.watch(self)
         self._watch_functions()
-        watcher = ImportWatcher([*dict(_KERAS_FIT), *_KERAS_LAYERS], self._patch_keras)
-        self._undo.append(watcher.__exit__)
-        watcher.__enter__()
-        self._undo.append(ResumeWatch(self._resumes).__enter__().__exit__)
+        keras_hooks.watch(self)
+        self.patches.at_the_end(ResumeWatch(self.resumes).__enter__().__exit__)
         return self
 
-    def _resumes(self, found: Resuming) -> None:
+    def __exit__(self, *_error: object) -> None:
+        self.patches.put_back()
+
+    def resumes(self, found: Resuming) -> None:
+        """The script keeps a place in its data, to go on there another time."""
         if not self.begun and found not in self.resuming:
             self.resuming.append(found)
-
-    def __exit__(self, *_error: object) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-
-    def _replace(self, owner: Any, name: str, new: Any) -> None:
-        original = getattr(owner, name)
-        setattr(owner, name, new)
-        self._undo.append(functools.partial(setattr, owner, name, original))
-
-    def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            return around(original, *args, **kwargs)
-
-        # Without the mark, AutoGraph would convert pipetune's own code while it traces the user's.
-        self._replace(owner, name, tf.autograph.experimental.do_not_convert(wrapped))
 
     def _watch_functions(self) -> None:
         """Watches what `tf.function`s are called with; on the way of every training step, so as short as can be."""
         original = polymorphic_function.Function.__call__
         before = self._before_function
-        consumed = _Consumed()
+        consumed = Consumed()
 
         @functools.wraps(original)
         def called(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -128,138 +94,95 @@ class Hooks:
                         before(value)
             return original(function, *args, **kwargs)
 
-        self._replace(polymorphic_function.Function, "__call__", private.never_converted(called))
-
-    def _patch_keras(self, module: ModuleType) -> None:
-        """Wraps Keras's training methods, and `adapt` of its layers, in a module just imported."""
-        owner = getattr(module, dict(_KERAS_FIT).get(module.__name__, ""), None)
-        if owner is not None:
-            self._wrap(owner, "fit", self._around_fit)
-            for name, role in (("evaluate", "evaluation"), ("predict", "prediction")):
-                self._wrap(owner, name, functools.partial(self._around_role, role))
-        if module.__name__ in _KERAS_LAYERS:
-            for layer in list(vars(module).values()):
-                if inspect.isclass(layer) and "adapt" in vars(layer):
-                    self._wrap(layer, "adapt", functools.partial(self._around_role, "adapt"))
+        self.patches.replace(polymorphic_function.Function, "__call__", private.never_converted(called))
 
     # -- what is intercepted
 
-    def _around_role(self, role: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        outermost = not self._role()
-        with self._as_role(role):
-            uses = [
-                self._note(value, role, role)
-                for value in (*args[1:2], kwargs.get("x"), kwargs.get("data"))
-                if isinstance(value, private.DatasetV2)
-            ]
-            for use in uses:
-                use.steps_per_epoch = kwargs.get("steps", use.steps_per_epoch)
-            with _whole_call(uses if outermost else []):
-                return original(*args, **kwargs)
-
-    def _around_fit(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._role() or self.begun:
-            if self.begun and not self._role():
-                raise consumers.ScriptStopped
-            return original(model, *args, **kwargs)
-        call = inspect.signature(original).bind(model, *args, **kwargs)
-        call.apply_defaults()
-        given = call.arguments
-        validation = given.get("validation_data")
-        if isinstance(validation, private.DatasetV2):
-            checked = self._note(validation, "validation", "validation_data of Model.fit")
-            checked.steps_per_epoch = given.get("validation_steps")
-        dataset = given.get("x")
-        if not isinstance(dataset, private.DatasetV2):
-            with self._as_role("fit on other data"):
-                self.notes.append(other_data.described(dataset))
-                return original(model, *args, **kwargs)
-        use = self._note(dataset, "training", "Model.fit")
-        use.steps_per_epoch = given.get("steps_per_epoch")
-        epochs, begun = given.get("epochs"), given.get("initial_epoch")
-        use.epochs = epochs - begun if isinstance(epochs, int) and isinstance(begun, int) else None
-        use.starts_again = not fit_consumer.of_tf_keras(model)
-        use.across_workers = workers.across(getattr(model, "distribute_strategy", None))
-        caller, called = capture.user_frame(sys._getframe())
-        if caller is not None and called == "_around_fit":  # no library stands between
-            use.certain = made_once(caller, "fit", data=use.variable)
-        for found in in_callbacks(given.get("callbacks"), file=use.file, line=use.line):
-            self._resumes(found)
-        use.extra = {"callbacks": given.get("callbacks"), "validation_steps": given.get("validation_steps")}
-        if self._wanted is not None and use.name != self._wanted:
-            return original(model, *args, **kwargs)
-        kept = {name: given[name] for name in ("class_weight",) if given.get(name) is not None}
-        fit_consumer.build_optimizer(model)
-        self._begin(use, fit_consumer.FitConsumer(model, original, kept, fit_consumer.callback_list(model)))
-        raise consumers.ScriptStopped
+    def _around_iter(self, original: Any, dataset: Any) -> Any:
+        if not tf.executing_eagerly():
+            iterator = original(dataset)
+            self.in_function(dataset)
+            return iterator
+        with Stopwatch() as making:
+            iterator = original(dataset)
+        if type(iterator) is not private.OwnedIterator:
+            return iterator
+        return self.observe(dataset, iterator, making, ObservedIterator)
 
     def _around_reduce(self, original: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly():
-            self._in_function(dataset)
-        elif not self._role() and not called_by_library():
-            with _whole_call([self._note(dataset, "other", "Dataset.reduce")]):
+            self.in_function(dataset)
+        elif not self.role() and not called_by_library():
+            with whole_call([self.note(dataset, "other", "Dataset.reduce")]):
                 return original(dataset, *args, **kwargs)
         return original(dataset, *args, **kwargs)
 
-    def _around_distribute(self, original: Any, strategy: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """A strategy takes a dataset to its replicas: there no other input can be served."""
-        if not self._role() and not self.begun and isinstance(dataset, private.DatasetV2):
-            use = self._note(dataset, "training", f"{type(strategy).__name__}.experimental_distribute_dataset")
-            use.across_workers = workers.across(strategy)
-            if self._wanted is None or use.name == self._wanted:
-                why = "The dataset is distributed by a strategy, where no other input can be served yet."
-                self._begin(use, consumers.NoConsumer(why))
-                raise consumers.ScriptStopped
-        return original(strategy, dataset, *args, **kwargs)
-
     def _before_function(self, value: Any) -> None:
         """A `tf.function` is about to be called with a dataset or an iterator."""
-        if tf.executing_eagerly():
-            self._in_function(value._pipetune_dataset if isinstance(value, _ObservedIterator) else value)
+        if not tf.executing_eagerly():
+            return
+        if isinstance(value, Observed):
+            self.in_function(value._pipetune_dataset, value._pipetune_handed)
+            return
+        handed = handing_over.of(value)
+        self.in_function(value if handed is None else handed.dataset, handed)
 
-    def _in_function(self, dataset: Any) -> None:
+    def in_function(self, dataset: Any, handed: handing_over.HandedOver | None = None) -> None:
         """A dataset is consumed inside a `tf.function`: nothing can be switched there."""
-        if self._role() or self.begun or capture.location(dataset) is None:
+        if self.role() or self.begun or capture.location(dataset) is None:
             return
         if not hasattr(getattr(dataset, "_variant_tensor", None), "numpy"):
             return  # made inside the function: there is no live dataset to tune
         with tf.init_scope():
-            use = self._note(dataset, "training", "a tf.function")
-            if self._wanted is None or use.name == self._wanted:
+            use = self.note(dataset, "training", "a tf.function")
+            use.handed = handed
+            if self.wanted is None or use.name == self.wanted:
                 why = "The dataset is consumed inside a tf.function, where no other input can be served."
-                self._begin(use, consumers.NoConsumer(why))
+                self.begin(use, consumers.NoConsumer(why))
                 raise consumers.ScriptStopped
 
     # -- iterators of Python loops
 
-    def _observe(self, dataset: Any, iterator: Any, making: Stopwatch) -> Any:
-        role = self._role()
-        if role == "fit on other data" or inside_workflow():
+    def observe(
+        self,
+        dataset: Any,
+        iterator: Any,
+        making: Stopwatch,
+        kind: type[Any],
+        handed: handing_over.HandedOver | None = None,
+    ) -> Any:
+        """The script's own iterator, from now on one of `kind`; as it is where others than the script consume it."""
+        if self.role() or inside_workflow():
             return iterator
-        if role or type(iterator) is not private.OwnedIterator:
-            return iterator
-        use = self._note(dataset, "preview", "iter")
+        use = self.note(dataset, "preview", "iter")
         making.charge(use)
-        iterator.__class__ = _ObservedIterator
+        iterator.__class__ = kind
         iterator._pipetune_hooks, iterator._pipetune_use, iterator._pipetune_dataset = self, use, dataset
-        iterator._pipetune_trains_after = TRAINS_AFTER if self._wanted in (None, use.name) else math.inf
+        iterator._pipetune_handed = handed
+        iterator._pipetune_trains_after = TRAINS_AFTER if self.wanted in (None, use.name) else math.inf
         return iterator
 
-    def took(self, use: Consumption) -> None:
+    def took(self, use: Consumption, handed: handing_over.HandedOver | None) -> None:
         """A Python loop has taken as many elements as one that trains."""
         if self.begun:
             return
-        use.role, use.how = "training", "a Python loop"
-        self.loop = loop_consumer.LoopConsumer()
-        self._begin(use, self.loop)
+        use.role, use.how, use.handed = "training", "a Python loop", handed
+        why = strategies.why_not_switched(handed)
+        if why:
+            self.begin(use, consumers.NoConsumer(why))
+            raise consumers.ScriptStopped
+        self.loop = loop_consumer.LoopConsumer(handed)
+        self.begin(use, self.loop)
 
-    # -- helpers
+    # -- what is known
 
-    def _begin(self, use: Consumption, consumer: consumers.Consumer) -> None:
-        self.begun = True
+    def begin(self, use: Consumption, consumer: consumers.Consumer) -> None:
+        """Training begins here."""
+        self.begun, self.handed = True, use.handed
         self._on_training(use, consumer)
 
-    def _note(self, dataset: Any, role: str, how: str) -> Consumption:
+    def note(self, dataset: Any, role: str, how: str) -> Consumption:
+        """What is known of the use of a dataset, with the user's place in the script that uses it now."""
         use: Consumption | None = getattr(dataset, _USE, None)
         if use is None:
             use = Consumption(dataset=dataset, variable="", role=role, how=how)
@@ -284,102 +207,16 @@ class Hooks:
         self.seen = [seen for seen in self.seen if seen.role != "preview" or seen is use or seen is most][-_KEPT:]
         return use
 
-    def _role(self) -> str:
+    def role(self) -> str:
+        """For whom this thread consumes now: Keras's evaluation, say; '' where the script does so itself."""
         return getattr(self._context, "role", "")
 
     @contextlib.contextmanager
-    def _as_role(self, role: str) -> Iterator[None]:
-        before = self._role()
+    def as_role(self, role: str) -> Iterator[None]:
+        """While open, whatever is consumed on this thread is consumed for `role`."""
+        before = self.role()
         self._context.role = before or role
         try:
             yield
         finally:
             self._context.role = before
-
-
-class _Consumed(dict[type, bool]):
-    """Whether values of a class are datasets or observed iterators; asked once a class."""
-
-    def __missing__(self, kind: type) -> bool:
-        self[kind] = issubclass(kind, private.DatasetV2 | _ObservedIterator)
-        return self[kind]
-
-
-_take = private.OwnedIterator.__next__
-_executing_eagerly = tf.executing_eagerly
-
-
-class _ObservedIterator(private.OwnedIterator):
-    """The script's iterator: counts what is taken and, once training is found, serves what pipetune asks."""
-
-    _pipetune_hooks: Hooks
-    _pipetune_use: Consumption
-    _pipetune_dataset: Any
-    _pipetune_trains_after: float
-
-    def __next__(self) -> Any:  # before every training step: as short as can be
-        hooks = self._pipetune_hooks
-        if hooks.begun or not _executing_eagerly():
-            return self._next_elsewhere(hooks)
-        use = self._pipetune_use
-        if use.elements < TRAINS_AFTER:
-            with Stopwatch(use):
-                element = _take(self)
-        else:
-            element = _take(self)
-        use.elements += 1
-        if use.elements >= self._pipetune_trains_after:
-            hooks.took(use)
-        return element
-
-    def _next_elsewhere(self, hooks: Hooks) -> Any:
-        """While a function is traced, or once training has begun."""
-        if not tf.executing_eagerly():
-            hooks._in_function(self._pipetune_dataset)
-            return super().__next__()
-        if not inside_workflow():
-            if hooks.loop is not None and _same_source(hooks, self._pipetune_use):
-                self._release()
-                with workflow_at_work():  # the window's own iterator is none of the script's
-                    return hooks.loop.next_element()
-            if hooks.loop is None:
-                raise consumers.ScriptStopped
-        element = super().__next__()
-        self._pipetune_use.elements += 1
-        return element
-
-    def get_next(self) -> Any:
-        if not tf.executing_eagerly():
-            return super().get_next()
-        try:
-            return self.__next__()
-        except StopIteration:
-            raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
-
-    def get_next_as_optional(self) -> Any:
-        if not tf.executing_eagerly():
-            return super().get_next_as_optional()
-        try:
-            return tf.experimental.Optional.from_value(self.__next__())
-        except StopIteration:
-            return tf.experimental.Optional.empty(self.element_spec)
-
-    def _release(self) -> None:
-        """Frees the runtime's iterator behind this one: it would go on filling buffers during trials."""
-        self._iterator_resource = None
-        self._dataset = None
-
-
-def _whole_call(uses: list[Consumption]) -> Stopwatch:
-    for use in uses:
-        use.whole_call = True
-    return Stopwatch(*uses)
-
-
-def _same_source(hooks: Hooks, use: Consumption) -> bool:
-    training = next((seen for seen in hooks.seen if seen.role == "training"), None)
-    return training is use or (
-        training is not None
-        and capture.location(training.dataset) is not None
-        and capture.location(training.dataset) == capture.location(use.dataset)
-    )

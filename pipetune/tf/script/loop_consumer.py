@@ -11,6 +11,7 @@ from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf.error_text import first_line
 from pipetune.tf.measure import closing, compiling, windows
 from pipetune.tf.script.consumers import ScriptStopped
+from pipetune.tf.script.handing_over import HandedOver
 
 
 class LoopConsumer:
@@ -18,8 +19,10 @@ class LoopConsumer:
 
     kind = "loop"
 
-    def __init__(self) -> None:
+    def __init__(self, handed: HandedOver | None = None) -> None:
+        """`handed`: how a strategy took the dataset that the loop was written for; every other goes the same way."""
         self.sentence = "a Python loop"
+        self._handed = handed
         self._requests: queue.SimpleQueue[LoopWindow | None] = queue.SimpleQueue()
         self._current: LoopWindow | None = None
         self._ended: str = ""
@@ -33,7 +36,7 @@ class LoopConsumer:
         self._arrived.wait()
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        wanted = LoopWindow(dataset, steps=steps, warmup=warmup, closer=self._closer)
+        wanted = LoopWindow(dataset, steps=steps, warmup=warmup, closer=self._closer, handed=self._handed)
         with self._asking:
             if self._ended:
                 raise RunFailed(self._ended)
@@ -90,7 +93,18 @@ class LoopWindow:
     Where a new shape was compiled inside it, it begins once more, on the same iterator.
     """
 
-    def __init__(self, dataset: Any, *, steps: int, warmup: int, closer: closing.Closer | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        steps: int,
+        warmup: int,
+        closer: closing.Closer | None = None,
+        handed: HandedOver | None = None,
+    ) -> None:
+        self._handed = handed
+        self._each = handed.facts().elements_per_step if handed is not None else 1  # elements of the dataset in a step
+        steps = -(-steps // self._each)
         self.done = threading.Event()
         self.result: Window | None = None
         self.failure: Exception | None = None
@@ -141,7 +155,8 @@ class LoopWindow:
             self._open()
             arrived = time.perf_counter()
         if self._iterator is None:
-            self._iterator = iter(windows.endless(self._dataset))
+            endless = windows.endless if self._handed is None else self._handed.endless
+            self._iterator = iter(endless(self._dataset))
         element = next(self._iterator)
         self._returned = time.perf_counter()
         waited = self._returned - arrived
@@ -169,7 +184,7 @@ class LoopWindow:
             self._begun_again, self._begins = True, self._taken
             return False
         self.result = Window(
-            steps=self._steps,
+            steps=self._steps * self._each,
             examples=max(1, self._examples),
             wall_seconds=now - self._start,
             cpu_seconds=cpu_now - self._cpu_start,

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
+from pipetune.core.handover import OWN_PIPELINES, Handover
 from pipetune.mistakes.use import Workers
+from pipetune.tf import private
 from pipetune.tf.script import capture
 from pipetune.tf.script.consumption import Consumption
 
+_HOROVOD_SIZE = "HOROVOD_SIZE"
 _ASKS = re.compile(
     r"\b(rank|local_rank|task_id|task_index|task_type|worker_index|worker_id|process_index|process_id|shard_index|"
     r"num_shards|shard_id|shard_num|input_pipeline_id|num_input_pipelines|TF_CONFIG)\b|\.shard\("
@@ -28,6 +31,16 @@ def of(use: Consumption) -> Workers | None:
         return None
     count, by = told
     return Workers(count, by, distributed=use.across_workers, asked=asks(_sources()))
+
+
+def handover(use: Consumption) -> Handover | None:
+    """How the dataset comes to the replicas that train on it; None where the script trains alone."""
+    if use.handed is not None:
+        return use.handed.facts()
+    told = told_by(os.environ, horovod="horovod" in sys.modules)
+    if told is None or told[1] != _HOROVOD_SIZE or use.role != "training":
+        return None
+    return Handover("Horovod", told[0], OWN_PIPELINES, told[0], private.batch_size_seen(use.dataset))
 
 
 def across(strategy: object) -> bool:
@@ -50,8 +63,8 @@ def told_by(environment: Mapping[str, str], *, horovod: bool) -> tuple[int, str]
         return None
     if count > 1:
         return (count, "TF_CONFIG") if "ps" not in cluster else None
-    size = environment.get("HOROVOD_SIZE", "")
-    return (int(size), "HOROVOD_SIZE") if horovod and size.isdecimal() and int(size) > 1 else None
+    size = environment.get(_HOROVOD_SIZE, "")
+    return (int(size), _HOROVOD_SIZE) if horovod and size.isdecimal() and int(size) > 1 else None
 
 
 def asks(sources: Iterable[str]) -> bool:

@@ -1,0 +1,122 @@
+"""Watches how a script hands its datasets to a distribution strategy, and who consumes what comes of it."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from pipetune.core.handover import DATASET, FIT, FUNCTION
+from pipetune.tf import private
+from pipetune.tf.script import handing_over, workers
+from pipetune.tf.script.consumption import Stopwatch
+from pipetune.tf.script.handing_over import HandedOver
+from pipetune.tf.script.observed import ObservedDistributedIterator
+
+if TYPE_CHECKING:
+    from pipetune.tf.script.hooks import Hooks
+
+_VALUES = "experimental_distribute_values_from_function"
+
+
+def watch(hooks: Hooks) -> None:
+    """From now on every strategy is watched."""
+    patches = hooks.patches
+    patches.wrap(private.Strategy, DATASET, functools.partial(_around_dataset, hooks))
+    patches.wrap(private.Strategy, FUNCTION, functools.partial(_around_function, hooks))
+    patches.wrap(tf.distribute.Strategy, _VALUES, functools.partial(_around_values, hooks))
+    for owner in (private.DistributedDataset, private.DistributedFromFunction):
+        patches.wrap(owner, "__iter__", functools.partial(_around_iter, hooks))
+
+
+def taken_by_fit(strategy: Any, dataset: Any) -> HandedOver | None:
+    """What Keras makes of `dataset` under a strategy; None without one."""
+    if strategy is None or private.is_default(strategy):
+        return None
+    made = strategy.experimental_distribute_dataset(dataset)
+    return HandedOver(strategy, dataset, made, FIT) if isinstance(made, private.DistributedDataset) else None
+
+
+def why_not_switched(handed: HandedOver | None) -> str:
+    """Why no other dataset can be handed over in the same way; '' where one can."""
+    if handed is None:
+        return ""
+    facts = handed.facts()
+    if facts.workers > 1:
+        return (
+            f"{facts.workers} processes train in step under {facts.strategy}: no other input can be served by one of "
+            "them alone."
+        )
+    if len(private.host_pipelines(handed.distributed)) > 1:
+        return "The script's dataset function is called for each replica: one dataset cannot take the place of several."
+    return ""
+
+
+def _around_dataset(hooks: Hooks, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:
+    made = original(strategy, dataset, options)
+    if not isinstance(made, private.DistributedDataset):
+        return made  # the strategy in force by default hands on what it was given
+    if hooks.handed is not None:  # Keras, called with a variant: its steps are to do what the script's own do
+        if hooks.handed.distributed is not None:
+            private.handle_partial_batches_like(made, hooks.handed.distributed)
+    elif _script_at_work(hooks) and _live(dataset):
+        _hand_over(hooks, HandedOver(strategy, dataset, made, DATASET, options))
+    return made
+
+
+def _around_function(hooks: Hooks, original: Any, strategy: Any, dataset_fn: Any, options: Any = None) -> Any:
+    """The datasets that the script's function makes are the pipeline: the last of them stands for all."""
+    if not _script_at_work(hooks):
+        return original(strategy, dataset_fn, options)
+    given: list[Any] = []
+
+    def seen(context: Any) -> Any:
+        given.append(dataset_fn(context))
+        return given[-1]
+
+    made = original(strategy, tf.autograph.experimental.do_not_convert(seen), options)
+    if isinstance(made, private.DistributedFromFunction) and given and _live(given[-1]):
+        _hand_over(hooks, HandedOver(strategy, given[-1], made, FUNCTION, options))
+    return made
+
+
+def _around_values(hooks: Hooks, original: Any, strategy: Any, value_fn: Any) -> Any:
+    note = (
+        f"{type(strategy).__name__}.{_VALUES} was given a Python function that makes the value of each replica, "
+        "which is no tf.data.Dataset"
+    )
+    if _script_at_work(hooks) and note not in hooks.notes:
+        hooks.notes.append(note)
+    return original(strategy, value_fn)
+
+
+def _around_iter(hooks: Hooks, original: Any, distributed: Any) -> Any:
+    with hooks.as_role("a strategy"), Stopwatch() as making:  # it iterates a dataset of its own on every device
+        iterator = original(distributed)
+    handed = handing_over.of(distributed)
+    if handed is None:
+        return iterator
+    if not tf.executing_eagerly():
+        hooks.in_function(handed.dataset, handed)
+        return iterator
+    if type(iterator) is not private.DistributedIterator:
+        return iterator
+    return hooks.observe(handed.dataset, iterator, making, ObservedDistributedIterator, handed)
+
+
+def _hand_over(hooks: Hooks, handed: HandedOver) -> None:
+    handing_over.remember(handed)
+    use = hooks.note(handed.dataset, "preview", f"{type(handed.strategy).__name__}.{handed.how}")
+    use.handed = handed
+    use.across_workers = handed.how == DATASET and workers.across(handed.strategy)
+
+
+def _script_at_work(hooks: Hooks) -> bool:
+    """Whether the call is the script's own: neither Keras's nor pipetune's."""
+    return not hooks.role() and not hooks.begun and tf.executing_eagerly()
+
+
+def _live(dataset: Any) -> bool:
+    """Whether it is a dataset that exists: none of a function that is being traced."""
+    return isinstance(dataset, private.DatasetV2) and hasattr(dataset._variant_tensor, "numpy")

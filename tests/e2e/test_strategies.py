@@ -1,0 +1,78 @@
+"""Scripts that train on two replicas, through the real worker: two logical processors under MirroredStrategy."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.forked import Forked
+
+pytestmark = pytest.mark.tensorflow
+
+ROWS = ["range", "map"]
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "handed", "kind"),
+    [
+        ("mirrored-loop", "a Python loop", "experimental_distribute_dataset", "loop"),
+        ("mirrored-fit", "Model.fit", "Model.fit", "keras-fit"),
+    ],
+)
+def test_a_dataset_that_a_strategy_divides_is_measured_under_it(
+    worked: Forked, name: str, how: str, handed: str, kind: str
+) -> None:
+    done = worked(name)
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.operators == [*ROWS, "map", "batch"], "the script's own, without what the strategy adds"
+    assert (done.first["consumer"], done.consumer["kind"]) == (how, kind)
+    for figure in ("real_seconds", "bound_seconds", "input_seconds"):
+        assert done.consumer[figure], (figure, done.consumer["why"])
+    assert done.first["handover"] == {
+        "strategy": "MirroredStrategy",
+        "replicas": 2,
+        "how": handed,
+        "workers": 1,
+        "batch": 32,
+        "shares": [16, 16],
+        "by_own_size": True,
+        "prefetched": 2,
+        "policy": "",
+    }
+    assert done.first["profile"]["examples_per_element"] == 32
+    assert "the end" not in done.log
+
+
+def test_what_the_scripts_function_makes_is_the_pipeline(worked: Forked) -> None:
+    done = worked("mirrored-dataset_fn")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.operators == [*ROWS, "shard", "map", "batch"]
+    assert done.consumer["real_seconds"] and done.consumer["bound_seconds"], done.consumer["why"]
+    found = done.first["handover"]
+    assert (found["how"], found["batch"], found["shares"]) == ("distribute_datasets_from_function", 16, [])
+    assert done.first["profile"]["examples_per_element"] == 16
+    lines = [node["location"]["line"] for node in done.first["pipeline"]["nodes"]]
+    assert len(set(lines[2:])) == 3, "each call in the function has its own line"
+
+
+def test_inside_a_function_the_input_is_measured_alone(worked: Forked) -> None:
+    done = worked("mirrored-function")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.first["handover"]["shares"] == [16, 16]
+    assert "inside a tf.function" in done.summary["training"]["why"]
+    assert done.summary["training"]["defaults_step_ms"] is None
+    assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "parameter_server-fit"])
+def test_what_workers_of_a_coordinator_build_is_measured_alone(worked: Forked, name: str) -> None:
+    done = worked(name)
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.operators == ["range", "shuffle", "map", "repeat", "batch"]
+    found = done.first["handover"]
+    assert (found["strategy"], found["how"], found["workers"]) == (
+        "ParameterServerStrategy",
+        "create_per_worker_dataset",
+        2,
+    )
+    assert "ClusterCoordinator" in done.summary["training"]["why"]
+    assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0

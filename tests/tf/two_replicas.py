@@ -1,0 +1,160 @@
+"""`python two_replicas.py`: what two logical processors under MirroredStrategy do, as one JSON object.
+
+Logical processors are chosen before TensorFlow begins to work: hence a process of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+processors = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(processors[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.handover import DATASET, FUNCTION
+from pipetune.tf import private
+from pipetune.tf.equality.divided import divided_alike
+from pipetune.tf.measure import machine, runner
+from pipetune.tf.pipelines import live
+from pipetune.tf.script import consumers, handing_over, loop_consumer, strategies
+
+Dataset = tf.data.Dataset
+STRATEGY = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def parts(element: Any) -> list[Any]:
+    return [part.numpy().tolist() for part in STRATEGY.experimental_local_results(element)]
+
+
+def steps(distributed: Any) -> list[Any]:
+    return [parts(element) for element in distributed]
+
+
+def handed(dataset: Any) -> handing_over.HandedOver:
+    made = STRATEGY.experimental_distribute_dataset(dataset)
+    return handing_over.HandedOver(STRATEGY, dataset, made, DATASET)
+
+
+def from_function(dataset: Any, options: Any = None) -> handing_over.HandedOver:
+    made = STRATEGY.distribute_datasets_from_function(lambda context: dataset, options)
+    return handing_over.HandedOver(STRATEGY, dataset, made, FUNCTION, options)
+
+
+def shares(dataset: Any) -> Any:
+    facts = handed(dataset).facts()
+    return [facts.batch, list(facts.shares), facts.by_own_size, facts.prefetched]
+
+
+def checks(dataset: Any, tuned: Any) -> list[Any]:
+    return [check.equal for check in divided_alike(handed(dataset), tuned)]
+
+
+def not_sharded(dataset: Any) -> Any:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
+
+
+def records(folder: str) -> Any:
+    """Nine records of one byte, read in a loop over files."""
+    with tf.io.TFRecordWriter(f"{folder}/one") as writer:
+        for number in range(9):
+            writer.write(str(number))
+    names = Dataset.from_tensor_slices([f"{folder}/one"])
+    return names.interleave(tf.data.TFRecordDataset).map(lambda text: tf.strings.to_number(text, tf.int64))
+
+
+def plus_one(value: Any) -> Any:
+    return value + 1
+
+
+def measured(source: Any, taken: handing_over.HandedOver) -> Any:
+    """Rows of one step of the input alone; whether a prefetch of 7 compares equal, by which last check, and is seen."""
+    here = machine.read_machine("cpu")
+    alone = consumers.NoConsumer("alone")
+    made = runner.TensorFlowRunner(live.read(source), alone, machine=here, examples_per_element=4.0, handed=taken)
+    made.input_window(Plan("defaults"), seconds=0.05, warmup_seconds=0.0)
+    end = made.source.pipeline.output.id
+    insert = Insert(end, "prefetch", "p", {"buffer_size": 7})
+    plan = Plan("p", (Rewrite("p", end, Safety.EXACT, (insert,), ""),))
+    window = made.input_window(plan, seconds=0.05, warmup_seconds=0.0)
+    found = made.compare(plan)
+    seen = {value.node: value.value for value in made.readings[plan.key].values if value.node == "p"}
+    return [window.examples / window.steps, found.equal, [check.name for check in found.checks][-1], seen]
+
+
+def windows_of(taken: handing_over.HandedOver, dataset: Any, count: int) -> list[Any]:
+    """What a loop body sees in one window, and how many steps the window counts."""
+    window = loop_consumer.LoopWindow(dataset, steps=4, warmup=0, handed=taken)
+    seen = []
+    while True:
+        more, element = window.advance()
+        if not more:
+            break
+        seen.append(parts(element))
+    assert window.failure is None, window.failure
+    return [seen[:count], window.result.steps if window.result else None]
+
+
+def per_replica_options() -> Any:
+    return tf.distribute.InputOptions(
+        experimental_fetch_to_device=False,
+        experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
+    )
+
+
+def answers() -> Iterator[tuple[str, Any]]:
+    nine = Dataset.range(9).batch(6)
+    dealt = not_sharded(nine)
+    # what TensorFlow does, that the warnings and the check rely on
+    yield "divided", steps(STRATEGY.experimental_distribute_dataset(nine))
+    yield "dealt", steps(STRATEGY.experimental_distribute_dataset(dealt))
+    yield "dealt behind a map", steps(STRATEGY.experimental_distribute_dataset(dealt.map(plus_one)))
+    with tempfile.TemporaryDirectory() as folder:
+        files = records(folder).batch(6)
+        yield "of files", steps(STRATEGY.experimental_distribute_dataset(files))
+        yield "shares of files", shares(files)
+    fixed = Dataset.range(7).batch(2, drop_remainder=True)
+    yield "fixed shapes", steps(STRATEGY.distribute_datasets_from_function(lambda context: fixed))
+    yield "free shapes", steps(STRATEGY.distribute_datasets_from_function(lambda context: Dataset.range(5).batch(2)))
+    kinds = (nine, nine.map(plus_one), nine.repeat().prefetch(1), Dataset.range(9), fixed)
+    yield "seen", [private.batch_size_seen(one) for one in kinds]
+    # what is read of it
+    odd = Dataset.range(9).batch(5)
+    yield "shares", [shares(one) for one in (nine, dealt, dealt.map(plus_one), odd, not_sharded(odd))]
+    function = from_function(Dataset.range(9).batch(3)).facts()
+    yield "of a function", [function.batch, list(function.shares), function.elements_per_step]
+    # whether a plan divides its batches so
+    yield "same", checks(dealt, dealt.prefetch(2))
+    yield "size lost", checks(dealt, dealt.map(plus_one))
+    yield "size lost, by its own size before", checks(nine, nine.map(plus_one))
+    endless = not_sharded(Dataset.range(9).repeat().batch(6))
+    yield "size lost, never partial", checks(endless, endless.map(plus_one))
+    dropping = not_sharded(Dataset.range(9).batch(6, drop_remainder=True))
+    yield "size lost, dropping", checks(dropping, dropping.map(plus_one))
+    yield "other shares", checks(dealt, not_sharded(Dataset.range(9).batch(4)))
+    yield "one replica", [check.equal for check in divided_alike(from_function(nine), nine.map(plus_one))]
+    # what is measured and served
+    rows = Dataset.range(40).batch(4)
+    yield "input", measured(rows, handed(rows))
+    yield "endless input", measured(rows.repeat(), handed(rows.repeat()))
+    yield "host", [one.numpy().tolist() for one in handed(rows).on_host(rows.take(2))]
+    yield "loop", windows_of(handed(rows), Dataset.range(8).batch(4), 3)
+    yield "function loop", windows_of(from_function(rows), Dataset.range(8).batch(2), 2)
+    partial = handed(nine).endless(nine)
+    yield "partial", partial._enable_get_next_as_optional
+    yield "optional", parts(iter(partial).get_next_as_optional().get_value())
+    yield "why", [strategies.why_not_switched(one) for one in (None, handed(rows), from_function(rows))]
+    alone = tf.distribute.MultiWorkerMirroredStrategy()
+    taken = handing_over.HandedOver(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
+    yield "one worker", [taken.facts().strategy, taken.facts().replicas, strategies.why_not_switched(taken)]
+    yield "why not", strategies.why_not_switched(from_function(rows, per_replica_options()))
+
+
+if __name__ == "__main__":
+    print(json.dumps(dict(answers()), default=int))
