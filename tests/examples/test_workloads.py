@@ -157,7 +157,7 @@ def test_data_is_made_once_and_nothing_else_is_overwritten(tmp_path: Path, capsy
 def test_says_what_it_stands_for(name: str) -> None:
     about = tomllib.loads((EXAMPLES / name / "workload.toml").read_text())
     assert about.keys() >= {"title", "source", "note"}
-    assert about.keys() <= {"title", "source", "note", "published_bytes", "published_examples"}
+    assert about.keys() <= {"title", "source", "note", "published_bytes", "published_examples", "arguments"}
     assert ("published_bytes" in about) == ("published_examples" in about)
     assert all(isinstance(about[key], int) and about[key] > 0 for key in about if key.startswith("published"))
     assert f"[`{name}`]({name})" in (EXAMPLES / "README.md").read_text()

@@ -16,7 +16,7 @@ from tests.tf.test_capture import Sample
 def check_patch(sample: Sample, source: live.LivePipeline, rewrite: Rewrite, *, expected: str, elements: int) -> None:
     """Asserts that the patched text holds `expected`, makes the edited pipeline, and that this one is proven equal."""
     emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
-    assert emission.not_covered == ()
+    assert emission.not_covered == (), emission.not_covered
     _, new = emission.files[str(sample.file)]
     assert expected in new
 
