@@ -58,7 +58,7 @@ def cases() -> tuple[Injected, ...]:
         Injected("small prefetch", "bursts", Cause.BUFFER, "prefetch", lambda _: _bursts(1), bursty_step, 16),
         Injected("slow consumer", "waits", Cause.CONSUMER, "", _light, slow_step),
         Injected("slow consumer", "bursts, prefetched", Cause.CONSUMER, "", lambda _: _bursts(16), bursty_step, 16),
-        Injected("slow consumer", "fit computes", Cause.CONSUMER, "", _light_pairs, lambda: _fit(2048)),
+        Injected("slow consumer", "fit computes", Cause.CONSUMER, "", _light_pairs, lambda: _fit(3072)),
         Injected("Python function", "in a map", Cause.PYTHON, "map", _python_map),
         Injected("Python function", "a generator", Cause.PYTHON, "from_generator", _python_generator),
     )

@@ -120,7 +120,7 @@ def test_a_peak_is_that_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_queue_is_full_where_what_is_behind_it_is_slow_and_empty_where_what_is_before_it_is() -> None:
     def slow(value: tf.Tensor) -> tf.Tensor:
-        product = tf.fill([160, 160], tf.cast(value, tf.float32))
+        product = tf.fill([480, 480], tf.cast(value, tf.float32))
         return tf.cast(tf.reduce_sum(tf.linalg.matmul(product, product)), tf.int64)
 
     def quick(value: tf.Tensor) -> tf.Tensor:
