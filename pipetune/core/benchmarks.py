@@ -81,6 +81,12 @@ class Benchmarks:
     quick: bool = False  # the short form: few workloads, short windows, a small budget
     seed: int = 0
     workloads: tuple[WorkloadResult, ...] = ()
+    suite: tuple[str, ...] = ()  # names of all that are to be measured; empty: these
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Workloads of the suite that nobody measured yet."""
+        return tuple(name for name in self.suite if name not in self.names)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -137,6 +143,7 @@ def benchmarks_data(benchmarks: Benchmarks) -> dict[str, Json]:
         "geometric_mean_over": encode(geometric_mean_over(benchmarks.workloads)),
         "quick": benchmarks.quick,
         "seed": benchmarks.seed,
+        "suite": encode(benchmarks.suite),
     }
 
 

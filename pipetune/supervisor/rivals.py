@@ -15,7 +15,7 @@ from pipetune.core.files import write_text
 from pipetune.core.messages import Job, Log, Message, Mode, Progress, WorkloadMeasured
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
-from pipetune.core.workloads import FOLDER, choose_workloads
+from pipetune.core.workloads import FOLDER, choose_workloads, find_workloads
 from pipetune.report.benchmarks import markdown_text
 from pipetune.report.benchmarks_figure import write_figure
 from pipetune.report.progress import Progress as Screen
@@ -58,7 +58,7 @@ def bench_rivals(
         PipetuneError: there are no workloads, or none of that name, or the results cannot be written.
     """
     chosen = choose_workloads(request.names, quick=request.quick, folder=request.examples)
-    known = kept(request)
+    known = replace(kept(request), suite=_suite(request))
     wanted = tuple(name for name in chosen if request.names or request.again or name not in known.names)
     for result in known.workloads:
         if result.name in chosen and result.name not in wanted:
@@ -104,6 +104,11 @@ def kept(request: Request) -> Benchmarks:
     if found is None or (found.version, found.seed, found.quick) != (VERSION, request.seed, request.quick):
         return Benchmarks(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed)
     return found
+
+
+def _suite(request: Request) -> tuple[str, ...]:
+    """The names of all workloads; of the short form none but those measured."""
+    return () if request.quick else tuple(find_workloads(request.examples))
 
 
 def _write(known: Benchmarks, request: Request) -> None:

@@ -104,6 +104,13 @@ def test_elsewhere_nothing_is_promised(changes: dict[str, object]) -> None:
     assert all(claim.met is None for claim in told(invented.result("bad", 1.1, best=0.5), **changes).values())
 
 
+def test_part_of_the_suite_is_held_against_no_target() -> None:
+    part = told(invented.result("good", 16.0, bare=4.0), suite=("good", "other"))
+    assert part["workloads measured"].measured == "1 of 2 (not yet other)"
+    assert all(claim.met is None for claim in part.values())
+    assert "workloads measured" not in told(invented.result("good", 16.0), suite=("good",))
+
+
 def test_a_miss_has_its_reason() -> None:
     known = invented.benchmarks(
         invented.result("bad", 1.1, best=0.8), invented.result("busy", 1.0, why="no plan: the model takes the time")
