@@ -69,7 +69,8 @@ def price(
     visits = measured.visits if measured is not None else None
     outputs = elements / visits if visits else None
     epochs = _epochs(context, node, outputs)
-    below = shuffle_below(context, node) if constancy is Constancy.SAME_ELEMENTS else None
+    lasts = epochs is None or epochs >= FEWEST_EPOCHS
+    below = shuffle_below(context, node) if lasts and constancy is Constancy.SAME_ELEMENTS else None
     return Place(
         node,
         constancy,
@@ -79,7 +80,7 @@ def price(
         waiting=sum(waiting_per_output(context, work.id) for work in resting),
         outputs=outputs,
         epochs=epochs,
-        below=below if epochs is None or epochs >= FEWEST_EPOCHS else None,
+        below=below,
     )
 
 

@@ -11,8 +11,6 @@ from pipetune.core.operators import facts
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.legality import (
-    deterministic,
-    draws,
     keeps_state,
     last_working,
     parallel_safety,
@@ -132,8 +130,8 @@ def _interleave(node: Node, number: int, context: RuleContext) -> _Frozen:
     if number > length:
         return _Frozen(why=f"{number} calls exceed its cycle length of {length}, which would change the order")
     wanted = {"cycle_length": length, "block_length": block_length_in_force(node), "num_parallel_calls": number}
-    safety = parallel_safety(node, context) if draws(node) or not deterministic(node, context) else Safety.EXACT
-    return _set(node, {name: value for name, value in wanted.items() if node.argument(name) != value}, safety)
+    changed = {name: value for name, value in wanted.items() if node.argument(name) != value}
+    return _set(node, changed, parallel_safety(node, context))
 
 
 def _buffer(node: Node, reading: AutotuneReading) -> _Frozen:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from pipetune.core.editing import ROW_NUMBER_BYTES
-from pipetune.core.edits import Edit, Remove, ReplaceSource, Rewrite, Safety, Silence
+from pipetune.core.edits import Edit, Remove, ReplaceSource, Rewrite, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.batching import HANDS_THROUGH, MapAbove, batch_first_group, behind, maps_above, plain_batches
-from pipetune.rules.legality import described, order_asked_for
+from pipetune.rules.legality import class_of_overtaking, described, order_asked_for
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
@@ -98,7 +98,8 @@ def _rewrite(way: _Way, batch: Node, context: RuleContext, *, rule: str, summary
     return Rewrite(
         rule=rule,
         node=way.source.id,
-        safety=max(moved.safety, _class_of_gathering(batch, context)),
+        # The gathering map behind the batch is one that the script does not have.
+        safety=max(moved.safety, class_of_overtaking(batch, in_order=order_asked_for(context))),
         edits=(*moved.edits, *removed, ReplaceSource(way.source.id, batch.id, known.digest, known.windows)),
         summary=summary.format(size=batch.argument("batch_size"), after=after),
         group=batch_first_group(batch),
@@ -118,13 +119,6 @@ def _named(source: Node) -> str:
     place = source.location
     hidden = place is not None and place.method not in ("", source.op)
     return f"{place.method} ({place})" if place is not None and hidden else described(source)
-
-
-def _class_of_gathering(batch: Node, context: RuleContext) -> Safety:
-    """The class of a map behind `batch` that the script does not have: in an order given up batches may overtake."""
-    if order_asked_for(context):
-        return Safety.EXACT
-    return Safety.STATISTICAL if batch.argument("drop_remainder") else Safety.REORDERS
 
 
 def _more_bytes(way: _Way, context: RuleContext) -> float:

@@ -126,6 +126,13 @@ def short_batch_overtakes(batch: Node, maps: Iterable[Node], context: RuleContex
     return any(not deterministic(node, context) for node in maps)  # TensorFlow makes serial ones parallel
 
 
+def class_of_overtaking(batch: Node, *, in_order: bool) -> Safety:
+    """The class of batches that begin to overtake each other where the script gave the order up, and not before."""
+    if in_order:
+        return Safety.EXACT
+    return Safety.STATISTICAL if batch.argument("drop_remainder") else Safety.REORDERS
+
+
 def is_unknown(node: Node) -> bool:
     return facts(node.op) is CAUTIOUS
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipetune.core.edits import Move, Rewrite, Safety, SetArgument, SetOption, Silence
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, deterministic, order_asked_for, stateless
+from pipetune.rules.legality import class_of_overtaking, described, deterministic, order_asked_for, stateless
 from pipetune.rules.moving import Step, place_group, shuffle_move_class, steps_up
 from pipetune.rules.pricing import ASSUMED_AUTOTUNE_ELEMENTS, as_size, buffer_bytes, bytes_per_element
 
@@ -174,7 +174,7 @@ def _switch_on(batch: Node, option: str) -> Rewrite:
 
 def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
     """Copy elements into several batches at once, where no fused map does that already."""
-    in_order, whole = deterministic(batch, context), bool(batch.argument("drop_remainder"))
+    in_order = deterministic(batch, context)
     for number in dict.fromkeys((AUTOTUNE, 2)):
         if number == batch.argument("num_parallel_calls"):
             continue
@@ -183,7 +183,7 @@ def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
         yield Rewrite(
             rule=NAME,
             node=batch.id,
-            safety=Safety.EXACT if in_order else Safety.STATISTICAL if whole else Safety.REORDERS,
+            safety=class_of_overtaking(batch, in_order=in_order),
             edits=(SetArgument(batch.id, "num_parallel_calls", number),),
             summary=f"Put together {many} at a time.",
             group=f"{NAME}@{batch.id}",

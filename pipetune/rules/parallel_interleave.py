@@ -88,7 +88,7 @@ def _rewrite(node: Node, context: RuleContext, *, length: int, calls: int) -> Re
     edits: list[Edit] = [
         SetArgument(node.id, name, value) for name, value in wanted.items() if node.argument(name) != value
     ]
-    safety = parallel_safety(node, context)
+    safety = in_parallel = parallel_safety(node, context)
     notes = []
     if python:
         safety = max(safety, Safety.STATISTICAL)
@@ -110,7 +110,7 @@ def _rewrite(node: Node, context: RuleContext, *, length: int, calls: int) -> Re
         summary=f"Read with {calls_text} at a time, cycle length {length}, block length {block}; {kept}.",
         needs=frozenset({Consent.PYTHON_PARALLEL}) if python else frozenset(),
         group=f"{NAME}@{node.id}",
-        reproducible=not python and parallel_safety(node, context) is Safety.EXACT,
+        reproducible=not python and in_parallel is Safety.EXACT,
         notes=tuple(notes),
         predicted_bytes=_buffers(node, context, length=length, block=block),
     )

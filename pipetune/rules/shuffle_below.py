@@ -13,7 +13,7 @@ from pipetune.core.edits import Move, Safety
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.epoch_constancy import Constancy, constancy_after
-from pipetune.rules.moving import Obstacle, shuffle_move_class, steps_up
+from pipetune.rules.moving import Obstacle, shuffle_move_class, steps_up, way_up
 from pipetune.rules.pricing import held_by_shuffle
 
 FEWEST_EPOCHS = 3
@@ -38,7 +38,7 @@ def shuffle_below(context: RuleContext, place: Node) -> ShuffleBelow | None:
     """
     if len(context.pipeline.consumers(place.id)) > 1:
         return None
-    shuffle = _nearest_shuffle(context, place)
+    shuffle = next((above for above in way_up(context.pipeline, place) if above.op == "shuffle"), None)
     if shuffle is None or _part_of_another_call(shuffle):
         return None
     move = Move(shuffle.id, place.id)
@@ -59,17 +59,6 @@ def shuffle_below(context: RuleContext, place: Node) -> ShuffleBelow | None:
 def _part_of_another_call(shuffle: Node) -> bool:
     """Whether a call such as `list_files` shuffles by itself: nothing can be put between the two."""
     return shuffle.location is not None and shuffle.location.method not in ("", "shuffle")
-
-
-def _nearest_shuffle(context: RuleContext, place: Node) -> Node | None:
-    node = place
-    while len(node.inputs) == 1:
-        node = context.pipeline[node.inputs[0]]
-        if len(context.pipeline.consumers(node.id)) != 1:
-            return None
-        if node.op == "shuffle":
-            return node
-    return None
 
 
 def _notes(context: RuleContext, shuffle: Node) -> tuple[str, ...]:
