@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import counting, coverage, standalone_parts
+from tests.tf.emitted_scripts import run
 
 HELPERS = """
 import tensorflow as tf
@@ -488,18 +487,9 @@ def test_mirrored_strategy_trains_on_it(tmp_path: Path, helpers: Any) -> None:
         source, source.pipeline, kind="mirrored", out_file=tmp_path / "train_distributed.py"
     )
     assert result.module
-    (tmp_path / "run.py").write_text(TRAINING)
-    done = subprocess.run(
-        [sys.executable, "run.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    said = run(TRAINING, tmp_path)
     # The first epoch is 7 global batches of 4 rows: all numbers once, whatever their order.
-    assert done.stdout == f"rows 28 total {sum(range(28))}\n"
+    assert said == f"rows 28 total {sum(range(28))}\n"
 
 
 def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:

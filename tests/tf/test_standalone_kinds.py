@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.tf.pipelines import live
+from tests.tf.emitted_scripts import run
 
 FILES, RECORDS = 6, 4
 
@@ -77,20 +77,6 @@ def numbers(batches: Any) -> list[int]:
 
 def everything(times: int = 1) -> Counter[int]:
     return Counter({number: times for number in range(FILES * RECORDS)})
-
-
-def run(script: str, folder: Path) -> str:
-    (folder / "run.py").write_text(textwrap.dedent(script))
-    done = subprocess.run(
-        [sys.executable, "run.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(folder), "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 @contextmanager
