@@ -21,6 +21,7 @@ from tensorflow.python.distribute import distribute_lib, input_lib
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
+from tensorflow.python.ops.parallel_for import pfor
 
 DatasetV2 = dataset_ops.DatasetV2
 OwnedIterator = iterator_ops.OwnedIterator
@@ -63,6 +64,12 @@ def op_has_seed(op_type: str) -> bool:
         return False
     names = {attribute.name for attribute in definition.attr}
     return {"seed", "seed2"} <= names
+
+
+def op_is_vectorizable(op_type: str) -> bool:
+    """Whether `tf.vectorized_map` knows a form for an op; True where this TensorFlow does not say."""
+    known = getattr(pfor, "_pfor_converter_registry", None)
+    return known is None or op_type in known
 
 
 def autograph_origin(generated_file: str, line: int) -> tuple[str, int, str] | None:
