@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
-from pipetune.core.in_step import Answer, Leave, Link, LinkBroken, MeasureInput, Order, Prepare, Train
 from pipetune.core.edits import Plan
+from pipetune.core.in_step import Answer, Leave, Link, LinkBroken, MeasureInput, Order, Prepare, Train
 from pipetune.core.measurement import RunFailed, Window
 
 ARRIVAL_SECONDS = 600.0  # from the chief's arrival at its training to the last worker's: their data may be larger
@@ -70,13 +70,14 @@ class Team:
         """
         found = []
         for worker, answer in self._answers(ANSWER_SECONDS):
-            if own is None and answer.why:
+            window = answer.window
+            if window is None:
+                if own is not None:
+                    self.fall_out(f"worker {worker} took fewer steps: {answer.why}")
                 continue
-            if own is None or answer.window is None:
-                self.fall_out(f"worker {worker} {f'took fewer steps: {answer.why}' if answer.why else 'took more steps'}")
-            elif answer.window.steps != own.steps:
-                self.fall_out(f"worker {worker} took {answer.window.steps} steps, worker 0 {own.steps}")
-            found.append(answer.window)
+            if own is None or window.steps != own.steps:
+                self.fall_out(f"worker {worker} took {window.steps} steps, worker 0 {own.steps if own else 'fewer'}")
+            found.append(window)
         return found
 
     def measure_input(self, worker: int, *, seconds: float, warmup_seconds: float) -> Window:

@@ -16,12 +16,14 @@ from pipetune.core.messages import Failed, Job, Message, Mode, SessionSaved, Ver
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
+from pipetune.supervisor.cluster import started
 from pipetune.supervisor.conversation import Conversation, Ending
 from pipetune.supervisor.display import Screen, Tail, show
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.limits import Limits
+from pipetune.supervisor.others import Other
 from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
-from pipetune.supervisor.process import WORKER_COMMAND, worker
+from pipetune.supervisor.process import WORKER_COMMAND
 from pipetune.supervisor.results import Results
 from pipetune.supervisor.target import Target
 from pipetune.supervisor.watch import watch
@@ -49,6 +51,7 @@ class Analysis:
     exit_code: int
     traceback: str = ""  # the user's own
     failed: Failed | None = None
+    last_lines: str = ""  # of the log of a worker that was lost
 
 
 def analyze(request: Request, *, screen: Screen) -> Analysis:
@@ -93,12 +96,13 @@ class _Run:
             self._screen.warn(f"{conversation.garbled} lines from the worker were no messages; ignored.")
         self._screen.update("report", "writing the report", elapsed=seconds["total"])
         self._request.results.write_all(self._session)
-        failure = conversation.script_failed
+        cause = conversation.cause
         return Analysis(
             self._request.results.shown(self._session),
             exit_code,
-            traceback=failure.traceback if failure else "",
-            failed=conversation.failed,
+            traceback=cause.script_failed.traceback if cause.script_failed else "",
+            failed=cause.failed,
+            last_lines=cause.last_lines,
         )
 
     def _measure(self) -> Conversation:
@@ -167,13 +171,17 @@ class _Run:
                 show(message, self._screen)
 
         request = self._request
-        with worker(job, log=request.results.log, command=request.worker_command) as running:
+        logs, workers = request.results.logs, request.settings.workers
+        with started(job, workers=workers, logs=logs, command=request.worker_command) as running:
             return watch(
-                running,
+                running.chief,
                 limits=request.limits,
                 interrupts=self._interrupts,
                 on_message=on_message,
                 phase="verification" if job.mode is Mode.VERIFY else "",
+                others=[
+                    Other(worker, one, log=logs[worker]) for worker, one in enumerate(running.others, start=1)
+                ],
             )
 
     def _job(self, mode: Mode) -> Job:
@@ -205,8 +213,9 @@ class _Run:
 
 
 def _why_unverified(conversation: Conversation) -> str:
-    if conversation.script_failed:
-        return f"the patched script raised: {last_line(conversation.script_failed.traceback)}"
-    if conversation.failed:
-        return conversation.failed.message
+    cause = conversation.cause
+    if cause.script_failed:
+        return f"the patched script raised: {last_line(cause.script_failed.traceback)}"
+    if cause.failed:
+        return cause.failed.message
     return f"the patched script {conversation.why or 'ended without a result'}"
