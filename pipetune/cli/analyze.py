@@ -167,12 +167,13 @@ def execute(arguments: argparse.Namespace) -> int:
         results=Results(folder, confidential=arguments.confidential, workers=settings.workers),
         limits=Limits.chosen(budget_seconds=arguments.budget, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
+        place=place,
     )
     with Progress(quiet=arguments.quiet) as screen:
         if place is not None and arguments.workers:
             screen.warn(
-                f"TF_CONFIG is set: this machine is {place} of a cluster of {place.workers} workers. It runs as that; "
-                "--workers starts none."
+                f"TF_CONFIG is set: this machine is {place} of a cluster that exists. It runs as that task; --workers "
+                "starts no other."
             )
         analysis = analyze(request, screen=screen)
     _print_results(analysis.session, arguments)

@@ -32,7 +32,7 @@ class Place:
 
     kind: str  # "chief", "worker", "ps", "evaluator"
     index: int  # among those of its kind
-    workers: int  # processes that train: chief and workers
+    workers: int  # processes that train in step: chief and workers; 1 where parameter servers are between them
     has_chief: bool = False  # else the first worker is it
 
     @property
@@ -60,4 +60,5 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
         return None
     if sum(counts.values()) < 2:
         return None
-    return Place(kind, index, sum(counts.get(one, 0) for one in _IN_STEP), has_chief=bool(counts.get("chief")))
+    workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
+    return Place(kind, index, workers, has_chief=bool(counts.get("chief")))

@@ -45,10 +45,12 @@ class InputSkew:
 
     @property
     def certain(self) -> bool:
-        """Whether the slowest worker was the slowest in every round: by more than one worker's rounds differ."""
+        """Whether the slowest worker was so in each of several rounds: by more than one worker's rounds differ."""
         slowest = self.slowest
-        others = [one for one in self.measured if one is not slowest]
-        return slowest is not None and min(slowest.step_seconds) > max(max(one.step_seconds) for one in others)
+        if slowest is None or len(slowest.step_seconds) < 2:
+            return False
+        others = (one for one in self.measured if one is not slowest)
+        return min(slowest.step_seconds) > max(max(one.step_seconds) for one in others)
 
     @property
     def first_batch_seconds(self) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,14 +12,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipetune.core import sessionfile
+from pipetune.core.cluster import Place
 from pipetune.core.codec import encode
 from pipetune.core.messages import Failed, Job, Message, Mode, SessionSaved, Verified
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
+from pipetune.supervisor import accelerators
 from pipetune.supervisor.cluster import started
 from pipetune.supervisor.conversation import Conversation, Ending
 from pipetune.supervisor.display import Screen, Tail, show
+from pipetune.supervisor.gathering import gathered
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.others import Other
@@ -41,6 +45,7 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     worker_command: Sequence[str] = WORKER_COMMAND
     verbose: bool = False  # show what the script prints
+    place: Place | None = None  # of this machine, where somebody else has started a cluster
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,11 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
         PipetuneError: results cannot be written, or no worker can be started.
     """
     request.results.prepare()
+    workers, gpus = request.settings.workers, len(accelerators.gpus(os.environ))
+    if 0 < gpus < workers:
+        screen.warn(f"{workers} workers cannot share {gpus} GPU{'s' * (gpus > 1)}: they train on processors.")
+    if request.place is not None:  # the chief, who waits for the sessions of all, is not to find an earlier one
+        request.results.session.unlink(missing_ok=True)
     with (
         Interrupts() as interrupts,
         tempfile.TemporaryDirectory(prefix="pipetune-") as private,
@@ -90,6 +100,8 @@ class _Run:
         exit_code = conversation.exit_code
         if exit_code == 0:
             exit_code = self._verify()
+        if exit_code == 0:
+            self._gather()
         seconds = {**self._session.seconds, "total": time.monotonic() - self._started}
         self._session = replace(self._session, seconds=seconds)
         if conversation.garbled:
@@ -132,6 +144,9 @@ class _Run:
 
     def _verify(self) -> int:
         """Run the patched source until what is left of the patch is proven; the exit status."""
+        if self._request.place is not None:
+            self._leave_unverified()
+            return 0
         for _ in range(_ROUNDS):
             patch = self._session.patch
             if patch is None or not patch.diff or patch.verified is not None:
@@ -158,6 +173,20 @@ class _Run:
                 Verified(False, f"still failing after {_ROUNDS} rounds of taking out what failed"),
             )
         return 0
+
+    def _leave_unverified(self) -> None:
+        """The patched script would wait for the other tasks, each of which has a patch of its own or none."""
+        patch = self._session.patch
+        if patch is not None and patch.diff:
+            why = "It trains together with the other tasks of the cluster."
+            self._session = replace(self._session, patch=replace(patch, verification=why))
+
+    def _gather(self) -> None:
+        place = self._request.place
+        if place is not None and place.first:
+            elapsed = time.monotonic() - self._started
+            self._screen.update("report", "waiting for the sessions of the other tasks", elapsed=elapsed)
+            self._session = gathered(self._session, self._request.results.folder, place, self._interrupts)
 
     def _keep(self, session: Session) -> None:
         self._session = replace(session, command={**self._command(), **session.command})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from pipetune.core import cluster as tasks
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job
+from pipetune.supervisor import accelerators
 from pipetune.supervisor.offspring import adopted
 from pipetune.supervisor.process import WORKER_COMMAND, WorkerProcess, worker
 
@@ -44,7 +46,7 @@ def started(
         with worker(job, log=logs[0], command=command) as running:
             yield Cluster(running)
         return
-    addresses = free_addresses(workers)
+    addresses, gpus = free_addresses(workers), accelerators.gpus(os.environ)
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
         running = []
@@ -61,7 +63,10 @@ def started(
                     log=logs[index],
                     command=command,
                     alone=False,
-                    environment={tasks.VARIABLE: tasks.configuration(addresses, index)},
+                    environment={
+                        tasks.VARIABLE: tasks.configuration(addresses, index),
+                        **accelerators.share(gpus, workers=workers, index=index),
+                    },
                 )
                 running.append(stack.enter_context(one))
         yield Cluster(running[0], tuple(running[1:]))

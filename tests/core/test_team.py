@@ -189,7 +189,7 @@ def config(kind: str = "worker", index: object = 0, **cluster: int) -> str:
         (config(worker=2), Place("worker", 0, 2)),
         (config(index=1, worker=2), Place("worker", 1, 2)),
         (config("chief", chief=1, worker=2), Place("chief", 0, 3, has_chief=True)),
-        (config("ps", index=1, ps=2, worker=2), Place("ps", 1, 2)),
+        (config("ps", index=1, ps=2, worker=2), Place("ps", 1, 1)),
     ],
 )
 def test_the_place_of_a_machine_in_a_cluster(told: str | None, expected: Place | None) -> None:
@@ -208,7 +208,7 @@ def test_the_configuration_of_a_worker_is_read_back() -> None:
         (Place("worker", 1, 2), False),
         (Place("chief", 0, 2, has_chief=True), True),
         (Place("worker", 0, 2, has_chief=True), False),
-        (Place("ps", 0, 2), False),
+        (Place("ps", 0, 1), False),
     ],
 )
 def test_who_speaks_for_all(place: Place, first: bool) -> None:
