@@ -37,6 +37,11 @@ def compare_inputs(study: Study) -> None:
                     reasons[worker] = str(failure)
     inputs = (_input(worker, *one) for worker, one in enumerate(zip(windows, reasons, strict=True)))
     journal.dataset(skew=InputSkew(tuple(inputs)))
+    shared = (
+        f"{len(team)} workers share the {study.cores} cores of this machine: with a machine for each, a step is "
+        "shorter, and another plan may be the best."
+    )
+    journal.update(notes=(*journal.session.notes, shared))
 
 
 def _window(study: Study, worker: int, seconds: float) -> Window:

@@ -135,9 +135,12 @@ class Study:
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)
 
     def note_load(self) -> None:
-        """Who used the granted cores during the windows so far, into the session."""
+        """Who used the granted cores during the windows so far, into the session.
+
+        Not beside other workers of the script: they would be taken for neighbours.
+        """
         load = self.runner.load.load()
-        if load is None or not self.journal.studies_training:
+        if load is None or self.team is not None or not self.journal.studies_training:
             return
         notes = self.journal.session.notes
         if load.others_share > _BUSY_SHARE:
