@@ -160,6 +160,7 @@ class OutOfStep:
     """Workers that train together no longer take the same steps: all of them have to be ended."""
 
     why: str
+    traceback: str = ""  # the user's own, where a step or its input raised
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,19 @@ from pipetune.core.measurement import RunFailed, Window
 ARRIVAL_SECONDS = 600.0  # from the chief's arrival at its training to the last worker's: their data may be larger
 BUILD_SECONDS = 200.0  # to build a pipeline and fill its caches; below what the command lets the chief be silent
 ANSWER_SECONDS = 60.0  # after the chief's own window, or beyond the length of an input's
+ENDED_SECONDS = 15.0  # after the chief's script has left its loop, as the others do behind the same step
 _END_SECONDS = 60.0
 
 
 class Team:
     """The other workers, from 1 on, in their order."""
 
-    def __init__(self, links: Sequence[Link], *, out_of_step: Callable[[str], None]) -> None:
-        """`out_of_step` is told why the workers cannot go on together; who hears it ends them all."""
+    def __init__(
+        self, links: Sequence[Link], *, out_of_step: Callable[[str, BaseException | None], None]
+    ) -> None:
+        """`out_of_step` is told why the workers cannot go on together, and what the user's code raised; who hears it
+        ends them all.
+        """
         self._links = tuple(links)
         self._tell = out_of_step
 
@@ -69,7 +74,7 @@ class Team:
             RunFailed: nobody takes steps any more, `own` being None.
         """
         found = []
-        for worker, answer in self._answers(ANSWER_SECONDS):
+        for worker, answer in self._answers(ENDED_SECONDS if own is None else ANSWER_SECONDS):
             window = answer.window
             if window is None:
                 if own is not None:
@@ -104,9 +109,9 @@ class Team:
             except LinkBroken:
                 continue  # who is gone needs no leave
 
-    def fall_out(self, why: str) -> NoReturn:
+    def fall_out(self, why: str, cause: BaseException | None = None) -> NoReturn:
         """The workers no longer take the same steps: does not return, for whoever hears of it ends this process."""
-        self._tell(why)
+        self._tell(why, cause)
         time.sleep(_END_SECONDS)
         os._exit(1)
 

@@ -97,8 +97,10 @@ class Conversation:
                 self.phase = "capture"
             case Progress(phase=phase):
                 self.phase = phase
-            case OutOfStep(why=why):
+            case OutOfStep(why=why, traceback=traceback):
                 self.out_of_step = self.out_of_step or why
+                if traceback and self.script_failed is None:
+                    self.script_failed = ScriptFailed(traceback)
 
     @property
     def exit_code(self) -> int:
@@ -111,8 +113,9 @@ class Conversation:
             return self.script_failed.exit_code
         if self.failed:
             return self.failed.exit_code
-        if self.lost and not (self.session and self.session.studied):
-            return self.lost.exit_code
+        lost = self.lost
+        if lost and (lost.script_failed or lost.failed or self.session is None or not self.session.studied):
+            return lost.exit_code
         if not self.heard or self.out_of_step:
             return 1  # the worker itself could not start, or go on
         if self.session is None or not self.session.studied:

@@ -44,6 +44,8 @@ class Other:
         said = self.conversation
         if said.out_of_step:
             return f"fell out of step: {said.out_of_step}"
+        if said.script_failed:  # its process lives on, and takes no step
+            return "could not go on: its script raised"
         if said.finished:
             return f"ended with exit status {said.finished.exit_code}" if said.finished.exit_code else ""
         return "" if said.status is None else describe_exit(said.status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 from pipetune.core.cluster import Task
@@ -18,7 +19,7 @@ from pipetune.tf.measure import in_step, machine
 from pipetune.tf.pipelines import live
 from pipetune.tf.script import consumers, consumption, hooks
 from pipetune.tf.script.in_step_consumer import InStepConsumer, OwnConsumer
-from pipetune.worker import observing
+from pipetune.worker import observing, script
 
 
 @contextlib.contextmanager
@@ -27,7 +28,7 @@ def team_of(task: Task | None, writer: MessageWriter) -> Iterator[Team | None]:
     if task is None:
         yield None
         return
-    team = Team([Link(descriptor) for descriptor in task.link], out_of_step=lambda why: writer.send(OutOfStep(why)))
+    team = Team([Link(descriptor) for descriptor in task.link], out_of_step=functools.partial(_fell_out, writer))
     try:
         yield team
     finally:
@@ -68,11 +69,15 @@ def follow(job: Job, writer: MessageWriter) -> int:
         journal = Journal(Session(VERSION, command={}), job.settings, Silence())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, OwnConsumer) else None
-        in_step.Follower(runner, own, link, out_of_step=lambda why: writer.send(OutOfStep(why))).follow()
+        in_step.Follower(runner, own, link, out_of_step=functools.partial(_fell_out, writer)).follow()
         runner.forget()
         return 0
 
     return observing.Observation(job, writer, work).run()
+
+
+def _fell_out(writer: MessageWriter, why: str, cause: BaseException | None) -> None:
+    writer.send(OutOfStep(why, script.users_traceback(cause) if cause is not None else ""))
 
 
 def stand_by(task: Task) -> int:

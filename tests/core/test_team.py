@@ -32,7 +32,7 @@ class FellOut(Exception):
 class Chief(Team):
     """A team whose chief does not end its process."""
 
-    def fall_out(self, why: str) -> NoReturn:
+    def fall_out(self, why: str, cause: BaseException | None = None) -> NoReturn:
         raise FellOut(why)
 
 
@@ -48,7 +48,7 @@ def links() -> Iterator[list[tuple[Link, Link]]]:
 
 
 def chief(links: list[tuple[Link, Link]]) -> Chief:
-    return Chief([near for near, _ in links], out_of_step=lambda why: None)
+    return Chief([near for near, _ in links], out_of_step=lambda why, cause: None)
 
 
 def answer(links: list[tuple[Link, Link]], *answers: Answer) -> None:

@@ -71,6 +71,13 @@ class Clusters(Scenarios):
         self.start()
         time.sleep(LONG)
 
+    def one_raises_and_stays(self) -> None:
+        self.tell()
+        self.start()
+        if self.index == 1:
+            self.send(ScriptFailed(TRACEBACK))
+        time.sleep(LONG)
+
     def one_fails(self) -> None:
         self.tell()
         if self.index == 1:
@@ -107,6 +114,13 @@ class Clusters(Scenarios):
         self.start()
         if self.index == 1:
             self.send(OutOfStep("its input raised"))
+        time.sleep(LONG)
+
+    def one_raises_in_a_step(self) -> None:
+        self.tell()
+        self.start()
+        if self.index == 1:
+            self.send(OutOfStep("its input raised", TRACEBACK))
         time.sleep(LONG)
 
     def chief_dies(self) -> None:

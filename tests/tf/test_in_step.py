@@ -67,8 +67,8 @@ class Fake:
         self.asked.append("others")
         return self.others.pop(0) if self.others else []
 
-    def fall_out(self, why: str) -> NoReturn:
-        raise FellOut(why)
+    def fall_out(self, why: str, cause: BaseException | None = None) -> NoReturn:
+        raise FellOut(why) from cause
 
     def counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
         return steps + 1, warmup + 2
@@ -129,8 +129,9 @@ def test_where_the_loop_has_ended_it_has_for_all() -> None:
 
 
 def test_a_step_that_raises_puts_the_workers_out_of_step() -> None:
-    with pytest.raises(FellOut, match="on worker 0: it raised"):
+    with pytest.raises(FellOut, match="on worker 0: it raised") as caught:
         consumer(Fake([raised("it raised")])).window("data", steps=4, warmup=0)
+    assert isinstance(caught.value.__cause__, ValueError), "of the user"
 
 
 # -- the other workers
@@ -152,7 +153,11 @@ def follow(fake: Fake, link: tuple[Link, Link], *orders: Order, trains: bool = T
     for order in orders:
         link[0].order(order)
     own = cast(OwnConsumer, fake) if trains else None
-    in_step.Follower(cast(TensorFlowRunner, fake), own, link[1], out_of_step=told.append).follow()
+
+    def fell_out(why: str, cause: BaseException | None) -> None:
+        told.append(f"{why}: {cause}")
+
+    in_step.Follower(cast(TensorFlowRunner, fake), own, link[1], out_of_step=fell_out).follow()
     return [link[0].next_answer(5) for _ in range(1 + len(orders) - isinstance(orders[-1], Leave))], told
 
 
@@ -188,7 +193,7 @@ def test_a_follower_answers_why_it_cannot(link: tuple[Link, Link]) -> None:
 def test_a_follower_whose_step_raises_says_so_at_once(link: tuple[Link, Link]) -> None:
     fake = Fake([raised("it raised")])
     _, told = follow(fake, link, Train(3, 1), Leave())
-    assert (told, fake.asked[-1]) == (["it raised"], "restored")
+    assert (told, fake.asked[-1]) == (["it raised: theirs"], "restored")
 
 
 def test_a_follower_without_a_consumer_trains_nothing(link: tuple[Link, Link]) -> None:
@@ -198,7 +203,12 @@ def test_a_follower_without_a_consumer_trains_nothing(link: tuple[Link, Link]) -
 
 def test_without_its_chief_a_follower_ends(link: tuple[Link, Link]) -> None:
     link[0].close()
-    in_step.Follower(cast(TensorFlowRunner, Fake()), None, link[1], out_of_step=pytest.fail).follow()
+    told: list[str] = []
+    lost = in_step.Follower(
+        cast(TensorFlowRunner, Fake()), None, link[1], out_of_step=lambda why, _cause: told.append(why)
+    )
+    lost.follow()
+    assert told == [], "whoever started the chief knows"
     with pytest.raises(LinkBroken):
         link[1].next_order(1)
     in_step.wait_for_leave(link[1])

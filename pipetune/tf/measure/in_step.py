@@ -47,13 +47,13 @@ class Follower:
         consumer: OwnConsumer | None,
         link: Link,
         *,
-        out_of_step: Callable[[str], None],
+        out_of_step: Callable[[str, BaseException | None], None],
     ) -> None:
         """Takes what measures here.
 
         Args:
             consumer: None where nothing can be switched.
-            out_of_step: told why this worker can take no more steps with the others.
+            out_of_step: told why this worker can take no more steps with the others, and what the user's code raised.
         """
         self._runner, self._consumer, self._link, self._tell = runner, consumer, link, out_of_step
         self._prepared: Any = None
@@ -91,7 +91,7 @@ class Follower:
             return self._consumer.exactly(self._prepared, steps=steps, warmup=warmup)
         except RunFailed as failure:
             if raised_in_a_step(failure):
-                self._tell(str(failure))
+                self._tell(str(failure), failure.__cause__)
             raise
         finally:
             self._runner.restore()

@@ -37,7 +37,7 @@ class InStepConsumer:
             window = self._own.exactly(dataset, steps=steps, warmup=warmup)
         except RunFailed as failure:
             if raised_in_a_step(failure):
-                self._team.fall_out(f"on worker 0: {first_line(failure)}")
+                self._team.fall_out(f"on worker 0: {first_line(failure)}", failure.__cause__)
             self._team.windows(None)
             raise
         others = self._team.windows(window)
