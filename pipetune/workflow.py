@@ -18,6 +18,7 @@ from pipetune.stages.own_work import read_own_work, weigh_passes
 from pipetune.stages.planning import find_plan
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.proving import confirm_plan
+from pipetune.stages.skew import compare_inputs
 from pipetune.stages.study import Study
 from pipetune.stages.verdict import give_verdict, worth_trials
 
@@ -48,6 +49,7 @@ def find_and_prove(study: Study) -> Plan | None:
     try:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
+        compare_inputs(study)
         profile, diagnosis = refine_costs(study, profile, diagnosis)
         read_own_work(study)
         profile = watch_memory(study, measure_files(study, profile))

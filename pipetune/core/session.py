@@ -16,6 +16,7 @@ from pipetune.core.optimisations import Optimisations
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.profile import Diagnosis, Finding, Profile
+from pipetune.core.skew import InputSkew
 from pipetune.core.what_if import Scenario
 
 SCHEMA = 1
@@ -82,6 +83,7 @@ class DatasetResult:
     course: Course | None = None  # of a run: first element, epoch borders, drift
     cost: DatasetCost | None = None  # over the whole process
     handover: Handover | None = None  # how a strategy takes it to the replicas that train; None: nothing is between
+    skew: InputSkew | None = None  # between the inputs of several workers in step
 
 
 @dataclass(frozen=True)

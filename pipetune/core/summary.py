@@ -10,6 +10,7 @@ from pipetune.core.measurement import Interval, Rate
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Verdict
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session
+from pipetune.core.skew import InputSkew
 
 RATES = ("off", "defaults", "autotune", "tuned")
 SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "total")
@@ -83,6 +84,29 @@ def _dataset(dataset: DatasetResult) -> dict[str, Json]:
         "equality": _equality(dataset.comparison),
         "order": encode(dataset.order),
         "handover": encode(dataset.handover),
+        "skew": _skew(dataset.skew),
+    }
+
+
+def _skew(skew: InputSkew | None) -> Json:
+    if skew is None:
+        return None
+    first = skew.first_batch_seconds
+    return {
+        "ratio": encode(skew.ratio),
+        "certain": skew.certain,
+        "slowest": skew.slowest.worker if skew.slowest else None,
+        "first_batch_ms": None if first is None else 1000 * first,
+        "inputs": [
+            {
+                "worker": one.worker,
+                "ms_per_step": 1000 * one.seconds if one.step_seconds else None,
+                "rounds_ms": [1000 * seconds for seconds in one.step_seconds],
+                "first_batch_ms": None if one.first_seconds is None else 1000 * one.first_seconds,
+                "why": one.why,
+            }
+            for one in skew.inputs
+        ],
     }
 
 

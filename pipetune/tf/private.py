@@ -273,6 +273,27 @@ def cluster_resolver(strategy: Any) -> Any:
     return getattr(strategy, "cluster_resolver", None) or getattr(strategy, "_cluster_resolver", None)
 
 
+def own_devices() -> tuple[str, ...]:
+    """The devices that this process works on: of a job of several processes in step, those of its own task.
+
+    TensorFlow lists every process's devices there, and can run nothing on the others'.
+    """
+    names = [device.name for device in tf.config.list_logical_devices()]
+    served = context.context()._collective_ops_server_def
+    if served is None:
+        return tuple(names)
+    specs = [(name, tf.DeviceSpec.from_string(name)) for name in names]
+    return tuple(name for name, spec in specs if (spec.job, spec.task) == (served.job_name, served.task_index))
+
+
+def sync_devices() -> None:
+    """As `tf.test.experimental.sync_devices`, which fails where several processes train in step."""
+    for name in own_devices():
+        with tf.device(name):
+            tf.raw_ops.SyncDevice()
+    context.async_wait()
+
+
 def host_pipelines(distributed: Any) -> tuple[Any, ...]:
     """The datasets that feed a distributed one, with what the strategy put behind them; one for each worker."""
     name = "_datasets" if isinstance(distributed, DistributedFromFunction) else "_cloned_datasets"

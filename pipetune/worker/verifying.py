@@ -20,7 +20,7 @@ from pipetune.stages.study import batched
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.pipelines import live
 from pipetune.tf.script import consumers, consumption, hooks
-from pipetune.worker import observing
+from pipetune.worker import observing, together
 
 _WINDOW_SECONDS = 2.0
 
@@ -35,8 +35,11 @@ def verify(job: Job, writer: MessageWriter) -> int:
     outcome: list[Verified] = []
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
+        if job.task is not None and not job.task.chief:
+            return together.stand_by(job.task)
         writer.send(Progress("verification", "running the patched source"))
-        outcome.append(_prove(use, session, dataset, patch))
+        with together.team_of(job.task, writer):
+            outcome.append(_prove(use, session, dataset, patch))
         return 0
 
     with tempfile.TemporaryDirectory(prefix="pipetune-verified-") as folder:

@@ -27,7 +27,7 @@ def test_the_keys_are_the_documented_ones() -> None:
     assert list(data)[4:8] == ["warnings", "patch", "side_effects", "seconds"]
     assert set(data["datasets"][0]) == (
         {"name", "file", "line", "role", "rates", "input_speedup", "input_speedup_over_autotune", "predicted"}
-        | {"rewrites", "offered", "rejected", "equality", "order", "handover"}
+        | {"rewrites", "offered", "rejected", "equality", "order", "handover", "skew"}
     )
     assert set(data["datasets"][0]["rates"]) == {"off", "defaults", "autotune", "tuned"}
     assert {"capture", "profile", "verdict", "trials", "confirmation", "total"} <= set(data["seconds"])

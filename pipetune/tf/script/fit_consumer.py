@@ -69,11 +69,15 @@ class FitConsumer:
             model.steps_per_execution, model.train_function, self._per_call = 1, own, 1
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        wanted, skipped = -(-steps // (self._per_call * self._each)), -(-warmup // self._per_call)
-        skipped = max(skipped, self._calls_to_see_every_shape(dataset, wanted + skipped))
-        window = self._measure(dataset, wanted, skipped)
+        wanted, skipped = self.counts(dataset, steps=steps, warmup=warmup)
+        window = self.exactly(dataset, steps=wanted, warmup=skipped)
         # What was compiled in it is compiled now: the same window again is free of it.
-        return self._measure(dataset, wanted, skipped) if window.compile_seconds else window
+        return self.exactly(dataset, steps=wanted, warmup=skipped) if window.compile_seconds else window
+
+    def counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
+        """Steps and warm-up of a window, as `exactly` takes them: calls of the training function."""
+        wanted, skipped = -(-steps // (self._per_call * self._each)), -(-warmup // self._per_call)
+        return wanted, max(skipped, self._calls_to_see_every_shape(dataset, wanted + skipped))
 
     def _calls_to_see_every_shape(self, dataset: Any, calls: int) -> int:
         """A first window that reaches the end of the data warms up on all of it: its last batch may be smaller."""
@@ -88,7 +92,9 @@ class FitConsumer:
         """Whether XLA compiles the step for each of several shapes."""
         return getattr(self._model, "jit_compile", False) is True and compiling.shapes_vary(dataset.element_spec)
 
-    def _measure(self, dataset: Any, wanted: int, skipped: int) -> Window:
+    def exactly(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """A window of just so many calls of the training function, whatever is compiled inside it."""
+        wanted, skipped = steps, warmup
         clock = _fit_clock(self._callback_list, self._model, wanted, skipped)
         windows.settle()
         started = time.perf_counter()
