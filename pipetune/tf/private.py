@@ -16,7 +16,7 @@ from tensorflow.python.autograph.impl import api
 from tensorflow.python.data.experimental.ops import distribute as distribute_ops
 from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, structured_function
-from tensorflow.python.data.util import random_seed
+from tensorflow.python.data.util import random_seed, structure
 from tensorflow.python.distribute import distribute_lib, input_lib
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
@@ -131,6 +131,12 @@ def data_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
     """The concrete function that a dataset would make of `function`, given flat tensors: AutoGraph leaves it alone."""
     attributes = {"_tf_data_function": True}
     return tf.function(function, autograph=False, experimental_attributes=attributes).get_concrete_function(*specs)
+
+
+def call_traced(traced: Any, element: Any) -> Any:
+    """What a dataset's traced function gives for an element; for use inside another function."""
+    flat = structure.to_tensor_list(traced._input_structure, element)
+    return structure.from_compatible_tensor_list(traced.output_structure, traced.function(*flat))
 
 
 @contextmanager
