@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from pipetune.core.coverage import Coverage
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
 from pipetune.core.pipeline import Pipeline
@@ -51,13 +52,14 @@ def distribute(
         checks = _check(chosen, written, source, tuned, parameter=found.parameter)
     except (CannotExpress, CannotReplay) as error:
         return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
+    covered = tuple(found for check in checks if isinstance(found := check.pop("coverage", None), Coverage))
     wrong = [check for check in checks if check["missing"] or check["duplicated"]]
     if wrong:
         reason = (
             f"Not written: with {wrong[0]['workers']} workers {wrong[0]['missing']} elements were missing "
             f"and {wrong[0]['duplicated']} came twice."
         )
-        return DistributedResult(kind, "", "", notes=(reason, *written.notes), checks=checks)
+        return DistributedResult(kind, "", "", notes=(reason, *written.notes), checks=checks, coverage=covered)
     written = emit_standalone(
         found.parts,
         kind,
@@ -71,7 +73,9 @@ def distribute(
         write_text(path.with_name(name), text)
     notes = (*written.notes, *_notes(chosen, checks))
     companions = tuple(str(path.with_name(name)) for name, _ in written.companions)
-    return DistributedResult(kind, written.text, str(path), notes=notes, checks=checks, companions=companions)
+    return DistributedResult(
+        kind, written.text, str(path), notes=notes, checks=checks, companions=companions, coverage=covered
+    )
 
 
 def _check(

@@ -87,3 +87,14 @@ class Coverage:
         """Between the first batch of the fastest worker and that of the slowest."""
         seconds = [one.first_batch_seconds for one in self.workers if one.first_batch_seconds is not None]
         return max(seconds) - min(seconds) if len(seconds) > 1 and len(seconds) == len(self.workers) else None
+
+
+@dataclass(frozen=True)
+class AsWritten:
+    """What the workers of a job get of a dataset as the script makes it."""
+
+    workers: int
+    coverage: Coverage | None = None
+    policy: str = ""  # by which TensorFlow divides it: "FILE", "DATA" or "OFF"; "" where no strategy does
+    why: str = ""  # why nothing was counted
+    refused: bool = False  # TensorFlow cannot divide it so, and `why` says what is missing

@@ -8,6 +8,7 @@ from pipetune.core.autotuned import AutotuneReading
 from pipetune.core.believed import Load
 from pipetune.core.comparison import Comparison
 from pipetune.core.course import Course, DatasetCost
+from pipetune.core.coverage import AsWritten, Coverage
 from pipetune.core.edits import Plan, Rewrite, Silence
 from pipetune.core.handover import Handover
 from pipetune.core.machine import Machine
@@ -82,6 +83,7 @@ class DatasetResult:
     course: Course | None = None  # of a run: first element, epoch borders, drift
     cost: DatasetCost | None = None  # over the whole process
     handover: Handover | None = None  # how a strategy takes it to the replicas that train; None: nothing is between
+    as_written: AsWritten | None = None  # what each worker of the job gets; None: it has one, or it was not counted
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class DistributedResult:
     notes: tuple[str, ...] = ()
     checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
     companions: tuple[str, ...] = ()  # files written beside the module
+    coverage: tuple[Coverage, ...] = ()  # the checks in numbers, where elements were counted
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
+from pipetune.report.shards import Shards, shards
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class DistributedView:
     notes: tuple[str, ...]
     coverage: tuple[CoverageRow, ...]
     sentence: str
+    shards: tuple[Shards, ...]  # who reads what, for each number of workers
 
 
 def patch(session: Session, places: Places) -> PatchView:
@@ -109,6 +111,7 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         notes=tuple(places.said(note) for note in notes),
         coverage=coverage,
         sentence=sentence,
+        shards=tuple(shards(found) for found in value.coverage),
     )
 
 

@@ -294,6 +294,24 @@ def handle_partial_batches_like(distributed: Any, other: Any) -> None:
     distributed._enable_get_next_as_optional = other._enable_get_next_as_optional
 
 
+def pipeline_of_worker(dataset: Any, *, workers: int, worker: int, replicas: int) -> Any:
+    """What `experimental_distribute_dataset` makes of `dataset` on one worker of a cluster, without the cluster.
+
+    Args:
+        replicas: on all workers together.
+    """
+    devices = input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))])
+    made = DistributedDataset(
+        devices,
+        tf.distribute.OneDeviceStrategy("/device:CPU:0"),
+        dataset,
+        num_replicas_in_sync=replicas,
+        input_context=tf.distribute.InputContext(workers, worker, replicas),
+    )
+    (mine,) = host_pipelines(made)
+    return mine
+
+
 def made_by_function(distributed: Any) -> Any:
     """What the function of a distributed dataset that is not built yet makes for its first worker."""
     return distributed._dataset_fn(distributed._input_contexts[0])
