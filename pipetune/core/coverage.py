@@ -45,6 +45,7 @@ class Coverage:
     each_everything: bool = False  # every worker is to get all of the data: counted is the worker that fared worst
     epochs: int = 1
     processes: bool = False  # real ones ran; else all ran in this process, one after the other
+    servers: int = 0  # workers of a tf.data service, from which a training process reads: `workers` is that one
     in_order: bool | None = None  # whether results of all workers came back in the data's order; None: not asked
 
     @property

@@ -124,6 +124,8 @@ class DistributedResult:
     checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
     companions: tuple[str, ...] = ()  # files written beside the module
     coverage: tuple[Coverage, ...] = ()  # the checks in numbers, where elements were counted
+    processes: Coverage | None = None  # the same of real processes that ran side by side; None: none ran
+    processes_why: str = ""  # why none ran
 
 
 @dataclass(frozen=True)

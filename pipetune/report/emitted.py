@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune.core.session import DistributedResult, Session
@@ -98,6 +99,8 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         return None
     coverage = tuple(_coverage(check) for check in value.checks)
     notes = value.notes
+    if value.processes_why:
+        notes = (*notes, f"No processes were run: {value.processes_why[0].lower()}{value.processes_why[1:]}")
     if value.companions:
         beside = words.joined([Path(name).name for name in value.companions])
         notes = (f"Beside it stand {beside}.", *notes)
@@ -111,8 +114,16 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         notes=tuple(places.said(note) for note in notes),
         coverage=coverage,
         sentence=sentence,
-        shards=tuple(shards(found) for found in value.coverage),
+        shards=tuple(_shards(value)),
     )
+
+
+def _shards(value: DistributedResult) -> Iterator[Shards]:
+    """Real processes first, then what was run in this process, the fewest workers first."""
+    if value.processes is not None:
+        found = shards(value.processes)
+        yield replace(found, title=f"Run as {found.title}")
+    yield from map(shards, value.coverage)
 
 
 def _coverage_sentence(value: DistributedResult, coverage: tuple[CoverageRow, ...]) -> str:

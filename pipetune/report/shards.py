@@ -117,9 +117,8 @@ def said(found: Coverage) -> str:
     noun = "file" if found.counted == "files" else "element"
     what = f"the first {words.count(found.elements, noun)}" if found.counted.startswith("first") else ""
     what = what or words.count(found.elements, noun)
-    subject = f"{'Each of' if found.each_everything else 'Together'} {_workers(found)}"
+    subject, get = _subject(found)
     if found.complete:
-        get = "gets" if found.each_everything else "get"
         first = f"{subject} {get} {what}, every one once in an epoch"
     else:
         first = f"Of {what} {_amiss(found)}"
@@ -128,6 +127,8 @@ def said(found: Coverage) -> str:
     rest = [first + "."]
     if not found.each_everything and len(found.workers) > 1:
         rest.append(_per_worker(found))
+    if found.first_batch_skew_seconds is not None:
+        rest.append(f"Their first batches come {words.seconds(found.first_batch_skew_seconds)} apart.")
     return " ".join(part for part in rest if part)
 
 
@@ -142,11 +143,11 @@ def facts(found: Coverage) -> tuple[Fact, ...]:
     if found.foreign:
         rows.append(Fact("Not of the data", f"{found.foreign:,}"))
     if found.first_out is not None:
-        rows.append(Fact("First worker out", f"after {words.count(found.first_out, 'step')}"))
+        rows.append(Fact("First one out", f"after {words.count(found.first_out, 'step')}"))
     if found.short_batches is not None:
         rows.append(Fact("Short batches", f"{found.short_batches:,}"))
     if len(found.workers) > 1:
-        rows.append(Fact("Idle workers", words.joined([str(index) for index in found.idle_workers]) or "none"))
+        rows.append(Fact("Idle", words.joined([str(index) for index in found.idle_workers]) or "none"))
     if found.read_over_used is not None:
         rows.append(Fact("Read over used", words.ratio(found.read_over_used)))
     if found.first_batch_skew_seconds is not None:
@@ -167,7 +168,8 @@ def _row(found: Coverage, index: int, places: Sequence[float]) -> ShardRow:
             kind = "again" if again > size else "once"
             cells.append(ShardCell(places[cell], places[cell + 1] - places[cell], min(1.0, count / size), kind))
     reads_all = bool(worker.read and worker.read > worker.elements and worker.read >= found.elements)
-    return ShardRow(f"worker {index}", _share(worker, reads_all=reads_all), tuple(cells), reads_all)
+    label = "training process" if found.servers else f"{'process' if found.processes else 'worker'} {index}"
+    return ShardRow(label, _share(worker, reads_all=reads_all), tuple(cells), reads_all)
 
 
 def _nobody(found: Coverage, places: Sequence[float]) -> ShardRow | None:
@@ -201,9 +203,9 @@ def _per_worker(found: Coverage) -> str:
     if len({(one.elements, one.batches) for one in found.workers}) == 1:
         one = found.workers[0]
         batches = f" in {words.count(one.batches, 'batch')}" if one.batches is not None else ""
-        return f"Each worker gets {words.count(one.elements, noun)}{batches}."
+        return f"Each gets {words.count(one.elements, noun)}{batches}."
     elements = words.joined([f"{one.elements:,}" for one in found.workers])
-    text = f"The workers get {elements} {noun}s"
+    text = f"They get {elements} {noun}s"
     if found.first_out is not None:
         text += f"; the first is out of batches after {words.count(found.first_out, 'step')}"
     return f"{text}."
@@ -225,5 +227,16 @@ def _amiss(found: Coverage) -> str:
     return words.joined(parts)
 
 
+def _subject(found: Coverage) -> tuple[str, str]:
+    """Who gets the data, and the verb that goes with it."""
+    if found.servers:
+        return f"From a service of {words.count(found.servers, 'worker')} a training process", "gets"
+    if found.each_everything:
+        return f"Each of {_workers(found)}", "gets"
+    return f"{_workers(found)} together", "get"
+
+
 def _workers(found: Coverage) -> str:
-    return words.count(len(found.workers), "worker")
+    if found.servers:
+        return f"a service of {words.count(found.servers, 'process')}"
+    return words.count(len(found.workers), "process" if found.processes else "worker")

@@ -68,7 +68,7 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield _indented(Text(": ".join(filter(None, (view.distributed.kind, view.distributed.file)))))
         yield _indented(unit_text(view.distributed.sentence), 4)
         for found in view.distributed.shards[:1]:  # of the fewest workers; the report has all
-            yield _indented(unit_text(f"{found.title}: {found.sentence}"), 4)
+            yield _indented(unit_text(found.sentence), 4)
     yield from _told("Warnings about the script as it is", view.warnings)
     yield from _told("Advice beside the patch", view.advice)
     if view.notes:

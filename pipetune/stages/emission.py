@@ -79,6 +79,7 @@ def distribute(study: Study, plan: Plan | None) -> None:
             kind=kind,
             out_file=os.path.join(study.settings.out, "distributed.py"),
             script=str(study.journal.session.command.get("script") or "the script"),
+            in_processes=True,
         )
         study.journal.update(distributed=result)
 

@@ -44,10 +44,10 @@ def test_a_clean_division() -> None:
     assert kinds(found) == ["o.o.o.o.", ".o.o.o.o"]
     assert found.title == "2 workers" and [row.label for row in found.rows] == ["worker 0", "worker 1"]
     assert found.sentence == (
-        "Together 2 workers get 8 elements, every one once in an epoch. Each worker gets 4 elements."
+        "2 workers together get 8 elements, every one once in an epoch. Each gets 4 elements."
     )
     assert [kind for kind, _ in found.legend] == ["once"]
-    assert text_of(found)["Idle workers"] == "none"
+    assert text_of(found)["Idle"] == "none"
 
 
 def test_what_comes_twice_and_what_comes_to_nobody_stands_out() -> None:
@@ -74,7 +74,7 @@ def test_files_are_drawn_as_long_as_they_are() -> None:
     ]  # fmt: skip
     assert found.borders == (75,)
     assert found.axis == "8 elements in 2 files, in the order of their names"
-    assert "The workers get 6 and 2 elements." in found.sentence
+    assert "They get 6 and 2 elements." in found.sentence
 
 
 def test_a_stretch_of_which_a_worker_gets_a_part_is_paler() -> None:
@@ -97,11 +97,11 @@ def test_what_a_worker_is_said_to_get(worker: WorkerShare, said: str, reads_all:
 
 
 def test_facts_that_were_not_counted_are_left_out() -> None:
-    assert set(text_of(shards(of([0], [1])))) == {"Never", "Once", "Twice", "More often", "Idle workers"}
+    assert set(text_of(shards(of([0], [1])))) == {"Never", "Once", "Twice", "More often", "Idle"}
     workers = (WorkerShare(4, 2, 1, 8, (), 0.5), WorkerShare(0, 0, 0, 8, (), 2.0))
     told = text_of(shards(of([], workers=workers, in_order=True, foreign=3)))
-    assert told["First worker out"] == "after 0 steps" and told["Short batches"] == "1"
-    assert told["Idle workers"] == "1" and told["Read over used"] == "4.00x"
+    assert told["First one out"] == "after 0 steps" and told["Short batches"] == "1"
+    assert told["Idle"] == "1" and told["Read over used"] == "4.00x"
     assert told["First batch, skew"] == "1.50 s" and told["Order restored"] == "yes"
     assert told["Not of the data"] == "3"
 
@@ -120,7 +120,7 @@ def test_the_page_draws_a_row_for_each_worker() -> None:
     assert section.count('class="shard-border"') == 15 * 9
     # Of two workers the second one's first file is the second of sixteen.
     assert re.search(r'worker 1.*?<rect class="fill shard-once" x="6.25%" y="2" width="6.25%"', section, re.S)
-    assert "Together 2 workers get 1,920 elements, every one once in an epoch." in section
+    assert "2 workers together get 1,920 elements, every one once in an epoch." in section
 
 
 def test_markdown_has_the_numbers() -> None:
@@ -176,4 +176,30 @@ def test_a_script_whose_workers_all_read_everything_shows_it() -> None:
 def test_how_the_data_is_divided_is_said(policy: str) -> None:
     view = division(AsWritten(2, of([0, 1, 2, 3], [4, 5, 6, 7]), policy))
     assert view is not None and "2 workers" in view.sentence and policy in view.sentence
-    assert view.sentence.endswith("every one once in an epoch. Each worker gets 4 elements.")
+    assert view.sentence.endswith("every one once in an epoch. Each gets 4 elements.")
+
+
+def test_real_processes_come_first_and_say_how_far_apart_they_begin() -> None:
+    session = samples.distributed()
+    assert isinstance(session.distributed, DistributedResult)
+    (two, *_) = session.distributed.coverage
+    (first, second) = two.workers
+    timed = (replace(first, first_batch_seconds=0.5), replace(second, first_batch_seconds=0.75))
+    ran = replace(session.distributed, processes=replace(two, workers=timed, processes=True))
+    page = html(replace(session, distributed=ran))
+    assert "Run as 2 processes</h4>" in page and page.index("Run as 2 processes") < page.index("3 workers")
+    assert "2 processes together get 1,920 elements, every one once in an epoch." in page
+    assert "Their first batches come 250\u00a0ms apart." in page
+    assert "**Run as 2 processes**" in markdown(replace(session, distributed=ran))
+    none = replace(session, distributed=replace(session.distributed, processes_why="They took too long"))
+    assert "No processes were run: they took too long." in html(none)
+
+
+def test_a_service_is_read_by_one() -> None:
+    served = of(range(8), workers=(WorkerShare(8, 2, 0, None, (8,), 0.25),), processes=True, servers=2)
+    found = shards(served)
+    assert found.title == "a service of 2 processes" and found.rows[0].label == "training process"
+    assert found.sentence == (
+        "From a service of 2 workers a training process gets 8 elements, every one once in an epoch."
+    )
+    assert "Idle" not in text_of(found)

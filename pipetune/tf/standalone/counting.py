@@ -7,7 +7,7 @@ give the same number to the same value; else by their value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,17 +29,18 @@ MOST_ELEMENTS = 20_000  # counted from the start where the data is longer and ha
 _TWO_EPOCHS_BYTES = 32 * 2**20
 _GROUP = 1_024
 
-Reduce = Callable[[Pipeline], Pipeline]
-
 
 @dataclass(frozen=True)
 class Measure:
     """How elements are counted."""
 
-    counted: str  # "elements", "files", or "first elements"
-    reduce: Reduce
+    counted: str  # a key of `REDUCTIONS`
     epochs: int
     against_pipeline: bool  # the user's own pipeline is the measure; else the module as a single worker
+
+    def reduce(self, pipeline: Pipeline) -> Pipeline:
+        """What is left of a pipeline to be counted."""
+        return REDUCTIONS[self.counted](pipeline)
 
 
 def measure(
@@ -56,21 +57,20 @@ def measure(
     endless = cardinality == tf.data.INFINITE_CARDINALITY or probe.repeats_inside(reduced)
     if not endless and cardinality <= MOST_COUNTED and bytes_read is not None and bytes_read <= most_bytes:
         small = bytes_read <= _TWO_EPOCHS_BYTES or shard_by == "element"
-        return Measure("elements", probe.of_elements, 2 if small else 1, against_pipeline=True)
+        return Measure("elements", 2 if small else 1, against_pipeline=True)
     if shard_by != "element" and probe.of_files(single.pipeline) is not None:
-        return Measure("files", _files_of, 2, against_pipeline=False)
+        return Measure("files", 2, against_pipeline=False)
     if not shard_by:
         raise CannotReplay("The data is too long to be counted, and has no files to count instead.")
-    return Measure(
-        "first elements",
-        lambda pipeline: probe.with_most(probe.of_elements(pipeline), MOST_ELEMENTS),
-        1,
-        against_pipeline=False,
-    )
+    return Measure("first elements", 1, against_pipeline=False)
 
 
-def _files_of(pipeline: Pipeline) -> Pipeline:
-    return probe.of_files(pipeline) or pipeline
+REDUCTIONS: Mapping[str, Callable[[Pipeline], Pipeline]] = {
+    "elements": probe.of_elements,
+    "files": lambda pipeline: probe.of_files(pipeline) or pipeline,
+    "first elements": lambda pipeline: probe.with_most(probe.of_elements(pipeline), MOST_ELEMENTS),
+}
+"""What is left of a pipeline to be counted, by what is counted."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,14 @@ class Expected:
     key: Identity  # of the counts: NUMBER or DIGEST
     told_by: Identity
     files: tuple[int, ...] = ()  # elements in each, in the order of the counts; () where that is not known
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What several readers are to give together."""
+
+    how: Measure
+    expected: Expected
 
 
 def expected(

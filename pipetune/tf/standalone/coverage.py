@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipetune.core.coverage import Coverage
@@ -20,14 +20,34 @@ from pipetune.model.coverage import coverage as cover
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import probe
 from pipetune.tf.standalone.batch_checks import check_pure, of_own_size, of_replicas
-from pipetune.tf.standalone.counting import MOST_BYTES, Expected, Measure, epochs_of, expected, measure
+from pipetune.tf.standalone.counting import MOST_BYTES, Expected, Measure, Wanted, epochs_of, expected, measure
 from pipetune.tf.standalone.emitted import check_same, emitted
 
 WORKER_COUNTS = (2, 3, 4)
 ALIKE_COUNTS = (2,)  # where all workers get the same: called again, the module has to give the same again
 
 
-def check(
+@dataclass(frozen=True)
+class Counted:
+    """What running a module as several workers showed."""
+
+    rows: tuple[dict[str, object], ...]  # plain values by the number of workers
+    coverage: tuple[Coverage, ...] = ()  # the same, where elements were counted
+    how: Measure | None = None  # how they were counted; None: they were not
+    expected: Expected | None = None  # what there was to come
+
+    @property
+    def wanted(self) -> Wanted | None:
+        """What processes are to give together; None where elements could not be counted."""
+        return Wanted(self.how, self.expected) if self.how is not None and self.expected is not None else None
+
+
+def check(module_text: str, source: live.LivePipeline, **options: Any) -> tuple[dict[str, object], ...]:
+    """The rows of `count`."""
+    return count(module_text, source, **options).rows
+
+
+def count(
     module_text: str,
     source: live.LivePipeline,
     *,
@@ -39,13 +59,12 @@ def check(
     delivery: Delivery = Delivery.PARTS,
     worker_counts: Sequence[int] | None = None,
     most_bytes: int = MOST_BYTES,
-) -> tuple[dict[str, object], ...]:
-    """What each number of workers gets, as plain values.
+) -> Counted:
+    """What each number of workers gets.
 
-    Keys: workers, elements (per epoch), missing, duplicated (in the worst epoch, of all workers together, or of any
-    where each is to give everything; null: not counted), per_worker, counted, epochs, shard_by, each ("a part" or
-    "everything"), per_replica_batch, batches_per_worker, short_batches_per_worker, equal_batches, why; where it was
-    counted, coverage: the `Coverage`.
+    Keys of the rows: workers, elements (per epoch), missing, duplicated (in the worst epoch, of all workers together,
+    or of any where each is to give everything; null: not counted), per_worker, counted, epochs, shard_by, each ("a
+    part" or "everything"), per_replica_batch, batches_per_worker, short_batches_per_worker, equal_batches, why.
 
     Args:
         module_text: the module `source.standalone` wrote.
@@ -66,6 +85,7 @@ def check(
         alone = live.read(make(1, 0, 1))
         check_same(alone, source, tuned)
         rows: list[dict[str, object]] = []
+        found: list[Coverage] = []
         how, why = None, ""
         wanted = None
         try:
@@ -104,9 +124,9 @@ def check(
                 row |= of_own_size(made, counts, tuned, batch_size)
             if covered is not None:
                 everything = shard_by == "element" and probe.reads_records(probe.of_elements(tuned))
-                row["coverage"] = _with_batches(covered, row, everything=everything)
+                found.append(_with_batches(covered, row, everything=everything))
             rows.append(row)
-    return tuple(rows)
+    return Counted(tuple(rows), tuple(found), how, wanted)
 
 
 def _with_batches(found: Coverage, row: dict[str, object], *, everything: bool) -> Coverage:

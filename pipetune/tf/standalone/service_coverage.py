@@ -16,6 +16,7 @@ from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import probe
 from pipetune.tf.standalone.batch_checks import of_own_size
 from pipetune.tf.standalone.counting import MOST_BYTES, Measure, count_epoch, expected, measure
+from pipetune.tf.standalone.coverage import Counted
 from pipetune.tf.standalone.emitted import check_same, emitted
 
 WORKER_COUNTS = (2,)
@@ -35,8 +36,8 @@ def check_service(
     batch_size: int | None = None,
     worker_counts: Sequence[int] = WORKER_COUNTS,
     most_bytes: int = MOST_BYTES,
-) -> tuple[dict[str, object], ...]:
-    """What a service with so many workers gives in an epoch, in the keys of `coverage.check`.
+) -> Counted:
+    """What a service with so many workers gives in an epoch, in the keys of `coverage.count`.
 
     Args:
         splits: whether the dispatcher divides the data; else each worker is to give all of it.
@@ -50,32 +51,35 @@ def check_service(
         batch = of_own_size([made], None, tuned, batch_size)
         try:
             how = measure(source, made, tuned, "", most_bytes)
-            wanted = expected(how, source, made, tuned, numbers=False).epochs[0]
+            known = expected(how, source, made, tuned, numbers=False)
+            wanted = known.epochs[0]
             if wanted.total() > MOST_FETCHED:
                 raise CannotReplay(f"More than {MOST_FETCHED} elements are not fetched from a service here.")
         except CannotReplay as error:
             unknown = {"elements": None, "missing": None, "duplicated": None, "why": error.message}
-            return tuple(_row(workers, splits) | batch | unknown for workers in worker_counts)
-        return tuple(
-            _row(workers, splits) | batch | _count(how, wanted, made, workers=workers, splits=splits)
-            for workers in worker_counts
-        )
+            return Counted(tuple(_row(workers, splits) | batch | unknown for workers in worker_counts))
+        rows = []
+        for workers in worker_counts:
+            with running_service(workers) as address:
+                given = fetched(how, made, address=address, splits=splits)
+            rows.append(_row(workers, splits) | batch | _count(wanted, given, how, workers=1 if splits else workers))
+        return Counted(tuple(rows), (), how, known)
 
 
 def _row(workers: int, splits: bool) -> dict[str, object]:
     return {"workers": workers, "shard_by": "", "each": "a part" if splits else "everything"}
 
 
-def _count(
-    how: Measure, wanted: Counter[int], made: live.LivePipeline, *, workers: int, splits: bool
-) -> dict[str, object]:
+def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool) -> Counter[int]:
+    """How often each fingerprint comes in an epoch of the service whose dispatcher listens at `address`."""
     policy = _service.ShardingPolicy.DYNAMIC if splits else _service.ShardingPolicy.OFF
-    times = 1 if splits else workers
-    whole = Counter({fingerprint: times * count for fingerprint, count in wanted.items()})
-    with running_service(workers) as address:
-        groups = probe.fingerprints(made, how.reduce(made.pipeline)).batch(_GROUP)
-        fetched = groups.apply(_service.distribute(policy, address, compression=None))
-        given = count_epoch(fetched.unbatch())
+    together = probe.fingerprints(made, how.reduce(made.pipeline)).batch(_GROUP)
+    return count_epoch(together.apply(_service.distribute(policy, address, compression=None)).unbatch())
+
+
+def _count(wanted: Counter[int], given: Counter[int], how: Measure, *, workers: int) -> dict[str, object]:
+    """Those of the wanted that are missing, and those that came again; each worker gives all of them."""
+    whole = Counter({fingerprint: workers * count for fingerprint, count in wanted.items()})
     return {
         "elements": wanted.total(),
         "missing": (whole - given).total(),
