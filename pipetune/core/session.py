@@ -126,6 +126,7 @@ class DistributedResult:
     coverage: tuple[Coverage, ...] = ()  # the checks in numbers, where elements were counted
     processes: Coverage | None = None  # the same of real processes that ran side by side; None: none ran
     processes_why: str = ""  # why none ran
+    as_written: AsWritten | None = None  # what as many workers would get of the script as it is
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,7 @@ def _distributed(form: DistributedResult | None) -> Json:
         "coverage": [_coverage(found) for found in form.coverage],
         "processes": _coverage(form.processes),
         "processes_why": form.processes_why,
+        "as_written": _as_written(form.as_written),
     }
 
 

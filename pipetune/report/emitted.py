@@ -10,7 +10,7 @@ from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
-from pipetune.report.shards import Shards, shards
+from pipetune.report.shards import Division, Shards, division, shards
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class DistributedView:
     coverage: tuple[CoverageRow, ...]
     sentence: str
     shards: tuple[Shards, ...]  # who reads what, for each number of workers
+    as_written: Division | None  # between as many workers, of the script as it is; None: not looked at
 
 
 def patch(session: Session, places: Places) -> PatchView:
@@ -115,6 +116,7 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         coverage=coverage,
         sentence=sentence,
         shards=tuple(_shards(value)),
+        as_written=division(value.as_written),
     )
 
 

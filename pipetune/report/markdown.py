@@ -215,6 +215,8 @@ def _distributed(view: View) -> Iterator[str]:
     )
     for found in form.shards:
         yield from shard_lines(found, f"**{escape(found.title)}**: {escape(found.sentence)}")
+    if form.as_written:
+        yield from division_lines(form.as_written, "**The script as it is**: ")
 
 
 def _circumstances(view: View) -> Iterator[str]:

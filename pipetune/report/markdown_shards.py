@@ -8,11 +8,11 @@ from pipetune.report.markdown_text import escape, table
 from pipetune.report.shards import Division, Shards
 
 
-def division_lines(found: Division) -> Iterator[str]:
-    """What the workers of the script's job get of the script as it is."""
-    sentence = escape(found.sentence)
+def division_lines(found: Division, title: str = "") -> Iterator[str]:
+    """What the workers of a job get of the script as it is."""
+    sentence = f"{title}{escape(found.sentence)}"
     if found.shards is None:
-        yield from (sentence, "")
+        yield from ("", sentence, "")
     else:
         yield from shard_lines(found.shards, sentence)
         yield ""

@@ -230,13 +230,15 @@ def _amiss(found: Coverage) -> str:
 def _subject(found: Coverage) -> tuple[str, str]:
     """Who gets the data, and the verb that goes with it."""
     if found.servers:
-        return f"From a service of {words.count(found.servers, 'worker')} a training process", "gets"
+        of = "each worker of a service of" if found.each_everything else "a service of"
+        return f"From {of} {words.count(found.servers, 'worker')} a training process", "gets"
     if found.each_everything:
         return f"Each of {_workers(found)}", "gets"
     return f"{_workers(found)} together", "get"
 
 
 def _workers(found: Coverage) -> str:
+    noun = "process" if found.processes else "worker"
     if found.servers:
-        return f"a service of {words.count(found.servers, 'process')}"
-    return words.count(len(found.workers), "process" if found.processes else "worker")
+        return f"a service of {words.count(found.servers, noun)}"
+    return words.count(len(found.workers), noun)

@@ -69,6 +69,8 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield _indented(unit_text(view.distributed.sentence), 4)
         for found in view.distributed.shards[:1]:  # of the fewest workers; the report has all
             yield _indented(unit_text(found.sentence), 4)
+        if view.distributed.as_written:
+            yield _indented(unit_text(f"The script as it is: {view.distributed.as_written.sentence}"), 4)
     yield from _told("Warnings about the script as it is", view.warnings)
     yield from _told("Advice beside the patch", view.advice)
     if view.notes:

@@ -203,3 +203,21 @@ def test_a_service_is_read_by_one() -> None:
         "From a service of 2 workers a training process gets 8 elements, every one once in an epoch."
     )
     assert "Idle" not in text_of(found)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (AsWritten(2, of(range(8), range(8)), "OFF"), "TensorFlow divides nothing between 2 workers"),
+        (AsWritten(2, why="the data is too long"), "What each of 2 workers gets was not counted."),
+    ],
+)
+def test_the_form_stands_beside_the_script_as_it_is(found: AsWritten, said: str) -> None:
+    session = samples.distributed()
+    assert isinstance(session.distributed, DistributedResult)
+    page = html(replace(session, distributed=replace(session.distributed, as_written=found)))
+    section = page[page.index('id="distributed"') : page.index('id="machine"')]
+    assert "The script as it is</h4>" in section and said in section
+    assert ('class="fill shard-again"' in section) is (found.coverage is not None)
+    text = markdown(replace(session, distributed=replace(session.distributed, as_written=found)))
+    assert f"**The script as it is**: {said}" in text.replace("\\", "")

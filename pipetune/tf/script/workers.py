@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -64,6 +65,18 @@ def job(use: Consumption) -> Job | None:
         own_index=own_index(os.environ),
         asks=known.asked,
     )
+
+
+def imagined(kind: str, dataset: Any, count: int) -> Job | None:
+    """The job of so many workers that would run the script as it is; None for kinds that divide nothing between them.
+
+    Args:
+        kind: as of a distributed form: "multiworker" has the dataset handed over to the strategy, "horovod" has not.
+    """
+    if kind == "multiworker":
+        policy = str(dataset.options().experimental_distribute.auto_shard_policy.name)
+        return Job(count, policy, asks=asks(_sources()))
+    return Job(count, asks=asks(_sources())) if kind == "horovod" else None
 
 
 def own_index(environment: Mapping[str, str]) -> int | None:

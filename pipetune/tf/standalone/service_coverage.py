@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core.coverage import Coverage
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.standalone import Delivery
+from pipetune.model.coverage import coverage
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import probe
 from pipetune.tf.standalone.batch_checks import of_own_size
-from pipetune.tf.standalone.counting import MOST_BYTES, Measure, count_epoch, expected, measure
+from pipetune.tf.standalone.counting import MOST_BYTES, Measure, Wanted, count_epoch, expected, measure
 from pipetune.tf.standalone.coverage import Counted
 from pipetune.tf.standalone.emitted import check_same, emitted
 
@@ -58,12 +61,14 @@ def check_service(
         except CannotReplay as error:
             unknown = {"elements": None, "missing": None, "duplicated": None, "why": error.message}
             return Counted(tuple(_row(workers, splits) | batch | unknown for workers in worker_counts))
-        rows = []
+        rows, found = [], []
         for workers in worker_counts:
             with running_service(workers) as address:
                 given = fetched(how, made, address=address, splits=splits)
-            rows.append(_row(workers, splits) | batch | _count(wanted, given, how, workers=1 if splits else workers))
-        return Counted(tuple(rows), (), how, known)
+            times = 1 if splits else workers
+            rows.append(_row(workers, splits) | batch | _count(wanted, given, how, times=times))
+            found.append(covered(Wanted(how, known), given, servers=workers, times=times))
+        return Counted(tuple(rows), tuple(found), how, known)
 
 
 def _row(workers: int, splits: bool) -> dict[str, object]:
@@ -77,9 +82,29 @@ def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool
     return count_epoch(together.apply(_service.distribute(policy, address, compression=None)).unbatch())
 
 
-def _count(wanted: Counter[int], given: Counter[int], how: Measure, *, workers: int) -> dict[str, object]:
-    """Those of the wanted that are missing, and those that came again; each worker gives all of them."""
-    whole = Counter({fingerprint: workers * count for fingerprint, count in wanted.items()})
+def covered(wanted: Wanted, given: Counter[int], *, servers: int, times: int) -> Coverage:
+    """What a training process got of a service that is to give everything so many times: an element by its copies."""
+    whole = Counter({key: times * count for key, count in wanted.expected.epochs[0].items()})
+    found = coverage([whole], [[given]], told_by=wanted.expected.told_by, counted=wanted.how.counted)
+    if times == 1:
+        return replace(found, servers=servers)
+    never, twice, oftener = (-(-count // times) for count in (found.never, found.twice, found.oftener))
+    elements = found.elements // times
+    return replace(
+        found,
+        elements=elements,
+        never=never,
+        once=max(0, elements - never - twice - oftener),
+        twice=twice,
+        oftener=oftener,
+        servers=servers,
+        each_everything=True,
+    )
+
+
+def _count(wanted: Counter[int], given: Counter[int], how: Measure, *, times: int) -> dict[str, object]:
+    """Those of the wanted that are missing, and those that came again, where all are to come so many times."""
+    whole = Counter({fingerprint: times * count for fingerprint, count in wanted.items()})
     return {
         "elements": wanted.total(),
         "missing": (whole - given).total(),

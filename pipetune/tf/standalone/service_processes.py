@@ -6,7 +6,6 @@ import re
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,14 +14,13 @@ from typing import Any
 
 from pipetune.core.coverage import Coverage
 from pipetune.core.standalone import Delivery
-from pipetune.model.coverage import coverage
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone.batch_sizes import sizes_of
 from pipetune.tf.standalone.counting import Wanted
 from pipetune.tf.standalone.counting import running as runs_to_its_end
 from pipetune.tf.standalone.emitted import emitted
 from pipetune.tf.standalone.processes import SECONDS, WORKERS, NotRun, Running, running
-from pipetune.tf.standalone.service_coverage import fetched
+from pipetune.tf.standalone.service_coverage import covered, fetched
 
 _ADDRESS = re.compile(r"dispatcher at (\S+)")
 
@@ -58,16 +56,14 @@ def run(
             started = time.perf_counter()
             with runs_to_its_end():
                 sizes, first = sizes_of(make(1, 0, 1), most_steps, started)
-    times = 1 if splits else workers
-    whole = Counter({key: times * count for key, count in wanted.expected.epochs[0].items()})
-    found = coverage([whole], [[given]], told_by=wanted.expected.told_by, counted=wanted.how.counted)
+    found = covered(wanted, given, servers=workers, times=1 if splits else workers)
     share = replace(
         found.workers[0],
         batches=len(sizes),
         short_batches=sum(size < full_batch for size in sizes),
         first_batch_seconds=round(first, 4),
     )
-    return replace(found, workers=(share,), processes=True, servers=workers)
+    return replace(found, workers=(share,), processes=True)
 
 
 @contextmanager
