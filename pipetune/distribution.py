@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from pipetune.core.coverage import Coverage
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
 from pipetune.core.pipeline import Pipeline
@@ -14,15 +15,32 @@ from pipetune.source import standalone_kinds
 from pipetune.source.standalone import emit_standalone
 from pipetune.source.standalone_kind import Kind, Standalone
 from pipetune.tf.pipelines.live import LivePipeline
-from pipetune.tf.standalone import batch_bytes, coverage, service_coverage, standalone_parts, static_shapes
+from pipetune.tf.standalone import (
+    batch_bytes,
+    coverage,
+    processes,
+    service_coverage,
+    service_processes,
+    standalone_parts,
+    static_shapes,
+)
+from pipetune.tf.standalone.coverage import Counted
+from pipetune.tf.standalone.processes import NotRun
 
 Checks = tuple[dict[str, object], ...]
 
 _BATCHES = frozenset({"batch", "padded_batch"})
+_STEPS = 100  # that real processes take of data without end, where an epoch of it was not counted
 
 
 def distribute(
-    source: LivePipeline, tuned: Pipeline, *, kind: str, out_file: Path | str, script: str = "the script"
+    source: LivePipeline,
+    tuned: Pipeline,
+    *,
+    kind: str,
+    out_file: Path | str,
+    script: str = "the script",
+    in_processes: bool = False,
 ) -> DistributedResult:
     """Writes `out_file`, a module with `dataset_fn`, and what belongs beside it, if running it proves it right.
 
@@ -34,6 +52,7 @@ def distribute(
         tuned: the same pipeline with the plan's edits.
         kind: one of `standalone_kinds.names()`.
         script: the name of the user's script, for the header.
+        in_processes: run it as several real processes too, where it is meant for such; takes some ten seconds.
 
     Raises:
         PipetuneError: a file cannot be written.
@@ -48,16 +67,17 @@ def distribute(
         found = standalone_parts.collect(source, tuned)
         weighed = batch_bytes.weigh(source, tuned) if chosen.delivery is Delivery.SERVICE else None
         written = emit_standalone(found.parts, kind, script=script, batch_bytes=weighed)
-        checks = _check(chosen, written, source, tuned, parameter=found.parameter)
+        counted = _count(chosen, written, source, tuned, parameter=found.parameter)
     except (CannotExpress, CannotReplay) as error:
         return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
+    checks, covered = counted.rows, counted.coverage
     wrong = [check for check in checks if check["missing"] or check["duplicated"]]
     if wrong:
         reason = (
             f"Not written: with {wrong[0]['workers']} workers {wrong[0]['missing']} elements were missing "
             f"and {wrong[0]['duplicated']} came twice."
         )
-        return DistributedResult(kind, "", "", notes=(reason, *written.notes), checks=checks)
+        return DistributedResult(kind, "", "", notes=(reason, *written.notes), checks=checks, coverage=covered)
     written = emit_standalone(
         found.parts,
         kind,
@@ -66,17 +86,38 @@ def distribute(
         epoch_batches=_epoch_batches(checks, tuned, written.batch_size),
         batch_bytes=weighed,
     )
+    ran, why = None, ""
+    if in_processes:
+        ran, why = _in_processes(chosen, written, counted, tuned, parameter=found.parameter)
+    if ran is not None and not ran.complete:
+        reason = (
+            f"Not written: run as {ran.servers or len(ran.workers)} processes {ran.never} elements were missing and "
+            f"{ran.repeated} came more than once."
+        )
+        return DistributedResult(
+            kind, "", "", notes=(reason, *written.notes), checks=checks, coverage=covered, processes=ran
+        )
     write_text(path, written.text)
     for name, text in written.companions:
         write_text(path.with_name(name), text)
     notes = (*written.notes, *_notes(chosen, checks))
     companions = tuple(str(path.with_name(name)) for name, _ in written.companions)
-    return DistributedResult(kind, written.text, str(path), notes=notes, checks=checks, companions=companions)
+    return DistributedResult(
+        kind,
+        written.text,
+        str(path),
+        notes=notes,
+        checks=checks,
+        companions=companions,
+        coverage=covered,
+        processes=ran,
+        processes_why=why,
+    )
 
 
-def _check(
+def _count(
     kind: Kind, written: Standalone, source: LivePipeline, tuned: Pipeline, *, parameter: object
-) -> Checks:
+) -> Counted:
     if kind.delivery is Delivery.SERVICE:
         return service_coverage.check_service(
             written.text,
@@ -86,7 +127,7 @@ def _check(
             parameter=parameter,
             batch_size=written.batch_size,
         )
-    return coverage.check(
+    return coverage.count(
         written.text,
         source,
         tuned=tuned,
@@ -96,6 +137,42 @@ def _check(
         batch_size=written.batch_size,
         delivery=kind.delivery,
     )
+
+
+def _in_processes(
+    kind: Kind, written: Standalone, counted: Counted, tuned: Pipeline, *, parameter: object
+) -> tuple[Coverage | None, str]:
+    """What the module gives to real processes; None, and the reason, where none ran."""
+    wanted = counted.wanted
+    if not kind.in_processes or wanted is None:
+        return None, ""
+    batches = counted.rows[0].get("batches_per_worker")
+    most_steps = None
+    if any(node.op == "repeat" for node in tuned):  # one epoch of it
+        most_steps = max(batches) if isinstance(batches, list) else _STEPS
+    try:
+        if kind.delivery is Delivery.SERVICE:
+            return service_processes.run(
+                written.text,
+                dict(written.companions)["serve.py"],
+                wanted,
+                splits=written.splits,
+                parameter=parameter,
+                full_batch=written.batch_size or 1,
+                most_steps=most_steps,
+            ), ""
+        each = counted.rows[0].get("per_replica_batch")
+        return processes.run(
+            written.text,
+            wanted,
+            delivery=kind.delivery,
+            parameter=parameter,
+            global_batch_size=written.global_batch_size,
+            full_batch=each if isinstance(each, int) else written.batch_size or 1,
+            most_steps=most_steps,
+        ), ""
+    except (NotRun, CannotExpress, CannotReplay) as error:
+        return None, error.message
 
 
 def _epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None) -> int | None:

@@ -10,6 +10,7 @@ from pipetune.stages.advice import advise
 from pipetune.stages.conversion import offer_conversion
 from pipetune.stages.costs import refine_costs
 from pipetune.stages.course import take_course
+from pipetune.stages.division import count_division
 from pipetune.stages.emission import distribute, make_patch
 from pipetune.stages.files import measure_files
 from pipetune.stages.memory import watch_memory
@@ -55,6 +56,7 @@ def find_and_prove(study: Study) -> Plan | None:
         profile = watch_memory(study, measure_files(study, profile))
         profile = time_the_copy(study, profile)
         take_course(study, profile)
+        count_division(study)
         advise(study, profile, diagnosis)
         tried = worth_trials(study, diagnosis)
         plan = confirm_plan(study, find_plan(study, profile, diagnosis)) if tried else None

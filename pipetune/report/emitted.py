@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
+from pipetune.report.shards import Division, Shards, division, shards
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class DistributedView:
     notes: tuple[str, ...]
     coverage: tuple[CoverageRow, ...]
     sentence: str
+    shards: tuple[Shards, ...]  # who reads what, for each number of workers
+    as_written: Division | None  # between as many workers, of the script as it is; None: not looked at
 
 
 def patch(session: Session, places: Places) -> PatchView:
@@ -96,6 +100,8 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         return None
     coverage = tuple(_coverage(check) for check in value.checks)
     notes = value.notes
+    if value.processes_why:
+        notes = (*notes, f"No processes were run: {value.processes_why[0].lower()}{value.processes_why[1:]}")
     if value.companions:
         beside = words.joined([Path(name).name for name in value.companions])
         notes = (f"Beside it stand {beside}.", *notes)
@@ -109,7 +115,17 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         notes=tuple(places.said(note) for note in notes),
         coverage=coverage,
         sentence=sentence,
+        shards=tuple(_shards(value)),
+        as_written=division(value.as_written),
     )
+
+
+def _shards(value: DistributedResult) -> Iterator[Shards]:
+    """Real processes first, then what was run in this process, the fewest workers first."""
+    if value.processes is not None:
+        found = shards(value.processes)
+        yield replace(found, title=f"Run as {found.title}")
+    yield from map(shards, value.coverage)
 
 
 def _coverage_sentence(value: DistributedResult, coverage: tuple[CoverageRow, ...]) -> str:

@@ -46,3 +46,4 @@ class Kind:
     delivery: Delivery = Delivery.PARTS
     prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
     static_shapes: bool = False  # every shape has to be known before it runs
+    in_processes: bool = False  # several processes that can run here read it, or serve it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Pipeline
@@ -13,11 +14,15 @@ from pipetune.source.patch import patch_header, unified_diff
 from pipetune.stages.shared_calls import SharedCalls
 from pipetune.stages.study import Study
 from pipetune.tf.equality import reproduction
+from pipetune.tf.measure import as_written
 from pipetune.tf.measure.windows import host_part
 from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.script import workers
 
 _DIGESTS = 64  # elements whose digests the patched source must repeat
 _DIGEST_SECONDS = 8.0
+_WORKERS = 2  # of the job that the script as it is is looked at in
+_MOST_BYTES = 64 * 2**20  # of files that are read for it, some times over
 
 
 def make_patch(study: Study, plan: Plan) -> PatchResult:
@@ -79,7 +84,11 @@ def distribute(study: Study, plan: Plan | None) -> None:
             kind=kind,
             out_file=os.path.join(study.settings.out, "distributed.py"),
             script=str(study.journal.session.command.get("script") or "the script"),
+            in_processes=True,
         )
+        job = workers.imagined(kind, study.subject.source.dataset, _WORKERS) if result.module else None
+        if job is not None:
+            result = replace(result, as_written=as_written.divide(study.subject.source, job, most_bytes=_MOST_BYTES))
         study.journal.update(distributed=result)
 
 

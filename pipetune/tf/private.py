@@ -16,7 +16,7 @@ from tensorflow.python.autograph.impl import api
 from tensorflow.python.data.experimental.ops import distribute as distribute_ops
 from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, structured_function
-from tensorflow.python.data.util import random_seed
+from tensorflow.python.data.util import random_seed, structure
 from tensorflow.python.distribute import distribute_lib, input_lib
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
@@ -138,6 +138,12 @@ def data_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
     """The concrete function that a dataset would make of `function`, given flat tensors: AutoGraph leaves it alone."""
     attributes = {"_tf_data_function": True}
     return tf.function(function, autograph=False, experimental_attributes=attributes).get_concrete_function(*specs)
+
+
+def call_traced(traced: Any, element: Any) -> Any:
+    """What a dataset's traced function gives for an element; for use inside another function."""
+    flat = structure.to_tensor_list(traced._input_structure, element)
+    return structure.from_compatible_tensor_list(traced.output_structure, traced.function(*flat))
 
 
 @contextmanager
@@ -314,6 +320,24 @@ def handle_partial_batches_like(distributed: Any, other: Any) -> None:
     if other._enable_get_next_as_optional and distributed._cardinality == tf.data.INFINITE_CARDINALITY:
         distributed._cardinality = tf.data.UNKNOWN_CARDINALITY
     distributed._enable_get_next_as_optional = other._enable_get_next_as_optional
+
+
+def pipeline_of_worker(dataset: Any, *, workers: int, worker: int, replicas: int) -> Any:
+    """What `experimental_distribute_dataset` makes of `dataset` on one worker of a cluster, without the cluster.
+
+    Args:
+        replicas: on all workers together.
+    """
+    devices = input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))])
+    made = DistributedDataset(
+        devices,
+        tf.distribute.OneDeviceStrategy("/device:CPU:0"),
+        dataset,
+        num_replicas_in_sync=replicas,
+        input_context=tf.distribute.InputContext(workers, worker, replicas),
+    )
+    (mine,) = host_pipelines(made)
+    return mine
 
 
 def made_by_function(distributed: Any) -> Any:

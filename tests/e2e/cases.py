@@ -70,6 +70,7 @@ CASES = {
     # options
     "step-time": Case("enumerate_take.py", options=("--no-trials", "--step-time", "50", "--json")),
     "multiworker": Case(str(OWN / "records.py"), ("{folder}",), options=("--no-trials", "--distribute", "multiworker")),
+    "shard-for-four": Case(str(OWN / "shard_for_four.py"), options=("--no-trials",)),
     "busy": Case(str(OWN / "waits_in_its_step.py"), ("{folder}",), options=("--budget", "10")),
 }
 

@@ -206,4 +206,4 @@ def _notes(
         )
 
 
-KIND = Kind("service", emit, Delivery.SERVICE, _prepare)
+KIND = Kind("service", emit, Delivery.SERVICE, _prepare, in_processes=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
+from pipetune.model import coverage
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.standalone import probe
@@ -56,16 +56,20 @@ def of_own_size(
     made: list[live.LivePipeline], counts: list[int] | None, tuned: Pipeline, batch_size: int | None
 ) -> dict[str, object]:
     """Runs each whole pipeline for a batch; how many an epoch has follows from the counts."""
-    found: dict[str, object] = {"batches_per_worker": None, "equal_batches": None}
+    found: dict[str, object] = {"batches_per_worker": None, "short_batches_per_worker": None, "equal_batches": None}
     batches = [node for node in tuned if node.op in _BATCHES]
     reshaped = any(below.op == "map" for node in batches for below in tuned.downstream(node.id))
     for whole in made:
         _one_batch(whole, None if reshaped else batch_size)
     if counts is not None and not _changes_count_unseen(tuned):
         drop, size = any(node.argument("drop_remainder") for node in batches), batch_size or 1
-        epoch = [count // size if drop else math.ceil(count / size) for count in counts]
-        even = len(set(epoch)) == 1 and (drop or all(count % size == 0 for count in counts))
-        found |= {"batches_per_worker": epoch, "equal_batches": even}
+        made_of = [coverage.batches(count, size, drop_remainder=drop) for count in counts]
+        epoch, short = [whole for whole, _ in made_of], [partial for _, partial in made_of]
+        found |= {
+            "batches_per_worker": epoch,
+            "short_batches_per_worker": short,
+            "equal_batches": len(set(epoch)) == 1 and not any(short),
+        }
     return found
 
 

@@ -34,6 +34,8 @@ def emitted(
     parameter: Any = None,
     global_batch_size: int | None = None,
     delivery: Delivery = Delivery.PARTS,
+    by_environment: bool = False,
+    service: str = "",
 ) -> Iterator[Maker]:
     """The module's `dataset_fn`, or its `pipeline` for a service, while open.
 
@@ -41,6 +43,8 @@ def emitted(
         text: the module.
         parameter: what to pass as `source`, if it wants one.
         global_batch_size: the module's constant, if it batches; it is lowered to what the replicas divide.
+        by_environment: a rank is told neither its number nor how many there are, and has to find out by itself.
+        service: the dispatcher of a service: what training reads from there is made, and not what the workers run.
 
     Raises:
         CannotExpress: the module, or its function, raises.
@@ -62,8 +66,12 @@ def emitted(
                 if global_batch_size is not None:
                     divisible = fitting_batch_size(global_batch_size, replicas)
                     module.GLOBAL_BATCH_SIZE = divisible  # type: ignore[attr-defined]
+                if delivery is Delivery.SERVICE and service:
+                    return _call(module.dataset_fn, **given, service=service)
                 if delivery is Delivery.SERVICE:
                     return _call(module.pipeline, **given)
+                if delivery is Delivery.RANKS and by_environment:
+                    return _call(module.dataset_fn, None, **given)
                 if delivery is Delivery.RANKS:
                     return _call(module.dataset_fn, None, size=pipelines, rank=number, **given)
                 context = tf.distribute.InputContext(pipelines, number, replicas)

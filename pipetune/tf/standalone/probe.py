@@ -18,6 +18,7 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.standalone.numbering import numbered
 
 _BATCHES = frozenset({"batch", "padded_batch"})
 _BELOW_BATCH = frozenset(
@@ -90,10 +91,40 @@ def fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Datas
     Raises:
         CannotReplay: an operator cannot be rebuilt.
     """
+    return _comparable(source, pipeline).map(tf.autograph.experimental.do_not_convert(_fingerprint))
+
+
+def numbered_fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tuple[tf.data.Dataset, bool, bool]:
+    """The same as vectors: the number of an element, where numbers come through, and its fingerprint.
+
+    Returns:
+        the dataset, whether it has numbers, and whether these name files (`numbering.Numbered`).
+
+    Raises:
+        CannotReplay: an operator cannot be rebuilt.
+    """
+    dataset = _comparable(source, pipeline)
+
+    @tf.autograph.experimental.do_not_convert
+    def with_number(number: tf.Tensor, element: object) -> tf.Tensor:
+        return tf.stack([number, _fingerprint(element)])
+
+    @tf.autograph.experimental.do_not_convert
+    def alone(*element: object) -> tf.Tensor:
+        return tf.stack([_fingerprint(*element)])
+
+    try:
+        found = numbered(dataset)
+    except CannotReplay:
+        return dataset.map(alone), False, False
+    return found.dataset.map(with_number), True, found.inside
+
+
+def _comparable(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
     dataset = replay(source, pipeline)
     if any(isinstance(part, tf.data.DatasetSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise CannotReplay("The elements are datasets, which cannot be compared.")
-    return dataset.map(tf.autograph.experimental.do_not_convert(_fingerprint))
+    return dataset
 
 
 def _fingerprint(*element: object) -> tf.Tensor:

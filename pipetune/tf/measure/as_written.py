@@ -1,0 +1,194 @@
+"""What the workers of a job get of the script's own pipeline, found out in one process, worker after worker.
+
+Where a strategy divides the data, TensorFlow makes of the pipeline what it would make on each worker, and that is
+run. Else every worker runs the script's pipeline, with the script's own `shard` for that worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.coverage import AsWritten, Coverage, Identity
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Remove, SetArgument
+from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.model import autosharding, sharding
+from pipetune.model.coverage import coverage
+from pipetune.tf import private
+from pipetune.tf.pipelines import live
+from pipetune.tf.standalone import counting, probe
+
+REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+_BATCHES = frozenset({"batch", "padded_batch"})
+_WHOLE_BATCHES = frozenset({"take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
+
+
+@dataclass(frozen=True)
+class Job:
+    """The workers among which the data is divided."""
+
+    workers: int
+    policy: str = ""  # of the strategy that takes the dataset to them: "AUTO", "FILE", ...; "" without one
+    replicas_per_worker: int = 1
+    own_index: int | None = None  # which of the workers this process is
+    asks: bool = False  # whether the script asks which worker it is
+
+
+def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MOST_BYTES) -> AsWritten:
+    """What each worker of `job` gets; where that cannot be found out, the reason."""
+    policy = ""
+    try:
+        pipelines = list(_pipelines(source.pipeline, job))
+        if job.policy:
+            policy = _applied(source.pipeline, job)
+        found = _Division(source, job, policy, most_bytes).count(pipelines)
+    except (CannotReplay, CannotExpress) as error:
+        return AsWritten(job.workers, policy=policy, why=error.message)
+    except _Refused as refusal:
+        return AsWritten(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
+    return AsWritten(job.workers, found, policy)
+
+
+class _Refused(Exception):
+    """TensorFlow cannot divide the data in this way."""
+
+    def __init__(self, policy: str, why: str) -> None:
+        super().__init__(why)
+        self.policy = policy
+
+
+def _applied(pipeline: Pipeline, job: Job) -> str:
+    policy = sharding.AutoShardPolicy(job.policy.lower())
+    try:
+        return sharding.applied_policy(
+            policy, from_files=bool(autosharding.found(pipeline)), workers=job.workers
+        ).name
+    except PipetuneError as error:
+        raise _Refused(policy.name, error.message) from error
+
+
+def _pipelines(pipeline: Pipeline, job: Job) -> Iterator[Pipeline]:
+    """The script's pipeline as each worker would make it.
+
+    Raises:
+        CannotReplay: nobody can tell.
+    """
+    own = [node for node in pipeline if node.op == "shard"]
+    inside = any(kernel.startswith("Shard") for node in pipeline for kernel in node.inner)
+    if job.asks and (inside or not own):
+        raise CannotReplay("The script asks which worker it is, and may divide the data where it cannot be followed.")
+    if job.asks and any(node.argument("index") != job.own_index for node in own):
+        raise CannotReplay("The script's own shard does not follow the number of the worker.")
+    for worker in range(job.workers):
+        edits = [SetArgument(node.id, "index", worker) for node in own] if job.asks else []
+        if any(worker >= _shards(node) for node in own) and job.asks:
+            raise CannotReplay(f"The script's own shard has no part for {job.workers} workers.")
+        yield apply_edits(pipeline, edits)
+
+
+def _shards(node: Node) -> int:
+    count = node.argument("num_shards")
+    return count if isinstance(count, int) else 0
+
+
+class _Division:
+    """Counts for one job."""
+
+    def __init__(self, source: live.LivePipeline, job: Job, policy: str, most_bytes: int) -> None:
+        pipeline = source.pipeline
+        how = counting.measure(source, source, pipeline, "", most_bytes)
+        if how.counted != "elements":
+            raise CannotReplay("The data is too long to be counted.")
+        self._source, self._job, self._policy = source, job, policy
+        batches = [node for node in pipeline if node.op in _BATCHES]
+        self._batch = _size(batches[-1]) if batches else None
+        below = pipeline.downstream(batches[-1].id) if batches else ()
+        if any(node.op in _WHOLE_BATCHES for node in below):
+            raise CannotReplay("Whole batches are taken or joined behind the batch.")
+        if policy and self._batch is None:
+            raise CannotReplay("The pipeline does not batch, so that a strategy cannot divide its elements.")
+
+    def count(self, pipelines: list[Pipeline]) -> Coverage:
+        whole = self._source.pipeline
+        own = [node.id for node in whole if node.op == "shard"]
+        data = probe.of_elements(apply_edits(whole, [Remove(name) for name in own]))
+        epochs = [counting.read_epoch(self._source, data) for _ in range(2)]
+        first, second = (epoch.counts(Identity.DIGEST) for epoch in epochs)
+        if first != second:
+            raise CannotReplay("The pipeline chooses its elements at random, anew in each epoch.")
+        told_by = Identity.NUMBER if epochs[0].numbers_like(epochs[1]) else Identity.DIGEST
+        wanted = epochs[0].counts(told_by)
+        parts = [list(self._minibatches(pipeline, worker)) for worker, pipeline in enumerate(pipelines)]
+        column = 0 if told_by is Identity.NUMBER else -1
+        given = [[_counts(mine, column)] for mine in parts]
+        files = counting.files_in(epochs[0]) if told_by is Identity.NUMBER else ()
+        found = coverage([wanted], given, told_by=told_by, files=files)
+        return replace(found, workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)))
+
+    def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> Any:
+        share = found.workers[index]
+        full = max(1, (self._batch or 1) // (self._replicas if self._policy else 1))
+        everything = self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()
+        return replace(
+            share,
+            batches=len(minibatches),
+            short_batches=sum(len(rows) < full for rows in minibatches),
+            read=found.elements if everything else share.elements,
+        )
+
+    @property
+    def _replicas(self) -> int:
+        return self._job.workers * self._job.replicas_per_worker
+
+    def _reads_before_its_shard(self) -> bool:
+        pipeline = self._source.pipeline
+        for node in pipeline:
+            if node.op == "shard":
+                return any(above.op in autosharding.READERS or above.inner for above in pipeline.upstream(node.id))
+        return False
+
+    def _minibatches(self, pipeline: Pipeline, worker: int) -> Iterator[Any]:
+        """The batches that a worker's replicas get, as arrays with a row for each element."""
+        dataset, _, _ = probe.numbered_fingerprints(self._source, probe.of_elements(pipeline))
+        dataset = dataset.batch(self._batch or 1)
+        if self._policy:
+            dataset = self._as_the_strategy_has_it(dataset, worker)
+        try:
+            with counting.running():
+                yield from dataset.as_numpy_iterator()
+        except CannotExpress as error:
+            if self._policy == "FILE" and isinstance(error.__cause__, tf.errors.InvalidArgumentError):
+                why = "it gives each worker whole files, and finds fewer of them than workers"
+                raise _Refused("FILE", why) from error
+            raise
+
+    def _as_the_strategy_has_it(self, dataset: Any, worker: int) -> Any:
+        if not autosharding.batch_size_known(self._source.pipeline):
+            dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[self._policy]
+        try:
+            return private.pipeline_of_worker(
+                dataset.with_options(options), workers=self._job.workers, worker=worker, replicas=self._replicas
+            )
+        except tf.errors.OpError as error:
+            raise _Refused(self._policy, error.message.strip().splitlines()[0]) from error
+
+
+def _size(node: Node) -> int | None:
+    size = node.argument("batch_size")
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _counts(minibatches: list[Any], column: int) -> dict[int, int]:
+    if not minibatches:
+        return {}
+    keys, counts = np.unique(np.concatenate(minibatches)[:, column], return_counts=True)
+    return dict(zip(keys.tolist(), counts.tolist(), strict=True))
