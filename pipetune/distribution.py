@@ -11,6 +11,7 @@ from pipetune.core.files import write_text
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DistributedResult
 from pipetune.core.standalone import Delivery
+from pipetune.core.tfds_reading import readings
 from pipetune.source import standalone_kinds
 from pipetune.source.standalone import emit_standalone
 from pipetune.source.standalone_kind import Kind, Standalone
@@ -61,6 +62,7 @@ def distribute(
     path.unlink(missing_ok=True)  # of an earlier run
     try:
         chosen = standalone_kinds.find(kind)
+        _refuse_tfds(tuned)
         tuned = chosen.prepare(tuned)
         if chosen.static_shapes:
             static_shapes.check_static(source, tuned)
@@ -113,6 +115,22 @@ def distribute(
         processes=ran,
         processes_why=why,
     )
+
+
+def _refuse_tfds(tuned: Pipeline) -> None:
+    """Refuses what TensorFlow Datasets reads: its own call divides the files.
+
+    Raises:
+        CannotExpress: with how that is said in the script.
+    """
+    for reading in readings(tuned):
+        already = " It is given an input_context already." if reading.shard is not None else ""
+        raise CannotExpress(
+            f"{reading.call} ({reading.location}) reads the data: a module would have to read it without the library."
+            + already,
+            hint=f"Let each worker call {reading.call}(..., read_config=tfds.ReadConfig(input_context=input_context)) "
+            "in the function given to distribute_datasets_from_function: it reads files of its own then.",
+        )
 
 
 def _count(

@@ -19,6 +19,7 @@ from pipetune.stages.own_work import read_own_work, weigh_passes
 from pipetune.stages.planning import find_plan
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.proving import confirm_plan
+from pipetune.stages.reading import tell_reading
 from pipetune.stages.skew import compare_inputs
 from pipetune.stages.study import Study
 from pipetune.stages.verdict import give_verdict, worth_trials
@@ -51,6 +52,7 @@ def find_and_prove(study: Study) -> Plan | None:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
         compare_inputs(study)
+        tell_reading(study)
         profile, diagnosis = refine_costs(study, profile, diagnosis)
         read_own_work(study)
         profile = watch_memory(study, measure_files(study, profile))

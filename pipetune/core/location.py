@@ -22,6 +22,7 @@ class SourceLocation:
     method: str  # the public function the user called: "map", "list_files", "image_dataset_from_directory"
     scope: str = "<module>"  # the qualified name of the user's function the call stands in
     exact: bool = True  # False: only the statement is known (calls traced through AutoGraph)
+    library: str = ""  # the package of the function the user called, where that is not TensorFlow: "keras"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.core.profile import Finding
-from pipetune.mistakes import buffers, caches, epochs, replicas, subsets, workers
+from pipetune.mistakes import buffers, caches, epochs, replicas, subsets, tfds, workers
 from pipetune.mistakes.use import Use
 
 __all__ = ["Use", "find"]
@@ -21,6 +21,8 @@ def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
     for use in (training, *others):
         found += [*caches.frozen(use), *caches.endless(use), *buffers.prefetched_by_batch_size(use)]
     found += list(subsets.leaks(training, others)) or subsets.changing(training)
+    for use in (training, *others):
+        found += tfds.subsets(use)
     for use in (training, *others):
         found += [*epochs.runs_out(use), *epochs.blended(use), *epochs.uneven(use)]
     for use in (training, *others):

@@ -15,6 +15,7 @@ from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.granted_cores import bounded
 from pipetune.rules.pricing import as_size
 from pipetune.rules.resuming import as_resumed
+from pipetune.rules.tfds import as_read_config
 
 __all__ = ["Rule", "RuleContext", "find_rule", "find_rules", "propose_all"]
 
@@ -61,7 +62,7 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
             if isinstance(proposal, Silence):
                 silences.append(proposal)
                 continue
-            proposal = bounded(proposal, context)
+            proposal = as_read_config(bounded(proposal, context), context)
             same = rewrites.get(identity := _identity(proposal.edits))
             if proposal.predicted_bytes > context.memory_limit_bytes:
                 silences.append(_too_large(proposal, context.memory_limit_bytes))

@@ -8,6 +8,7 @@ from pipetune.core.edits import Consent, Edit, Rewrite, Safety, SetArgument, Sil
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.legality import (
+    described,
     deterministic,
     draws,
     keeps_state,
@@ -67,10 +68,22 @@ def _at(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
     for calls in _calls(length, context.cores):
         if calls != node.argument("num_parallel_calls"):
             yield _rewrite(node, context, length=length, calls=calls)
+    dropped = _dropped_by_place(node, context)
     most = inputs if inputs is not None and inputs > 0 else _WIDE
     for longer in dict.fromkeys((min(2 * length, most), min(_WIDE, most))):
+        if longer > length and dropped is not None:
+            why = f"No longer cycle: {described(dropped)} would let other elements through."
+            yield Silence(NAME, node.id, why)
+            return
         if longer > length:  # another order, so an offer at best: one number is enough
             yield _rewrite(node, context, length=longer, calls=AUTOTUNE)
+
+
+def _dropped_by_place(node: Node, context: RuleContext) -> Node | None:
+    """The first operator below that picks elements by their place, for good: no skip of a job that goes on."""
+    resumed = {one.node for one in context.resuming}
+    below = context.pipeline.downstream(node.id)
+    return next((one for one in below if one.op in ("take", "skip") and one.id not in resumed), None)
 
 
 def _calls(cycle_length: int, cores: int) -> tuple[int, ...]:
@@ -130,6 +143,7 @@ RULE = Rule(
         "default depends on the cores and changes when parallel calls are added. Parallel calls never exceed "
         "the cycle length, which the runtime refuses. Never where the function uses a variable, a table that "
         "can change or a side effect, where nothing is known about it, or where there is one inner dataset. "
+        "No longer cycle above a take or skip, which would let other elements through. "
         "Inner datasets that run Python (from_generator, py_function) need --allow python-parallel."
     ),
     safety=(

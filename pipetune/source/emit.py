@@ -39,6 +39,7 @@ from pipetune.source.moving import move, remove
 from pipetune.source.operators import call_operator
 from pipetune.source.options import set_option
 from pipetune.source.placement import refuse_behind, refuse_inside_library
+from pipetune.source.read_config import by_hand, is_reading, set_read_config
 from pipetune.source.receiver import express_in_front
 from pipetune.source.repeated_calls import done_in_part, refuse_one_of_several
 from pipetune.source.series import gather_series, made_by_utility
@@ -105,7 +106,7 @@ def emit(
                     raise
                 draft = for_all
         except PipetuneError as error:
-            not_covered.append(Rejection(rewrite.rule, rewrite.node, error.message))
+            not_covered.append(Rejection(rewrite.rule, rewrite.node, error.message + by_hand(rewrite, current)))
             continue
         current = edited
         covered.append(rewrite)
@@ -156,6 +157,8 @@ def _beside_shared(
 
 def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> Draft:
     match edit:
+        case SetArgument(node=node) | Remove(node=node) if is_reading(edit, current):
+            return set_read_config(draft, edit, current, node=node)
         case SetArgument():
             return _set_argument(draft, edit, current)
         case Insert():

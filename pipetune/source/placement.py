@@ -6,8 +6,10 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.tfds_reading import LIBRARY
 from pipetune.source.chain import call_behind
 from pipetune.source.locate import called_name
+from pipetune.source.read_config import gives_one_dataset
 from pipetune.source.signatures import METHODS, RETURNS_ONE_DATASET
 from pipetune.source.tree import SyntaxTree
 
@@ -39,7 +41,9 @@ def refuse_behind(tree: SyntaxTree, call: cst.Call, pipeline: Pipeline, node: st
             raise CannotExpress(f"{location.method} goes on behind {operator.title} ({location}).")
     behind = call_behind(tree, call)
     goes_on = behind is not None and called_name(behind) in METHODS
-    if location.method not in RETURNS_ONE_DATASET and not goes_on:
+    by_tfds = location.library == LIBRARY
+    one = gives_one_dataset(call) if by_tfds else location.method in RETURNS_ONE_DATASET
+    if not one and not goes_on:
         raise CannotExpress(f"{location.method} may return more than the dataset ({location}).")
     if _makes_two(tree, call, method=location.method):
         raise CannotExpress(f"{location.method} returns several datasets ({location}).")

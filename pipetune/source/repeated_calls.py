@@ -6,10 +6,12 @@ What is written there is written for all of them, so it can be said only where t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipetune.core.edits import Edit, Insert, Rewrite, SetArgument
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.tfds_reading import field_for
 from pipetune.source.draft import Draft
 
 
@@ -17,6 +19,15 @@ def made_together(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]
     """The operators like `node` that its call makes, itself included; a library's call also makes others."""
     op = current[node].op
     return tuple(name for name in draft.together(node) if name in current and current[name].op == op)
+
+
+def _changed_with(draft: Draft, edit: SetArgument, current: Pipeline) -> tuple[str, ...]:
+    """The operators whose argument changes where that of `edit.node` does."""
+    made = made_together(draft, edit.node, current)
+    field = field_for(current, edit)
+    if field is None:
+        return made
+    return tuple(name for name in made if field_for(current, replace(edit, node=name)) == field)
 
 
 def refuse_one_of_several(draft: Draft, node: str, current: Pipeline) -> None:
@@ -41,7 +52,7 @@ def done_in_part(draft: Draft, rewrite: Rewrite, current: Pipeline) -> str:
 
 def _more(draft: Draft, edit: Edit, current: Pipeline) -> Iterator[str]:
     if isinstance(edit, SetArgument) and edit.node in current:
-        all_of_them = made_together(draft, edit.node, current)
+        all_of_them = _changed_with(draft, edit, current)
         value = current[edit.node].argument(edit.name)
         same = [name for name in all_of_them if current[name].argument(edit.name) == value]
         if len(same) < len(all_of_them):

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Consent, SetArgument
+from pipetune.core.edits import Consent, Safety, SetArgument
+from pipetune.core.resuming import Resuming, Way
 from pipetune.rules.parallel_interleave import cycle_length_in_force
-from pipetune.testing.rules import check_fires, check_silent, context
+from pipetune.testing.rules import check_fires, check_silent, context, proposals
 from tests.rules.outline import outlines
 
 SILENT: list[tuple[str, dict[str, Any], str | None]] = [
@@ -91,6 +92,12 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
             *_same("n2", "n2.cycle_length=16", (-1,), "REORDERS"),
         ],
     ),
+    # Above a take another order is another subset.
+    (
+        "list_files elements=16 | interleave cycle_length=4 block_length=1 | map | take 9",
+        {},
+        _same("n2", "", (-1, 2)),
+    ),
     (
         "list_files elements=5 | interleave cycle_length=1 block_length=1",
         {},
@@ -161,6 +168,19 @@ def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
 def test_the_cycle_length_in_force_is_the_runtimes(words: str, length: int) -> None:
     described = context(words, cycle_length_in_force=8)
     assert cycle_length_in_force(described.pipeline["n2"], described) == length
+
+
+@pytest.mark.parametrize(
+    ("words", "resuming", "longer"),
+    [("take 9", (), 0), ("skip 9", (), 0), ("skip 9", (Resuming(Way.SKIP, "skip(9)", node="n3"),), 2), ("map", (), 2)],
+)
+def test_another_order_lets_nothing_else_through(words: str, resuming: tuple[Resuming, ...], longer: int) -> None:
+    text = f"list_files elements=16 | interleave cycle_length=4 block_length=1 | {words}"
+    rewrites, silences = proposals("parallel-interleave", context(text, resuming=resuming))
+    assert sum(rewrite.safety is Safety.REORDERS for rewrite in rewrites) == longer
+    assert [silence.why for silence in silences if "other elements" in silence.why] == (
+        [] if longer else [f"No longer cycle: {words.split()[0]} (train.py:4) would let other elements through."]
+    )
 
 
 def test_parallel_calls_never_exceed_the_cycle_length() -> None:

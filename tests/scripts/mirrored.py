@@ -79,8 +79,8 @@ elif way in ("fit", "tf_keras", "fit-distributed"):
     else:
         import keras
     with strategy.scope():
-        model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(1e-9), "mse")
+        model = keras.Sequential([keras.Input([2048]), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(1e-9, momentum=0.9), "mse")
     dataset = batches()
     model.fit(strategy.experimental_distribute_dataset(dataset) if way == "fit-distributed" else dataset)
 print("the end")

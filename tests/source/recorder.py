@@ -97,8 +97,9 @@ class Recorder:
         return made
 
     def _location(self) -> SourceLocation | None:
-        frame, called = sys._getframe(1), ""
+        frame, called, library = sys._getframe(1), "", ""
         while frame is not None and not frame.f_code.co_filename.startswith(self.folder):
+            library = frame.f_locals.get("library", library)
             called = frame.f_locals.get("op") if frame.f_code.co_name == "method" else frame.f_code.co_name
             frame = frame.f_back
         if frame is None:
@@ -113,6 +114,7 @@ class Recorder:
             end_column=end_column,
             method=str(called),
             scope=code.co_qualname,
+            library=library,
         )
 
     def run(self, path: Path, text: str | None = None) -> None:
@@ -169,7 +171,55 @@ MODULES = (
     "tensorflow.keras.utils",
     "tensorflow.compat",
     "tensorflow.compat.v2",
+    "tensorflow_datasets",
 )
+
+
+def _tfds(recorder: Recorder) -> types.ModuleType:
+    """TensorFlow Datasets: one call makes all operators of the reading, a split each."""
+    defaults = {
+        "interleave_cycle_length": 16,
+        "interleave_block_length": 16,
+        "num_parallel_calls_for_interleave_files": AUTOTUNE,
+        "num_parallel_calls_for_decode": AUTOTUNE,
+        "shuffle_seed": None,
+        "skip_prefetch": False,
+        "try_autocache": True,
+    }
+
+    def ReadConfig(**fields):
+        assert fields.keys() <= defaults.keys()
+        return types.SimpleNamespace(**{**defaults, **fields})
+
+    def read(config, *, shuffle_files):
+        config = config or ReadConfig()
+        dataset = recorder.make("from_tensor_slices", (), {})
+        if shuffle_files:
+            dataset = dataset.shuffle(8, seed=config.shuffle_seed)
+        dataset = dataset.interleave(
+            lambda name: name,
+            cycle_length=config.interleave_cycle_length,
+            block_length=config.interleave_block_length,
+            num_parallel_calls=config.num_parallel_calls_for_interleave_files,
+        )
+        dataset = dataset.map(len, num_parallel_calls=config.num_parallel_calls_for_decode)
+        dataset = (dataset.cache() if config.try_autocache else dataset).map(len)
+        return dataset if config.skip_prefetch else dataset.prefetch(AUTOTUNE)
+
+    def as_dataset(split=None, *, shuffle_files=False, read_config=None):
+        library = "tensorflow_datasets"  # noqa: F841 (for `_location`)
+        splits = split if isinstance(split, list) else [split]
+        found = [read(read_config, shuffle_files=shuffle_files) for _ in splits]
+        return found if isinstance(split, list) else found[0]
+
+    def load(name, *, split=None, shuffle_files=False, read_config=None, with_info=False):
+        dataset = as_dataset(split, shuffle_files=shuffle_files, read_config=read_config)
+        return (dataset, {}) if with_info else dataset
+
+    module = types.ModuleType("tensorflow_datasets")
+    module.ReadConfig, module.load = ReadConfig, load
+    module.builder = lambda name: types.SimpleNamespace(as_dataset=as_dataset)
+    return module
 
 
 def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
@@ -217,7 +267,7 @@ def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
     tensorflow.cast = lambda x, dtype: x
     compatible = types.ModuleType("tensorflow.compat")
     tensorflow.compat, compatible.v2 = compatible, tensorflow
-    return dict(zip(MODULES, (tensorflow, data, keras, utils, compatible, tensorflow), strict=True))
+    return dict(zip(MODULES, (tensorflow, data, keras, utils, compatible, tensorflow, _tfds(recorder)), strict=True))
 
 
 def record(path: Path, text: str | None = None) -> Recorder:

@@ -37,6 +37,7 @@ class Site:
     line: int
     scope: str
     method: str
+    library: str  # the package of what the user called; "" for TensorFlow
 
 
 Step = tuple[CodeType, int]
@@ -114,12 +115,24 @@ def forget() -> None:
 
 def user_frame(frame: FrameType | None) -> tuple[FrameType | None, str]:
     """The nearest frame of the user's code, and the library function it called."""
+    user, called = _user_and_called(frame)
+    return user, _written_name(called)
+
+
+def _user_and_called(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
+    """The nearest frame of the user's code, and that of the library function it called."""
     called: FrameType | None = None
     while frame is not None and is_library(frame.f_code.co_filename):
         if frame.f_code.co_name not in _WRAPPERS:
             called = frame
         frame = frame.f_back
-    return frame, _written_name(called)
+    return frame, called
+
+
+def _package(called: FrameType | None) -> str:
+    """The package a library function belongs to; '' for TensorFlow's."""
+    name = str(called.f_globals.get("__name__", "")).partition(".")[0] if called is not None else ""
+    return "" if name == "tensorflow" else name
 
 
 _WRAPPERS = frozenset(
@@ -161,17 +174,17 @@ def _library_folders() -> tuple[str, ...]:
 def _remember(dataset: Any) -> None:
     if hasattr(dataset, _SITE):
         return  # two recorders are open: the script uses `pipetune.record` itself
-    frame, method = user_frame(sys._getframe(2))
+    frame, called = _user_and_called(sys._getframe(2))
     if frame is None or _inside_pipetune(sys._getframe(2), frame):
         return
-    code = frame.f_code
+    code, method, library = frame.f_code, _written_name(called), _package(called)
     if "__autograph_generated_file" in code.co_filename:
         origin = private.autograph_origin(code.co_filename, frame.f_lineno)
         if origin is None:
             return
-        found = Site(None, 0, origin[0], origin[1], origin[2], method)
+        found = Site(None, 0, origin[0], origin[1], origin[2], method, library)
     else:
-        found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method)
+        found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method, library)
     object.__setattr__(dataset, _SITE, found)
     object.__setattr__(dataset, _PATH, path_from(frame))
     _calls[found, type(dataset).__name__] += 1
@@ -193,8 +206,10 @@ def _span(found: Site) -> SourceLocation:
         line, end_line, column, end_column = span_of((found.code, found.offset))
         if line is not None and end_line is not None and column is not None and end_column is not None:
             method = _called_name(found.file, line, column, end_line, end_column) or found.method
-            return SourceLocation(file, line, column, end_line, end_column, method, found.scope)
-    return SourceLocation(file, found.line, 0, found.line, 0, found.method, found.scope, exact=False)
+            return SourceLocation(
+                file, line, column, end_line, end_column, method, found.scope, library=found.library
+            )
+    return SourceLocation(file, found.line, 0, found.line, 0, found.method, found.scope, False, found.library)
 
 
 def written_call(file: str, line: int, column: int, end_line: int, end_column: int) -> ast.Call | None:

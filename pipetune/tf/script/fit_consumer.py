@@ -197,4 +197,6 @@ def build_optimizer(model: Any) -> None:
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not getattr(model, "built", False) or getattr(optimizer, "built", True):
         return
-    optimizer.build(model.trainable_variables)
+    strategy = getattr(model, "distribute_strategy", None)  # its variables stand beside those of the model
+    with strategy.scope() if strategy is not None else contextlib.nullcontext():
+        optimizer.build(model.trainable_variables)

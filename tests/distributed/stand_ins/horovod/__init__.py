@@ -1,0 +1,1 @@
+"""Stands in for Horovod, which is not installed here; see `tensorflow.py`."""

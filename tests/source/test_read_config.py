@@ -1,0 +1,145 @@
+"""Edits of what TensorFlow Datasets makes: the `read_config` of its call, as text and run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument
+from pipetune.source.emit import Emission, emit
+from tests.source.recorder import record, resolved, shape
+
+HEAD = "import tensorflow as tf\n"
+TFDS = "import tensorflow_datasets as tfds\n"
+LONGER = (SetArgument("interleave", "cycle_length", 32), SetArgument("interleave", "block_length", 4))
+TWO = (SetArgument("map#0", "num_parallel_calls", 2),)
+SEED = (SetArgument("shuffle", "seed", 7),)
+
+
+def emitted(path: Path, text: str, *edits: Edit, safety: Safety = Safety.REORDERS) -> tuple[Emission, str, Rewrite]:
+    head = HEAD if "import load" in text else HEAD + TFDS
+    path.write_text(head + text + "\ntrain(ds)\n")
+    pipeline = record(path).pipeline()
+    found = tuple(resolved(pipeline, edit) for edit in edits)
+    rewrite = Rewrite("a-rule", getattr(found[0], "node", ""), safety, found, "")
+    emission = emit(pipeline, Plan("test", (rewrite,)))
+    new = emission.files.get(str(path), ("", ""))[1]
+    if new:
+        wanted = apply_edits(pipeline, rewrite.edits)
+        assert shape(record(path, new).pipeline()) == shape(wanted), "the new text makes what the edits say"
+    return emission, new.removeprefix(head).removesuffix("\ntrain(ds)\n"), rewrite
+
+
+@pytest.mark.parametrize(
+    ("text", "edits", "expected"),
+    [
+        (
+            "ds = tfds.load('digits', split='train')",
+            LONGER,
+            "ds = tfds.load('digits', split='train', "
+            "read_config=tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4))",
+        ),
+        (
+            "ds = tfds.load(\n    'digits',\n    split='train',\n).batch(2)",
+            TWO,
+            "ds = tfds.load(\n    'digits',\n    split='train',\n"
+            "    read_config=tfds.ReadConfig(num_parallel_calls_for_decode=2),\n).batch(2)",
+        ),
+        (
+            "ds = tfds.load('digits', split='train', read_config=None)",
+            (SetArgument("interleave", "num_parallel_calls", 4),),
+            "ds = tfds.load('digits', split='train', "
+            "read_config=tfds.ReadConfig(num_parallel_calls_for_interleave_files=4))",
+        ),
+        (
+            "ds = tfds.load('digits', split='train', shuffle_files=True, read_config=tfds.ReadConfig())",
+            SEED,
+            "ds = tfds.load('digits', split='train', shuffle_files=True, "
+            "read_config=tfds.ReadConfig(shuffle_seed=7))",
+        ),
+        (
+            "config = tfds.ReadConfig(interleave_cycle_length=8)\n"
+            "ds = tfds.builder('digits').as_dataset(split='train', read_config=config)",
+            LONGER,
+            "config = tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4)\n"
+            "ds = tfds.builder('digits').as_dataset(split='train', read_config=config)",
+        ),
+        (
+            "ds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(num_parallel_calls_for_decode=4))",
+            (SetArgument("map#0", "num_parallel_calls", -1),),
+            "ds = tfds.load('digits', split='train', "
+            "read_config=tfds.ReadConfig(num_parallel_calls_for_decode=tf.data.AUTOTUNE))",
+        ),
+        (
+            "ds = tfds.load('digits', split='train')",
+            (Remove("prefetch"),),
+            "ds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(skip_prefetch=True))",
+        ),
+        (
+            "ds = tfds.load('digits', split='train')",
+            (Remove("cache"),),
+            "ds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(try_autocache=False))",
+        ),
+    ],
+)
+def test_the_call_is_given_a_read_config(tmp_path: Path, text: str, edits: tuple[Edit, ...], expected: str) -> None:
+    emission, new, rewrite = emitted(tmp_path / "sample.py", text, *edits)
+    assert new == expected, emission.not_covered
+    assert emission.covered == (rewrite.key,)
+
+
+BY_HAND = "By hand: tfds.load(..., read_config=tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4))."
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("given = {'split': 'train'}\nds = tfds.load('digits', **given)", "starred arguments"),
+        (
+            "config = tfds.ReadConfig()\nconfig.shuffle_seed = 1\n"
+            "ds = tfds.load('digits', split='train', read_config=config)",
+            "config is used in several places",
+        ),
+        (
+            "configs = [tfds.ReadConfig()]\nds = tfds.load('digits', split='train', read_config=configs[0])",
+            "not made where pipetune can see it",
+        ),
+        (
+            "fields = {}\nds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(**fields))",
+            "by position or starred",
+        ),
+        ("def load(**more):\n    return tfds.load('digits', **more)\nds = load(split='train')", "starred arguments"),
+        ("from tensorflow_datasets import load\nds = load('digits', split='train')", "no name for"),
+        ("ds, other = tfds.load('digits', split=['train', 'test'])\nvalidate(other)", "shared by 2 datasets"),
+    ],
+)
+def test_what_the_patch_cannot_say_is_said_by_hand(tmp_path: Path, text: str, reason: str) -> None:
+    emission, new, _ = emitted(tmp_path / "sample.py", text, *LONGER)
+    assert not new and not emission.covered
+    (refused,) = emission.not_covered
+    assert reason in refused.why and refused.why.endswith(BY_HAND), refused.why
+
+
+def test_other_operators_of_the_call_are_left_to_it(tmp_path: Path) -> None:
+    text = "ds = tfds.load('digits', split='train')"
+    emission, new, _ = emitted(tmp_path / "sample.py", text, SetArgument("map#1", "num_parallel_calls", 2))
+    assert not new
+    (refused,) = emission.not_covered
+    assert "map is made inside load" in refused.why and "By hand" not in refused.why
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ds = tfds.load('digits', split='train')", "ds = tfds.load('digits', split='train').prefetch(2)"),
+        ("ds = tfds.load('digits', split='train', with_info=True)[0]", ""),
+        ("found = tfds.load('digits', split='train', with_info=True)\nds = found[0]", ""),
+        ("split = ['train']\nfound = tfds.load('digits', split=split)\nds = found[0]", ""),
+    ],
+)
+def test_builds_on_a_call_only_where_its_value_is_one_dataset(tmp_path: Path, text: str, expected: str) -> None:
+    insert = Insert("prefetch", "prefetch", "prefetch@last", {"buffer_size": 2})
+    emission, new, _ = emitted(tmp_path / "sample.py", text, insert, safety=Safety.EXACT)
+    assert new == expected, emission.not_covered

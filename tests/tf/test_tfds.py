@@ -1,0 +1,212 @@
+"""A dataset of TensorFlow Datasets, built offline: the orders of its guide, and pipetune's view of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what it imports; nothing pipetune can change
+    tfds = pytest.importorskip("tensorflow_datasets")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore")]
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Edit, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.resuming import Way
+from pipetune.core.tfds_reading import fields_for, read_config_text, readings, sentence
+from pipetune.distribution import distribute
+from pipetune.mistakes import Use, find
+from pipetune.rules import RuleContext, propose_all
+from pipetune.source.emit import emit
+from pipetune.tf.pipelines import live, resuming
+from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.script import capture
+
+SHARDS, EACH = 4, 40
+
+
+class CountedDigits(tfds.core.GeneratorBasedBuilder):
+    """Numbers, a file for each 40 of them."""
+
+    __module__ = "counted_digits"  # else the library looks for files of its own in the package of the tests
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self) -> Any:
+        features = tfds.features.FeaturesDict({"number": tf.int64})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self) -> Iterator[tuple[int, dict[str, int]]]:
+        for number in range(SHARDS * EACH):
+            yield number, {"number": number}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the dataset lies."""
+    made = tmp_path_factory.mktemp("tfds")
+    builder = CountedDigits(data_dir=made)
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=SHARDS))
+    assert builder.info.splits["train"].shard_lengths == [EACH] * SHARDS
+    return made
+
+
+def load(folder: Path, **given: Any) -> Any:
+    """The dataset with the ids of its examples."""
+    config = given.pop("read_config", tfds.ReadConfig())
+    config.add_tfds_id = True
+    return tfds.load("counted_digits", data_dir=folder, split=given.pop("split", "train"), read_config=config, **given)
+
+
+def ids(dataset: Any, count: int = 20) -> list[int]:
+    """The guide's numbers of the first examples: file times examples in a file, plus the place in it."""
+    names = [example["tfds_id"].numpy().decode() for example in dataset.take(count)]
+    places = [re.fullmatch(r".*-(\d+)-of-\d+__(\d+)", name) for name in names]
+    return [EACH * int(place[1]) + int(place[2]) for place in places if place]
+
+
+SIXTEEN = [*range(16), EACH, EACH + 1, EACH + 2, EACH + 3]
+THREE_TWO = [file * EACH + place for first in (0, 2, 4) for file in range(3) for place in (first, first + 1)] + [6, 7]
+
+
+def test_the_orders_of_the_guide(folder: Path) -> None:
+    assert ids(load(folder)) == ids(load(folder)) == SIXTEEN
+    three_two = tfds.ReadConfig(interleave_cycle_length=3, interleave_block_length=2)
+    assert ids(load(folder, read_config=three_two)) == THREE_TWO
+
+
+def test_what_is_read_is_recognised(folder: Path) -> None:
+    with capture.Recorder():
+        dataset = load(folder, shuffle_files=True).map(lambda example: example["number"]).batch(4)
+    source = live.read(dataset)
+    (found,) = readings(source.pipeline)
+    assert {node.location.library for node in found.made if node.location} == {"tensorflow_datasets"}
+    assert found.call == "tfds.load" and found.shuffle is not None and found.shard is None
+    assert found.decode is not None and found.decode.op == "map"
+    assert (found.files(source.pipeline), found.in_a_row) == (SHARDS, 16)
+    ops = [node.op for node in source.pipeline if node not in found.made]
+    assert ops == ["map", "batch"], "what the script does is the script's"
+    assert "reads 4 files in another order every time, 4 in turn, 16 examples of each" in sentence(
+        source.pipeline, found
+    )
+
+
+def test_a_worker_reads_files_of_its_own(folder: Path) -> None:
+    context = tf.distribute.InputContext(2, 1, 2)
+    with capture.Recorder():
+        dataset = load(folder, read_config=tfds.ReadConfig(input_context=context))
+    (found,) = readings(live.read(dataset).pipeline)
+    assert found.shard is not None
+    assert {number // EACH for number in ids(dataset, SHARDS * EACH)} == {1, 3}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"cycle_length": 3, "block_length": 2},
+        {"cycle_length": 2, "block_length": 16, "num_parallel_calls": 2},
+        {"cycle_length": 16, "block_length": 5},
+    ],
+)
+def test_a_rewrite_of_the_reading_and_its_read_config_are_one_and_the_same(
+    folder: Path, wanted: dict[str, int]
+) -> None:
+    with capture.Recorder():
+        source = live.read(load(folder))
+    (found,) = readings(source.pipeline)
+    edits: list[Edit] = [SetArgument(found.interleave.id, name, value) for name, value in wanted.items()]
+    text = read_config_text(fields_for(source.pipeline, edits))
+    said = ids(load(folder, read_config=eval(text, {"tfds": tfds, "tf": tf})), SHARDS * EACH)
+    replayed = ids(replay(source, apply_edits(source.pipeline, edits)), SHARDS * EACH)
+    assert said == replayed != ids(load(folder), SHARDS * EACH)
+    assert sorted(said) == list(range(SHARDS * EACH))
+
+
+SCRIPT = """
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+def training_dataset(folder):
+    dataset = tfds.load("counted_digits", split="train", data_dir=folder)
+    return dataset.map(lambda example: example["number"]).batch(4)
+"""
+
+
+def imported(path: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_patch_gives_the_call_what_the_plan_does(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "digits_script.py"
+    path.write_text(SCRIPT)
+    with capture.Recorder():
+        source = live.read(imported(path).training_dataset(folder))
+    (found,) = readings(source.pipeline)
+    assert found.decode is not None
+    turns = (SetArgument(found.interleave.id, "cycle_length", 3), SetArgument(found.interleave.id, "block_length", 2))
+    calls = (SetArgument(found.decode.id, "num_parallel_calls", 2),)
+    rewrites = (
+        Rewrite("parallel-interleave", found.interleave.id, Safety.REORDERS, turns, "Three files in turn."),
+        Rewrite("parallel-map", found.decode.id, Safety.EXACT, calls, "Two calls at a time."),
+    )
+    emission = emit(source.pipeline, Plan("plan", rewrites))
+    assert not emission.not_covered
+    (new,) = (text for _, text in emission.files.values())
+    assert (
+        "read_config=tfds.ReadConfig(interleave_cycle_length=3, interleave_block_length=2, "
+        "num_parallel_calls_for_decode=2)"
+    ) in new
+    path.write_text(new)
+    with capture.Recorder():
+        patched = live.read(imported(path).training_dataset(folder))
+    edited = apply_edits(source.pipeline, Plan("plan", rewrites).edits)
+    assert patched.pipeline.describe() == edited.describe()
+    order = [batch.tolist() for batch in patched.dataset.as_numpy_iterator()]
+    assert order == [batch.tolist() for batch in replay(source, edited).as_numpy_iterator()]
+
+
+def test_take_is_not_a_part_of_the_split(folder: Path) -> None:
+    with capture.Recorder():
+        taken = load(folder).take(25)
+        part = load(folder, split="train[:25]")
+    assert ids(part, 25) == list(range(25)) != ids(taken, 25)
+    subsets = [one.message for one in find(Use(live.read(taken).pipeline)) if one.code == "tfds-subset"]
+    assert len(subsets) == 1 and "take(25) gives 16 examples of each of 4 files" in subsets[0]
+    assert not find(Use(live.read(part).pipeline))
+
+
+def test_a_job_that_goes_on_is_warned_of_another_order(folder: Path) -> None:
+    steps_done = 7
+    with capture.Recorder():
+        dataset = load(folder, read_config=tfds.ReadConfig(interleave_cycle_length=2)).batch(4).skip(steps_done)
+    source = live.read(dataset)
+    found = tuple(resuming.find(source))
+    assert {one.way for one in found} == {Way.SKIP, Way.IDS}
+    rewrites, _ = propose_all(RuleContext(source.pipeline, cores=2, resuming=found))
+    (longer,) = (one for one in rewrites if any("interleave_cycle_length=4" in note for note in one.notes))
+    assert longer.safety is Safety.REORDERS
+    assert any("skip(steps_done)" in note for note in longer.notes), longer.notes
+
+
+def test_a_module_for_workers_is_refused_with_what_the_library_has_for_them(folder: Path, tmp_path: Path) -> None:
+    with capture.Recorder():
+        source = live.read(load(folder).batch(4))
+    result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "distributed.py")
+    assert not result.module
+    assert any("read_config=tfds.ReadConfig(input_context=input_context)" in note for note in result.notes)
