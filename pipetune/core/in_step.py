@@ -19,6 +19,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import Window
 
 _CHUNK = 1 << 16
+_SEND_SECONDS = 60.0  # for what fits into the socket at once, unless nobody reads there
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Link:
 
     def _send(self, data: object) -> None:
         try:
-            self._socket.settimeout(None)
+            self._socket.settimeout(_SEND_SECONDS)
             self._socket.sendall(json.dumps(data, allow_nan=False).encode() + b"\n")
         except OSError as error:
             raise LinkBroken("is gone") from error

@@ -68,10 +68,7 @@ class Team:
         """What every worker measured in the steps that the chief has taken too.
 
         Args:
-            own: the chief's; None where its script would take no more steps.
-
-        Raises:
-            RunFailed: nobody takes steps any more, `own` being None.
+            own: the chief's; None where its script takes no more steps, and those of the others neither.
         """
         found = []
         for worker, answer in self._answers(ENDED_SECONDS if own is None else ANSWER_SECONDS):
@@ -98,7 +95,7 @@ class Team:
         except LinkBroken as broken:
             self.fall_out(f"worker {worker} {broken}")
         if answer.window is None:
-            raise RunFailed(f"worker {worker}: {answer.why}")
+            raise RunFailed(answer.why)
         return answer.window
 
     def leave(self) -> None:

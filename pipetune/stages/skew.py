@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import statistics
 
-from pipetune.core.edits import Plan
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.skew import InputSkew, WorkerInput
+from pipetune.stages.profiling import AS_WRITTEN
 from pipetune.stages.study import Study
 
 _ROUNDS = 3
 _SECONDS, _QUICK_SECONDS = 0.4, 0.1  # of a window
 _WARMUP_SECONDS = 0.1
-_AS_WRITTEN = Plan("defaults")
 
 
 def compare_inputs(study: Study) -> None:
@@ -46,7 +45,7 @@ def compare_inputs(study: Study) -> None:
 
 def _window(study: Study, worker: int, seconds: float) -> Window:
     if worker == 0:
-        return study.runner.input_window(_AS_WRITTEN, seconds=seconds, warmup_seconds=_WARMUP_SECONDS)
+        return study.runner.input_window(AS_WRITTEN, seconds=seconds, warmup_seconds=_WARMUP_SECONDS)
     assert study.team is not None
     return study.team.measure_input(worker, seconds=seconds, warmup_seconds=_WARMUP_SECONDS)
 

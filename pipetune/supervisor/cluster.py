@@ -43,8 +43,8 @@ def started(
         PipetuneError: no process can be started, or there are no free ports.
     """
     if workers == 1:
-        with worker(job, log=logs[0], command=command) as running:
-            yield Cluster(running)
+        with worker(job, log=logs[0], command=command) as alone:
+            yield Cluster(alone)
         return
     addresses, gpus = free_addresses(workers), accelerators.gpus(os.environ)
     with contextlib.ExitStack() as stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections.abc import Iterator
 
 from pipetune.core.cluster import Task
@@ -69,6 +70,8 @@ def follow(job: Job, writer: MessageWriter) -> int:
         journal = Journal(Session(VERSION, command={}), job.settings, Silence())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, OwnConsumer) else None
+        gc.collect()
+        gc.freeze()  # as the chief does: it would wait for the collection behind each window here
         in_step.Follower(runner, own, link, out_of_step=functools.partial(_fell_out, writer)).follow()
         runner.forget()
         return 0

@@ -24,7 +24,7 @@ EVEN = WorkerInput(0, (0.010, 0.011, 0.012), 0.05)
 LATE = WorkerInput(1, (0.022, 0.020, 0.021), 0.08)
 NEAR = WorkerInput(1, (0.011, 0.013, 0.012), 0.05)
 THIRD = WorkerInput(2, (0.012, 0.010, 0.011))
-LOST = WorkerInput(2, why="worker 2: the dataset is empty")
+LOST = WorkerInput(2, why="the dataset is empty")
 
 
 def with_skew(found: InputSkew) -> Session:
@@ -69,7 +69,7 @@ def test_it_is_certain_where_no_round_says_otherwise(inputs: tuple[WorkerInput, 
             "Input skew: each alone, the inputs of 2 workers take 11.0 ms to 12.0 ms a step, no further apart than "
             "the rounds of one worker.",
         ),
-        ((EVEN, LOST), "The input of worker 2 was not measured: Worker 2: the dataset is empty."),
+        ((EVEN, LOST), "The input of worker 2 was not measured: The dataset is empty."),
     ],
 )
 def test_what_is_said(inputs: tuple[WorkerInput, ...], said: str) -> None:

@@ -15,8 +15,7 @@ from pipetune.tf.measure.runner import TensorFlowRunner
 from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.script.in_step_consumer import InStepConsumer, OwnConsumer, raised_in_a_step
 
-AS_WRITTEN = Plan("defaults")
-
+_AS_WRITTEN = Plan("defaults")
 _ORDER_SECONDS = 7200.0  # between two orders: all that the chief does alone; whose end is noticed at once
 
 
@@ -77,7 +76,7 @@ class Follower:
                     return Answer(window=self._train(steps, warmup))
                 case MeasureInput():
                     window = self._runner.input_window(
-                        AS_WRITTEN, seconds=order.seconds, warmup_seconds=order.warmup_seconds
+                        _AS_WRITTEN, seconds=order.seconds, warmup_seconds=order.warmup_seconds
                     )
                     return Answer(window=window)
         except RunFailed as failure:
