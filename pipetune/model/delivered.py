@@ -33,6 +33,7 @@ def coverage_of(delivery: Delivery, *, files: Sequence[int] = ()) -> Coverage:
         oftener=delivery.elements - never - once - twice,
         cells=tuple(end - start for start, end in pairwise([0, *ends])),
         by_file=by_file,
+        files=len(files),
     )
 
 

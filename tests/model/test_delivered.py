@@ -26,7 +26,7 @@ def test_counted_one_by_one(files: list[int], batch: int, workers: int, replicas
     wanted = Counter(range(sum(files)))
     counted = coverage([wanted], given_to, told_by=Identity.NUMBER, files=files)
     found = coverage_of(delivery, files=files)
-    for name in ("elements", "never", "once", "twice", "oftener", "cells", "by_file", "idle_workers"):
+    for name in ("elements", "never", "once", "twice", "oftener", "cells", "by_file", "files", "idle_workers"):
         assert getattr(found, name) == getattr(counted, name), name
     for one, other in zip(found.workers, counted.workers, strict=True):
         assert (one.elements, one.cells) == (other.elements, other.cells)
