@@ -42,6 +42,7 @@ class Coverage:
     foreign: int = 0  # that come and are none of the data
     cells: tuple[int, ...] = ()  # the data in its own order, cut into stretches: elements in each
     by_file: bool = False  # each of the cells is a file
+    files: int = 0  # that hold elements of the data; 0: it does not come from files, or that is not known
     each_everything: bool = False  # every worker is to get all of the data: counted is the worker that fared worst
     epochs: int = 1
     processes: bool = False  # real ones ran; else all ran in this process, one after the other

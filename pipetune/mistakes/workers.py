@@ -130,7 +130,7 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
     times = found.read_over_used
     if use.as_written is None or use.as_written.policy != "DATA" or times is None or times < _READ_TOO_MUCH:
         return
-    if not found.by_file or len(found.cells) < len(found.workers):
+    if found.files < len(found.workers):
         return
     stopped = autosharding.found(use.pipeline).stopped_at
     if stopped:
@@ -144,7 +144,7 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
     yield said(
         "read-by-all-workers",
         use.pipeline.output,
-        f"Each of {len(found.workers)} workers reads all of {len(found.cells)} files, {times:.1f} elements for each "
+        f"Each of {len(found.workers)} workers reads all of {found.files:,} files, {times:.1f} elements for each "
         f"one it uses: {why}.",
         hint,
     )

@@ -137,6 +137,7 @@ def coverage(
         foreign=worst.foreign,
         cells=place.sizes,
         by_file=place.by_file,
+        files=len(files) if sum(files) == sum(wanted[epoch].values()) else 0,
         each_everything=each_everything,
         epochs=len(wanted),
     )

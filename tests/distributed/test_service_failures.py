@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,35 +39,39 @@ class Service:
     folder: Path
     stack: ExitStack
     address: str = ""
-    workers: dict[int, Any] = field(default_factory=dict)
+    workers: dict[str, Any] = field(default_factory=dict)  # by port
 
     def start(self, name: str, *arguments: str) -> Any:
         own = self.folder / name
         own.mkdir()
         command = (sys.executable, "-P", str(self.folder / "serve.py"), *arguments)
-        started = self.stack.enter_context(running(own, [command], [{}]))
-        started.wait_for(lambda: " at " in started.printed(0), SECONDS)
-        return started
+        return self.stack.enter_context(running(own, [command], [{}]))
 
-    def start_worker(self, port: int, name: str) -> None:
-        to = self.address.partition("://")[2]
-        arguments = ("worker", "--dispatcher", to, "--host", "127.0.0.1", "--port", str(port))
-        self.workers[port] = self.start(name, *arguments).processes[0]
+    def start_workers(self, *ports: str, name: str) -> None:
+        common = ("worker", "--dispatcher", self.address.partition("://")[2], "--host", "127.0.0.1", "--port")
+        started = [self.start(f"{name}-{port}", *common, port) for port in ports]
+        for port, one in zip(ports, started, strict=True):
+            one.wait_for(lambda one=one: "worker of" in one.printed(0), SECONDS)
+            self.workers[port] = one.processes[0]
 
-    def kill(self, port: int) -> None:
+    def lose_a_worker(self, name: str) -> None:
+        """Kills one and starts another in its place, which is reached there too."""
+        port = next(iter(self.workers))
         self.workers[port].kill()
         self.workers[port].wait()
+        self.start_workers(port, name=name)
 
 
-@contextmanager
-def serving(folder: Path, workers: int) -> Iterator[Service]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "serve.py").write_text(dict(companions(""))["serve.py"])
     with ExitStack() as stack:
         found = Service(folder, stack)
-        (folder / "serve.py").write_text(dict(companions(""))["serve.py"])
         dispatcher = found.start("dispatcher", "dispatcher", "--port", "0")
+        dispatcher.wait_for(lambda: "dispatcher at" in dispatcher.printed(0), SECONDS)
         found.address = dispatcher.printed(0).split()[-1]
-        for index, place in enumerate(addresses(workers)):
-            found.start_worker(int(place.rpartition(":")[2]), f"worker-{index}")
+        found.start_workers(*(place.rpartition(":")[2] for place in addresses(2)), name="worker")
         yield found
 
 
@@ -85,32 +89,29 @@ def numbers(folder: Path) -> Any:
     return names.flat_map(tf.data.TextLineDataset).map(worked)
 
 
-def came(folder: Path, dataset: Any, policy: Any) -> Counter[int]:
-    """What a training process reads of two workers, one of which is killed after some elements and started again."""
+def came(served: Service, folder: Path, policy: Any) -> Counter[int]:
+    """What a training process reads of two workers, one of which is lost on the way and comes back."""
     found: Counter[int] = Counter()
-    with serving(folder, 2) as running_service:
-        read = dataset.apply(
-            service.distribute(policy, running_service.address, max_outstanding_requests=2, compression=None)
-        )
-        for count, number in enumerate(read.as_numpy_iterator()):
-            found[int(number)] += 1
-            if count == KILLED_AFTER:
-                port = next(iter(running_service.workers))
-                running_service.kill(port)
-                running_service.start_worker(port, "again")
+    read = numbers(folder).apply(
+        service.distribute(policy, served.address, max_outstanding_requests=2, compression=None)
+    )
+    for count, number in enumerate(read.as_numpy_iterator()):
+        found[int(number)] += 1
+        if count == KILLED_AFTER:
+            served.lose_a_worker(policy.name)
     return found
 
 
-def test_by_dynamic_sharding_nothing_comes_twice_and_little_is_missed(tmp_path: Path) -> None:
-    found = came(tmp_path, numbers(tmp_path), service.ShardingPolicy.DYNAMIC)
+def test_by_dynamic_sharding_nothing_comes_twice_and_little_is_missed(tmp_path: Path, served: Service) -> None:
+    found = came(served, tmp_path, service.ShardingPolicy.DYNAMIC)
     told = times(WANTED, found)
     assert (told.twice, told.oftener, told.foreign) == (0, 0, 0)
     # The lost worker had a file, and elements on their way; all else comes, from the worker that comes back too.
     assert told.once >= (FILES - 3) * LINES and told.never + told.once == FILES * LINES
 
 
-def test_without_sharding_a_worker_that_comes_back_begins_again(tmp_path: Path) -> None:
-    found = came(tmp_path, numbers(tmp_path), service.ShardingPolicy.OFF)
+def test_without_sharding_a_worker_that_comes_back_begins_again(tmp_path: Path, served: Service) -> None:
+    found = came(served, tmp_path, service.ShardingPolicy.OFF)
     told = times(WANTED, found)
     assert (told.never, told.foreign) == (0, 0)
     assert min(found.values()) >= 2 and told.oftener > 0, "all of both, and again what the lost worker had given"

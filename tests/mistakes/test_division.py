@@ -50,8 +50,8 @@ LINES = "list_files | interleave inner=TextLineDataset | batch 4"
         ("range | batch 4", STRATEGY, AsWritten(2, counted([0, 2, 4, 6], [1, 3, 5, 7], batches=(3, 2)), "DATA"), []),
         ("range | batch 4", STRATEGY, AsWritten(2, counted([0, 2], [1, 3, 4, 5, 6, 7], batches=(10, 11)), "FILE"), []),
         # in memory, or from fewer files than workers, everyone has to read everything
-        ("range | batch 4", STRATEGY, AsWritten(2, replace(READS_ALL, by_file=False), "DATA"), []),
-        (LINES, STRATEGY, AsWritten(2, replace(READS_ALL, by_file=False), "DATA"), []),
+        ("range | batch 4", STRATEGY, AsWritten(2, replace(READS_ALL, files=1), "DATA"), []),
+        (LINES, STRATEGY, AsWritten(2, replace(READS_ALL, files=1), "DATA"), []),
         (LINES, STRATEGY, AsWritten(2, counted(ALL, [], read=(8, 8), batches=(1, 0), files=(4, 4)), "OFF"), []),
         ("range | batch 4", ALONE, AsWritten(2, BOTH), ["unsharded-workers n1"]),
         ("range | shard 4 | batch 4", ASKED, AsWritten(2, HALF), ["data-left-out n1"]),

@@ -87,10 +87,13 @@ def test_the_worst_epoch_counts() -> None:
 
 def test_a_picture_shows_files_where_they_are_few() -> None:
     found = of_two([0, 1, 5], [2, 3, 4], files=(2, 3, 1))
-    assert found.by_file and found.cells == (2, 3, 1)
+    assert found.by_file and found.cells == (2, 3, 1) and found.files == 3
     assert [worker.cells for worker in found.workers] == [(2, 0, 1), (0, 3, 0)]
     assert not of_two([0, 1, 2], [3, 4, 5], files=(6,)).by_file, "one file is no division"
-    assert not of_two([0, 1, 2], [3, 4, 5], files=(2, 3)).by_file, "these files hold other elements"
+    other = of_two([0, 1, 2], [3, 4, 5], files=(2, 3))
+    assert not other.by_file and other.files == 0, "these files hold other elements"
+    many = coverage([dict.fromkeys(range(60), 1)], [[{}]], told_by=Identity.NUMBER, files=(1,) * 60)
+    assert not many.by_file and many.files == 60 and len(many.cells) < 60, "too many to be shown apart"
 
 
 @given(st.lists(st.integers(1, 3), max_size=60), st.integers(1, 10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune.tf.measure.as_written import Job, divide
 from pipetune.tf.pipelines import live
+from pipetune.tf.standalone import counting
 
 Data = tf.data.Dataset
 
@@ -128,3 +130,18 @@ def test_what_tensorflow_refuses_is_told_apart_from_what_is_not_known(tmp_path: 
         assert found.refused and found.policy == "FILE" and "fewer of them than workers" in found.why
     memory = divide(live.read(Data.range(8).batch(2)), Job(workers=2, policy="FILE"))
     assert memory.refused and "finds none to divide" in memory.why
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("AUTO", (0, 9, 0)), ("OFF", (0, 0, 9)), ("", (0, 0, 9))])
+def test_what_is_too_long_to_be_counted_follows_from_the_arithmetic(
+    monkeypatch: pytest.MonkeyPatch, policy: str, expected: tuple[int, ...]
+) -> None:
+    dataset = Data.range(9).map(lambda x: x + 1).batch(4)
+    counted = divided(dataset, workers=2, policy=policy)
+    monkeypatch.setattr(counting, "MOST_COUNTED", 5)
+    computed = divided(dataset, workers=2, policy=policy)
+    assert (computed.never, computed.once, computed.twice) == expected
+    assert (counted.told_by, computed.told_by) == (Identity.NUMBER, Identity.ARITHMETIC)
+    assert [replace(one, read=None) for one in computed.workers] == [replace(one, read=None) for one in counted.workers]
+    shard = divide(live.read(Data.range(9).shard(2, 0).batch(2)), Job(2, policy))
+    assert shard.coverage is None and "too long" in shard.why, "a shard of the script's own is not followed"

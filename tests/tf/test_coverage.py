@@ -462,7 +462,8 @@ def test_the_tuned_pipeline_is_what_is_written(tmp_path: Path, helpers: Any) -> 
     assert "map(parse, num_parallel_calls=2)" in result.module
     assert "all 33 elements came, each once per epoch" in result.module.replace("\n", " ")
     assert any("not equal" in note for note in result.notes)
-    assert result == DistributedResult("mirrored", result.module, str(out), result.notes, result.checks)
+    told = DistributedResult("mirrored", result.module, str(out), result.notes, result.checks, coverage=result.coverage)
+    assert result == told and [len(one.workers) for one in result.coverage] == [2, 3, 4]
 
 
 def test_nothing_is_written_when_an_element_is_missing(

@@ -17,9 +17,11 @@ from pipetune.core.coverage import AsWritten, Coverage, Identity
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Remove, SetArgument
 from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.model import autosharding, sharding
 from pipetune.model.coverage import coverage
+from pipetune.model.delivered import coverage_of
+from pipetune.model.distributing import dataset_delivery, function_delivery
 from pipetune.tf import private
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import counting, probe
@@ -27,6 +29,7 @@ from pipetune.tf.standalone import counting, probe
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 _BATCHES = frozenset({"batch", "padded_batch"})
+_MOST_COMPUTED = 5_000_000  # elements; it takes a second or two
 _WHOLE_BATCHES = frozenset({"take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
 
 
@@ -50,10 +53,38 @@ def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MO
             policy = _applied(source.pipeline, job)
         found = _Division(source, job, policy, most_bytes).count(pipelines)
     except (CannotReplay, CannotExpress) as error:
-        return AsWritten(job.workers, policy=policy, why=error.message)
+        computed = _by_arithmetic(source.pipeline, job, policy) if isinstance(error, _TooLong) else None
+        return AsWritten(job.workers, computed, policy, why="" if computed is not None else error.message)
     except _Refused as refusal:
         return AsWritten(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
     return AsWritten(job.workers, found, policy)
+
+
+class _TooLong(CannotReplay):
+    """There is too much data to be counted here."""
+
+
+def _by_arithmetic(pipeline: Pipeline, job: Job, policy: str) -> Coverage | None:
+    """What follows where the number of elements is known, and nothing is divided by files, whose sizes would matter."""
+    batches = [node for node in pipeline if node.op in _BATCHES]
+    elements = pipeline[batches[-1].inputs[0]].cardinality if batches else INFINITE
+    size = _size(batches[-1]) if batches else None
+    if size is None or not 0 <= elements <= _MOST_COMPUTED or any(node.op == "shard" for node in pipeline):
+        return None
+    if policy == "FILE":
+        return None
+    if not policy:
+        everything = sharding.AutoShardPolicy.OFF
+        return coverage_of(function_delivery([elements], size, workers=job.workers, by=everything))
+    delivery = dataset_delivery(
+        [elements],
+        size,
+        workers=job.workers,
+        replicas_per_worker=job.replicas_per_worker,
+        policy=sharding.AutoShardPolicy(policy.lower()),
+        batch_size_known=autosharding.batch_size_known(pipeline),
+    )
+    return coverage_of(delivery)
 
 
 class _Refused(Exception):
@@ -103,9 +134,12 @@ class _Division:
 
     def __init__(self, source: live.LivePipeline, job: Job, policy: str, most_bytes: int) -> None:
         pipeline = source.pipeline
-        how = counting.measure(source, source, pipeline, "", most_bytes)
+        try:
+            how = counting.measure(source, source, pipeline, "", most_bytes)
+        except CannotReplay as error:
+            raise _TooLong(error.message) from error
         if how.counted != "elements":
-            raise CannotReplay("The data is too long to be counted.")
+            raise _TooLong("The data is too long to be counted.")
         self._source, self._job, self._policy = source, job, policy
         batches = [node for node in pipeline if node.op in _BATCHES]
         self._batch = _size(batches[-1]) if batches else None
