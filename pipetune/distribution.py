@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.service import ServiceNeed
 from pipetune.core.session import DistributedResult
-from pipetune.core.standalone import Delivery
+from pipetune.core.standalone import BatchBytes, Delivery
+from pipetune.model.service import recommendation
 from pipetune.source import standalone_kinds
 from pipetune.source.standalone import emit_standalone
 from pipetune.source.standalone_kind import Kind, Standalone
@@ -17,12 +20,20 @@ from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.standalone import batch_bytes, coverage, service_coverage, standalone_parts, static_shapes
 
 Checks = tuple[dict[str, object], ...]
+Need = Callable[[float | None], ServiceNeed]
+"""Whether a service helps, for how many times smaller its elements get once packed; None where that is not known."""
 
 _BATCHES = frozenset({"batch", "padded_batch"})
 
 
 def distribute(
-    source: LivePipeline, tuned: Pipeline, *, kind: str, out_file: Path | str, script: str = "the script"
+    source: LivePipeline,
+    tuned: Pipeline,
+    *,
+    kind: str,
+    out_file: Path | str,
+    script: str = "the script",
+    service: Need | None = None,
 ) -> DistributedResult:
     """Writes `out_file`, a module with `dataset_fn`, and what belongs beside it, if running it proves it right.
 
@@ -34,6 +45,7 @@ def distribute(
         tuned: the same pipeline with the plan's edits.
         kind: one of `standalone_kinds.names()`.
         script: the name of the user's script, for the header.
+        service: asked where a service is what is to be written; None: nothing was measured.
 
     Raises:
         PipetuneError: a file cannot be written.
@@ -46,7 +58,7 @@ def distribute(
         if chosen.static_shapes:
             static_shapes.check_static(source, tuned)
         found = standalone_parts.collect(source, tuned)
-        weighed = batch_bytes.weigh(source, tuned) if chosen.delivery is Delivery.SERVICE else None
+        weighed, need = _weigh(chosen, source, tuned, service)
         written = emit_standalone(found.parts, kind, script=script, batch_bytes=weighed)
         checks = _check(chosen, written, source, tuned, parameter=found.parameter)
     except (CannotExpress, CannotReplay) as error:
@@ -65,13 +77,34 @@ def distribute(
         checked=_checked(chosen, checks),
         epoch_batches=_epoch_batches(checks, tuned, written.batch_size),
         batch_bytes=weighed,
+        need=need,
     )
     write_text(path, written.text)
     for name, text in written.companions:
         write_text(path.with_name(name), text)
-    notes = (*written.notes, *_notes(chosen, checks))
-    companions = tuple(str(path.with_name(name)) for name, _ in written.companions)
-    return DistributedResult(kind, written.text, str(path), notes=notes, checks=checks, companions=companions)
+    guarantee = (written.guarantee,) if written.guarantee else ()
+    return DistributedResult(
+        kind,
+        written.text,
+        str(path),
+        notes=(*guarantee, *written.notes, *_notes(chosen, checks)),
+        checks=checks,
+        companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
+        advice=(*(recommendation(need) if need is not None else ()), *_spec(checks)),
+        service=need,
+    )
+
+
+def _weigh(
+    kind: Kind, source: LivePipeline, tuned: Pipeline, service: Need | None
+) -> tuple[BatchBytes | None, ServiceNeed | None]:
+    """What a batch weighs on its way to another process, and whether it should be sent at all."""
+    if kind.delivery is not Delivery.SERVICE:
+        return None, None
+    weighed = batch_bytes.weigh(source, tuned)
+    packed = weighed.packed if weighed is not None else None
+    packing = weighed.raw / packed if weighed is not None and packed else None
+    return weighed, service(packing) if service is not None else None
 
 
 def _check(
@@ -133,6 +166,12 @@ def _counting(kind: Kind, checks: Checks) -> str:
 
 def _counted(check: dict[str, object]) -> str:
     return f"all {check['elements']} {'files' if check['counted'] == 'files' else 'elements'}"
+
+
+def _spec(checks: Checks) -> list[str]:
+    """What the module's element_spec says otherwise than the script's, with the fewest workers it was run as."""
+    told = checks[0].get("spec")
+    return [str(line) for line in told] if isinstance(told, list) else []
 
 
 def _notes(kind: Kind, checks: Checks) -> list[str]:

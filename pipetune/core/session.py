@@ -16,6 +16,7 @@ from pipetune.core.optimisations import Optimisations
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.profile import Diagnosis, Finding, Profile
+from pipetune.core.service import ServiceNeed, StoredPrefix
 from pipetune.core.what_if import Scenario
 
 SCHEMA = 1
@@ -121,6 +122,9 @@ class DistributedResult:
     notes: tuple[str, ...] = ()
     checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
     companions: tuple[str, ...] = ()  # files written beside the module
+    advice: tuple[str, ...] = ()  # whether it is the form to use, and what could take its place; sentences
+    service: ServiceNeed | None = None  # of `service`
+    stored: StoredPrefix | None = None  # beside a service: what could take its place; None: nothing could
 
 
 @dataclass(frozen=True)

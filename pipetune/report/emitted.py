@@ -45,6 +45,7 @@ class DistributedView:
     notes: tuple[str, ...]
     coverage: tuple[CoverageRow, ...]
     sentence: str
+    advice: tuple[str, ...]  # whether it is the form to use, and what could take its place
 
 
 def patch(session: Session, places: Places) -> PatchView:
@@ -109,6 +110,7 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         notes=tuple(places.said(note) for note in notes),
         coverage=coverage,
         sentence=sentence,
+        advice=tuple(places.said(line) for line in value.advice),
     )
 
 

@@ -203,6 +203,8 @@ def _distributed(view: View) -> Iterator[str]:
     if form is None:
         return
     yield from ("", f"## Distributed form: {escape(form.kind)}", "", escape(form.sentence), "")
+    for line in form.advice:
+        yield from (escape(line), "")
     yield from table(
         ("workers", "elements", "missing", "duplicated", "equal batches"),
         (

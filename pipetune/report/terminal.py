@@ -67,6 +67,7 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield from _section("Distributed form")
         yield _indented(Text(": ".join(filter(None, (view.distributed.kind, view.distributed.file)))))
         yield _indented(unit_text(view.distributed.sentence), 4)
+        yield from (_indented(unit_text(line), 4) for line in view.distributed.advice)
     yield from _told("Warnings about the script as it is", view.warnings)
     yield from _told("Advice beside the patch", view.advice)
     if view.notes:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.service import ServiceNeed
 from pipetune.core.standalone import BatchBytes, Delivery, StandaloneParts
 
 
@@ -17,6 +18,7 @@ class Known:
     checked: str = "Not checked."  # how the module was checked, a sentence
     epoch_batches: int | None = None  # of one process that reads everything; None: not counted
     batch_bytes: BatchBytes | None = None  # None: not measured
+    need: ServiceNeed | None = None  # of a service; None: not asked
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Standalone:
     batch_size: int | None = None  # rows of a batch as it comes, where that is the script's own
     companions: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # name, text of files beside the module
     splits: bool = True  # of a service: whether the dispatcher divides the data
+    guarantee: str = ""  # how often an element comes where that is not "once in an epoch", a sentence
 
 
 def as_it_is(pipeline: Pipeline) -> Pipeline:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import PatchResult, Session
+from pipetune.model.service import service_need
 from pipetune.source.applying import digest_of
 from pipetune.source.emit import emit
 from pipetune.source.patch import patch_header, unified_diff
 from pipetune.stages.shared_calls import SharedCalls
+from pipetune.stages.stored_prefix import stored_prefix
 from pipetune.stages.study import Study
 from pipetune.tf.equality import reproduction
 from pipetune.tf.measure.windows import host_part
@@ -69,7 +72,8 @@ def distribute(study: Study, plan: Plan | None) -> None:
         return
     from pipetune.distribution import distribute as emit_distributed
 
-    with study.journal.phase("emission", f"writing the {kind} form and checking its coverage"):
+    journal, settings = study.journal, study.settings
+    with journal.phase("emission", f"writing the {kind} form and checking its coverage"):
         # Under a strategy a copy to one device has no place: the strategy makes its own.
         kept = Plan(plan.name, tuple(one for one in plan.rewrites if not one.only_training)) if plan else Plan("")
         tuned = study.runner.edited(kept)
@@ -77,10 +81,15 @@ def distribute(study: Study, plan: Plan | None) -> None:
             study.subject.source,
             tuned,
             kind=kind,
-            out_file=os.path.join(study.settings.out, "distributed.py"),
-            script=str(study.journal.session.command.get("script") or "the script"),
+            out_file=os.path.join(settings.out, "distributed.py"),
+            script=str(journal.session.command.get("script") or "the script"),
+            service=lambda packing: service_need(
+                journal.result, study.machine, step_seconds=settings.step_time_seconds, packing=packing
+            ),
         )
-        study.journal.update(distributed=result)
+        if result.service is not None and (stored := stored_prefix(study)) is not None:
+            result = replace(result, advice=(*result.advice, stored.sentence), stored=stored)
+        journal.update(distributed=result)
 
 
 def overlay_of(session: Session) -> dict[str, str]:

@@ -69,7 +69,9 @@ CASES = {
     # options
     "step-time": Case("enumerate_take.py", options=("--no-trials", "--step-time", "50", "--json")),
     "multiworker": Case(str(OWN / "records.py"), ("{folder}",), options=("--no-trials", "--distribute", "multiworker")),
-    "busy": Case(str(OWN / "waits_in_its_step.py"), ("{folder}",), options=("--budget", "10")),
+    "busy": Case(
+        str(OWN / "waits_in_its_step.py"), ("{folder}",), options=("--budget", "10", "--distribute", "service")
+    ),
 }
 
 LONG = {  # with trials: they mostly wait

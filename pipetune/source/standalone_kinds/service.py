@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Remove
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.service import ServiceNeed
 from pipetune.core.standalone import BatchBytes, Definition, Delivery, StandaloneParts
+from pipetune.model.service import recommendation
 from pipetune.source import standalone_header as header
 from pipetune.source import standalone_service_files as service_files
 from pipetune.source.standalone_body import Body
@@ -47,30 +49,34 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     remote = apply_edits(remote, [Remove(node.id) for node in (*caches, *(shuffles if mixes else ()))])
     parts = parts.with_pipeline(remote)
     body = Body(parts, undivided(remote), _wording(mixes=mixes))
-    notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter), *body.notes)
+    wanted = (known.need.most_workers if known.need is not None else None) or _MANY_WORKERS
+    notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter, workers=wanted), *body.notes)
     if caches:
         notes += ("cache is left out: each pass over the data is a new task of the workers, which starts it empty",)
     given, argument = ("source", "*, source, ") if parameter else ("", "")
+    guarantee = f"How often an element comes ({mode.policy}): {mode.visits}."
+    machines = service_files.machines(known.need)
     text = module_text(
         parts,
         docstring=header.docstring(
             f"The tuned input pipeline of {known.script}, run by a tf.data service.",
             usage=(
                 "python serve.py dispatcher --port 5050               # once",
-                "python serve.py worker --dispatcher localhost:5050   # on every machine that is to help",
+                f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
                 "",
                 f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
             ),
             told=(
                 "serve.py stands beside this file and needs TensorFlow alone: the workers get the pipeline from the "
                 "training process. docker-compose.yml and kubernetes.yaml start the same commands.",
-                f"How often an element comes ({mode.policy}): {mode.visits}.",
+                guarantee,
+                *(() if known.need is None else (" ".join(recommendation(known.need)),)),
                 *header.what_source_is(parameter),
             ),
             notes=notes,
             checked=known.checked,
         ),
-        constants=[*_transfer(known.batch_bytes), *body.constants],
+        constants=[*_transfer(known.batch_bytes, known.need), *body.constants],
         own=[
             Definition("os", "import os"),
             *([Definition("random", "import random")] if mixes else []),
@@ -89,8 +95,9 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         "",
         None,
         batch_size=body.batch_size,
-        companions=service_files.companions(folder),
+        companions=service_files.companions(folder, known.need),
         splits=mode.policy == "DYNAMIC",
+        guarantee=guarantee,
     )
 
 
@@ -142,14 +149,16 @@ def _client(mode: Mode, at_client: tuple[Node, ...], given: str) -> Iterator[str
     yield "return dataset" if prefetches else "return dataset.prefetch(tf.data.AUTOTUNE)"
 
 
-def _transfer(measured: BatchBytes | None) -> list[Definition]:
+def _transfer(measured: BatchBytes | None, need: ServiceNeed | None) -> list[Definition]:
     """The constants on what is fetched ahead, and whether it is packed."""
+    workers = (need.most_workers if need is not None else None) or 1
     if measured is None:
         return [
             Definition("MAX_OUTSTANDING_REQUESTS", "MAX_OUTSTANDING_REQUESTS = None  # TensorFlow chooses"),
             Definition("COMPRESSION", 'COMPRESSION = "AUTO"'),
         ]
-    ahead = max(2, min(16, _OUTSTANDING_BYTES // max(1, measured.raw)))
+    # With fewer than workers, some of them would stand still.
+    ahead = max(2, workers, min(max(16, 2 * workers), _OUTSTANDING_BYTES // max(1, measured.raw)))
     told = f"# batches asked for ahead; one takes {_size(measured.raw)} here"
     found = [Definition("MAX_OUTSTANDING_REQUESTS", f"MAX_OUTSTANDING_REQUESTS = {ahead}  {told}")]
     if measured.packed is None:
@@ -168,7 +177,7 @@ def _size(size: int) -> str:
 
 
 def _notes(
-    parts: StandaloneParts, mode: Mode, at_client: tuple[Node, ...], *, mixes: bool, parameter: bool
+    parts: StandaloneParts, mode: Mode, at_client: tuple[Node, ...], *, mixes: bool, parameter: bool, workers: int
 ) -> Iterator[str]:
     pipeline = parts.pipeline
     if mode.note:
@@ -189,7 +198,7 @@ def _notes(
     elif mode.policy == "DYNAMIC" and any(node.op == "shuffle" for node in pipeline):
         yield "each worker shuffles what it is handed"
     for source in parts.sources.values():
-        if source.files and source.count < _MANY_WORKERS:
+        if source.files and source.count < max(workers, _MANY_WORKERS):
             yield f"the data has {source.count} files: no more workers than that can help at a time"
         if not source.files and mode.policy == "DYNAMIC":
             yield (

@@ -17,6 +17,7 @@ from pipetune.core.standalone import Delivery
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone.batch_checks import check_pure, of_own_size, of_replicas
 from pipetune.tf.standalone.counting import MOST_BYTES, Measure, epochs_of, expected, measure
+from pipetune.tf.standalone.element_specs import changes, sentences
 from pipetune.tf.standalone.emitted import check_same, emitted
 
 WORKER_COUNTS = (2, 3, 4)
@@ -40,7 +41,8 @@ def check(
 
     Keys: workers, elements (per epoch), missing, duplicated (in the worst epoch, of all workers together, or of any
     where each is to give everything; null: not counted), per_worker, counted, epochs, shard_by, each ("a part" or
-    "everything"), per_replica_batch, batches_per_worker, equal_batches, why.
+    "everything"), per_replica_batch, batches_per_worker, equal_batches, spec (sentences on what its element_spec says
+    otherwise than the script's), why.
 
     Args:
         module_text: the module `source.standalone` wrote.
@@ -76,6 +78,7 @@ def check(
                 live.read(make(1, 0, 1) if alike else make(workers, worker, workers)) for worker in range(workers)
             ]
             check_pure(made if alike else ())
+            row["spec"] = list(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec)))
             counts = None
             if how is None:
                 row |= {"elements": None, "missing": None, "duplicated": None, "why": why}
