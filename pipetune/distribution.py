@@ -17,7 +17,15 @@ from pipetune.source import standalone_kinds
 from pipetune.source.standalone import emit_standalone
 from pipetune.source.standalone_kind import Kind, Standalone
 from pipetune.tf.pipelines.live import LivePipeline
-from pipetune.tf.standalone import batch_bytes, coverage, service_coverage, standalone_parts, static_shapes
+from pipetune.tf.standalone import (
+    batch_bytes,
+    coverage,
+    fill_coverage,
+    index_coverage,
+    service_coverage,
+    standalone_parts,
+    static_shapes,
+)
 
 Checks = tuple[dict[str, object], ...]
 Need = Callable[[float | None], ServiceNeed]
@@ -70,14 +78,19 @@ def distribute(
             f"and {wrong[0]['duplicated']} came twice."
         )
         return DistributedResult(kind, "", "", notes=(reason, *written.notes), checks=checks)
+    epoch_batches = _epoch_batches(checks, tuned, written.batch_size)
+    order, no_index = _order(chosen, written, tuned, checks, parameter=found.parameter)
+    full, no_fill = _full(written, checks, tuned, parameter=found.parameter)
     written = emit_standalone(
         found.parts,
         kind,
         script=script,
-        checked=_checked(chosen, checks),
-        epoch_batches=_epoch_batches(checks, tuned, written.batch_size),
+        checked=" ".join(filter(None, (_checked(chosen, checks), order, full))),
+        epoch_batches=epoch_batches,
         batch_bytes=weighed,
         need=need,
+        no_index=no_index,
+        no_fill=no_fill,
     )
     write_text(path, written.text)
     for name, text in written.companions:
@@ -87,7 +100,7 @@ def distribute(
         kind,
         written.text,
         str(path),
-        notes=(*guarantee, *written.notes, *_notes(chosen, checks)),
+        notes=(*guarantee, *written.notes, *_notes(chosen, checks), *filter(None, (order, full))),
         checks=checks,
         companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
         advice=(*(recommendation(need) if need is not None else ()), *_spec(checks)),
@@ -128,16 +141,60 @@ def _check(
         global_batch_size=written.global_batch_size,
         batch_size=written.batch_size,
         delivery=kind.delivery,
+        one_process=kind.one_process,
     )
 
 
-def _epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None) -> int | None:
-    """Batches in which all of the data comes once, where that was counted."""
+def _full(written: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:
+    """What filling last batches showed, a sentence; and why that is to be left out, where it failed."""
+    if not written.fills or written.global_batch_size is None:
+        return "", ""
+    ends = not any(node.op == "repeat" for node in tuned)
+    elements = checks[0]["elements"] if ends and checks[0].get("filled") is not None else None
+    try:
+        return fill_coverage.check_fill(
+            written.text,
+            global_batch_size=written.global_batch_size,
+            elements=elements if isinstance(elements, int) else None,
+            parameter=parameter,
+        ), ""
+    except CannotExpress as error:
+        return "", _clause(error)
+
+
+def _order(
+    kind: Kind, written: Standalone, tuned: Pipeline, checks: Checks, *, parameter: object
+) -> tuple[str, str]:
+    """What running the form with indices showed, a sentence; and why it is to be left out, where it failed."""
+    if not written.indexed:
+        return "", ""
+    try:
+        return index_coverage.check_order(
+            written.text,
+            tuned=tuned,
+            delivery=kind.delivery,
+            parameter=parameter,
+            global_batch_size=written.global_batch_size,
+            epoch_batches=_epoch_batches(checks, tuned, written.batch_size, every_row=True),
+        ), ""
+    except CannotExpress as error:
+        return "", _clause(error)
+
+
+def _clause(error: CannotExpress) -> str:
+    """A reason as part of a sentence."""
+    return error.message[0].lower() + error.message[1:].rstrip(".")
+
+
+def _epoch_batches(
+    checks: Checks, tuned: Pipeline, batch_size: int | None, *, every_row: bool = False
+) -> int | None:
+    """Batches in which all of the data comes once, where that was counted; `every_row` also of a batch not full."""
     first = checks[0]
     elements = first["elements"]
     if first.get("counted") != "elements" or first.get("batches_per_worker") is None or not isinstance(elements, int):
         return None
-    drops = any(node.argument("drop_remainder") for node in tuned if node.op in _BATCHES)
+    drops = not every_row and any(node.argument("drop_remainder") for node in tuned if node.op in _BATCHES)
     size = batch_size or 1
     return elements // size if drops else math.ceil(elements / size)
 
@@ -168,6 +225,25 @@ def _counted(check: dict[str, object]) -> str:
     return f"all {check['elements']} {'files' if check['counted'] == 'files' else 'elements'}"
 
 
+def _remainders(kind: Kind, checks: Checks) -> list[str]:
+    """What a last batch costs that is not full, for every number of workers it was counted for."""
+    known = [check for check in checks if check.get("filled") is not None]
+    if not known:
+        return []
+    who = "replicas" if kind.one_process else "workers"
+    numbers, dropped, filled = (
+        _joined([f"{check[key]:,}" for check in known]) for key in ("workers", "dropped", "filled")
+    )
+    return [
+        f"of {known[0]['elements']:,} samples in an epoch drop_remainder leaves out {dropped} with {numbers} {who}; "
+        f"with fill=True none is left out and {filled} rows only fill"
+    ]
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
 def _spec(checks: Checks) -> list[str]:
     """What the module's element_spec says otherwise than the script's, with the fewest workers it was run as."""
     told = checks[0].get("spec")
@@ -176,7 +252,7 @@ def _spec(checks: Checks) -> list[str]:
 
 def _notes(kind: Kind, checks: Checks) -> list[str]:
     uneven = [str(check["workers"]) for check in checks if check["equal_batches"] is False]
-    found = []
+    found = _remainders(kind, checks)
     if uneven and kind.delivery is Delivery.PARTS:
         found.append(
             f"with {' or '.join(uneven)} workers the batches of an epoch are not equal: repeat and fix the "

@@ -33,6 +33,8 @@ class CoverageRow:
     duplicated: str
     equal_batches: str
     covered: bool | None
+    dropped: str = ""  # samples of an epoch that full batches leave out; "" where that does not apply
+    filled: str = ""  # rows that fill them instead
 
 
 @dataclass(frozen=True)
@@ -145,4 +147,6 @@ def _coverage(check: dict[str, object]) -> CoverageRow:
         duplicated=shown("duplicated"),
         equal_batches=shown("equal_batches"),
         covered=(not missing and not duplicated) if known else None,
+        dropped=shown("dropped") if check.get("dropped") is not None else "",
+        filled=shown("filled") if check.get("filled") is not None else "",
     )

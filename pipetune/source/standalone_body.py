@@ -115,7 +115,7 @@ class Body:
             self.constants.append(Definition(wording.batch_constant, text))
             if wording.batch_opening:
                 yield wording.batch_opening
-        if any(f"* {REPLICAS}" in line for line in statements):
+        if any(f"* {REPLICAS}" in line or f", {REPLICAS})" in line for line in statements):
             yield wording.replicas_opening
 
 

@@ -96,9 +96,9 @@ class IndexedSteps(Steps):
     def extra(self, node: Node) -> dict[str, str]:
         found = super().extra(node)
         if node.op == "padded_batch":
-            found["padded_shapes"] = f"([], {found['padded_shapes']})"
-            if "padding_values" in found:
-                found["padding_values"] = f"(None, {found['padding_values']})"
+            for name, own in (("padded_shapes", "[]"), ("padding_values", "None")):
+                if name in found:
+                    found[name] = f"({own}, {found[name]})"
         return found
 
 

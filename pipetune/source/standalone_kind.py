@@ -19,6 +19,8 @@ class Known:
     epoch_batches: int | None = None  # of one process that reads everything; None: not counted
     batch_bytes: BatchBytes | None = None  # None: not measured
     need: ServiceNeed | None = None  # of a service; None: not asked
+    no_index: str = ""  # why there is to be no form with indices, as part of a sentence
+    no_fill: str = ""  # why last batches are not to be filled, as part of a sentence
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Standalone:
     batch_size: int | None = None  # rows of a batch as it comes, where that is the script's own
     companions: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # name, text of files beside the module
     splits: bool = True  # of a service: whether the dispatcher divides the data
+    indexed: bool = False  # whether it has a form with indices
+    fills: bool = False  # whether it can fill last batches
     guarantee: str = ""  # how often an element comes where that is not "once in an epoch", a sentence
 
 
@@ -49,3 +53,4 @@ class Kind:
     delivery: Delivery = Delivery.PARTS
     prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
     static_shapes: bool = False  # every shape has to be known before it runs
+    one_process: bool = False  # all replicas are fed by one pipeline, as a rule

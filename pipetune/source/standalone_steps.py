@@ -147,7 +147,7 @@ class Steps:
         final = node.id in self.sharding.batches
         found = [self.wording.batch if final else number(node.argument("batch_size"))]
         if node.argument("drop_remainder"):
-            found.append("drop_remainder=True")
+            found.append(f"drop_remainder={'not fill' if final and self.wording.fills else 'True'}")
         return found + (self.parallel(node) if node.op == "batch" else [])
 
     def cache(self, node: Node) -> list[str]:

@@ -330,7 +330,7 @@ def test_more_workers_than_files_are_warned_of_and_none_stands_still_for_want_of
 def test_batches_for_a_tpu_are_full_and_the_change_of_the_spec_is_said_with_its_line() -> None:
     made = at_line(parts(files(9), ("map", {}, PARSE), ("batch", {"batch_size": 4})), "n2", 7)
     written = emit(made, "tpu")
-    assert ".batch(batch_size, drop_remainder=True)" in dataset_calls(written.text)
+    assert ".batch(batch_size, drop_remainder=not fill)" in dataset_calls(written.text)
     notes = " ".join(written.notes)
     assert "drop_remainder is set at batch at train.py:7" in notes and "element_spec" in notes
 

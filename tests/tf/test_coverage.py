@@ -21,7 +21,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import counting, coverage, standalone_parts

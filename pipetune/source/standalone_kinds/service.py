@@ -13,6 +13,7 @@ from pipetune.model.service import recommendation
 from pipetune.source import standalone_header as header
 from pipetune.source import standalone_service_files as service_files
 from pipetune.source.standalone_body import Body
+from pipetune.source.standalone_index import IndexedForm, indexed_form
 from pipetune.source.standalone_kind import Kind, Known, Standalone
 from pipetune.source.standalone_module import (
     check_references,
@@ -49,8 +50,10 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     remote = apply_edits(remote, [Remove(node.id) for node in (*caches, *(shuffles if mixes else ()))])
     parts = parts.with_pipeline(remote)
     body = Body(parts, undivided(remote), _wording(mixes=mixes))
+    indexed = _indexed(parts, mode, known)
     wanted = (known.need.most_workers if known.need is not None else None) or _MANY_WORKERS
     notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter, workers=wanted), *body.notes)
+    notes += indexed.notes
     if caches:
         notes += ("cache is left out: each pass over the data is a new task of the workers, which starts it empty",)
     given, argument = ("source", "*, source, ") if parameter else ("", "")
@@ -70,6 +73,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 "serve.py stands beside this file and needs TensorFlow alone: the workers get the pipeline from the "
                 "training process. docker-compose.yml and kubernetes.yaml start the same commands.",
                 guarantee,
+                *indexed.told,
                 *(() if known.need is None else (" ".join(recommendation(known.need)),)),
                 *header.what_source_is(parameter),
             ),
@@ -86,6 +90,10 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 told=_TOLD,
                 body=_client(mode, at_client, given),
             ),
+            *indexed.functions(
+                f"indexed_pipeline({given})", told="The same for one pass, each element behind its index."
+            ),
+            *_indexed_client(indexed, mode, at_client, given, argument),
         ],
     )
     folder = service_files.data_folder(tuple(parts.sources.values()))
@@ -97,6 +105,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         batch_size=body.batch_size,
         companions=service_files.companions(folder, known.need),
         splits=mode.policy == "DYNAMIC",
+        indexed=bool(indexed.lines),
         guarantee=guarantee,
     )
 
@@ -128,8 +137,26 @@ def _wording(*, mixes: bool) -> Wording:
     )
 
 
-def _client(mode: Mode, at_client: tuple[Node, ...], given: str) -> Iterator[str]:
-    yield f"dataset = pipeline({given})"
+def _indexed(parts: StandaloneParts, mode: Mode, known: Known) -> IndexedForm:
+    """The form with indices; none where each worker gives everything, so that nothing is put together."""
+    why = known.no_index or ("" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data")
+    return indexed_form(parts, _wording(mixes=False), lambda edited: undivided(edited.pipeline), why_not=why)
+
+
+def _indexed_client(
+    indexed: IndexedForm, mode: Mode, at_client: tuple[Node, ...], given: str, argument: str
+) -> Iterator[Definition]:
+    if indexed.lines:
+        once = tuple(node for node in at_client if node.op != "repeat")
+        yield function_of(
+            f"indexed_dataset_fn({argument or '*, '}service=None, job_name=None)",
+            told="What the training process reads in one pass, each element behind its index.",
+            body=_client(mode, once, given, pipeline="indexed_pipeline"),
+        )
+
+
+def _client(mode: Mode, at_client: tuple[Node, ...], given: str, pipeline: str = "pipeline") -> Iterator[str]:
+    yield f"dataset = {pipeline}({given})"
     yield "dataset = dataset.apply("
     yield "    tf.data.experimental.service.distribute("
     yield f"        processing_mode=tf.data.experimental.service.ShardingPolicy.{mode.policy},"

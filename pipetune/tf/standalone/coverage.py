@@ -34,6 +34,7 @@ def check(
     global_batch_size: int | None = None,
     batch_size: int | None = None,
     delivery: Delivery = Delivery.PARTS,
+    one_process: bool = False,
     worker_counts: Sequence[int] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> tuple[dict[str, object], ...]:
@@ -41,8 +42,9 @@ def check(
 
     Keys: workers, elements (per epoch), missing, duplicated (in the worst epoch, of all workers together, or of any
     where each is to give everything; null: not counted), per_worker, counted, epochs, shard_by, each ("a part" or
-    "everything"), per_replica_batch, batches_per_worker, equal_batches, spec (sentences on what its element_spec says
-    otherwise than the script's), why.
+    "everything"), per_replica_batch, batches_per_worker, equal_batches, dropped and filled (samples of an epoch that
+    full batches leave out, and rows that fill them instead; null: not counted), spec (sentences on what its
+    element_spec says otherwise than the script's), why.
 
     Args:
         module_text: the module `source.standalone` wrote.
@@ -50,6 +52,7 @@ def check(
         parameter: what the module takes as `source`.
         global_batch_size: the module's, or None where it does not batch.
         batch_size: rows of its batches, where these are the script's own.
+        one_process: one pipeline feeds all replicas, where it is asked what a last batch costs.
         delivery: what the workers are to give; not SERVICE, see `service_coverage`.
 
     Raises:
@@ -89,7 +92,9 @@ def check(
             if delivery is Delivery.PARTS:
                 # One replica for each worker, and all replicas fed by one worker.
                 shared = live.read(make(1, 0, workers))
-                row |= of_replicas([*made, shared], counts, tuned, global_batch_size)
+                row |= of_replicas(
+                    [*made, shared], counts, tuned, global_batch_size, one_process=one_process
+                )
             else:
                 row |= of_own_size(made, counts, tuned, batch_size)
             rows.append(row)

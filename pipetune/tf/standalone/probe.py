@@ -93,10 +93,11 @@ def fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Datas
     dataset = replay(source, pipeline)
     if any(isinstance(part, tf.data.DatasetSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise CannotReplay("The elements are datasets, which cannot be compared.")
-    return dataset.map(tf.autograph.experimental.do_not_convert(_fingerprint))
+    return dataset.map(tf.autograph.experimental.do_not_convert(fingerprint))
 
 
-def _fingerprint(*element: object) -> tf.Tensor:
+def fingerprint(*element: object) -> tf.Tensor:
+    """A number of 62 bits that follows from every part of an element."""
     parts = tf.nest.flatten(element, expand_composites=True)
     texts = [
         part if part.dtype == tf.string and part.shape.rank == 0 else tf.io.serialize_tensor(part)
