@@ -142,9 +142,10 @@ def _add_deciding(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--distribute",
-        choices=standalone_kinds.names(),
+        choices=(*standalone_kinds.names(), "none"),
         metavar="KIND",
-        help=f"also emit the pipeline for several machines or devices: {', '.join(standalone_kinds.names())}",
+        help=f"also emit the pipeline for several machines or devices: {', '.join(standalone_kinds.names())} "
+        "(default: what the script trains under, if anything; none: nothing)",
     )
 
 

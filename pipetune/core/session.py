@@ -17,6 +17,7 @@ from pipetune.core.optimisations import Optimisations
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.profile import Diagnosis, Finding, Profile
+from pipetune.core.service import ServiceNeed, StoredPrefix
 from pipetune.core.skew import InputSkew
 from pipetune.core.what_if import Scenario
 
@@ -129,6 +130,9 @@ class DistributedResult:
     processes: Coverage | None = None  # the same of real processes that ran side by side; None: none ran
     processes_why: str = ""  # why none ran
     as_written: AsWritten | None = None  # what as many workers would get of the script as it is
+    advice: tuple[str, ...] = ()  # whether it is the form to use, and what could take its place; sentences
+    service: ServiceNeed | None = None  # of `service`
+    stored: StoredPrefix | None = None  # beside a service: what could take its place; None: nothing could
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ class CoverageRow:
     duplicated: str
     equal_batches: str
     covered: bool | None
+    dropped: str = ""  # samples of an epoch that full batches leave out; "" where that does not apply
+    filled: str = ""  # rows that fill them instead
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class DistributedView:
     sentence: str
     shards: tuple[Shards, ...]  # who reads what, for each number of workers
     as_written: Division | None  # between as many workers, of the script as it is; None: not looked at
+    advice: tuple[str, ...]  # whether it is the form to use, and what could take its place
 
 
 def patch(session: Session, places: Places) -> PatchView:
@@ -117,6 +120,7 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         sentence=sentence,
         shards=tuple(_shards(value)),
         as_written=division(value.as_written),
+        advice=tuple(places.said(line) for line in value.advice),
     )
 
 
@@ -159,4 +163,6 @@ def _coverage(check: dict[str, object]) -> CoverageRow:
         duplicated=shown("duplicated"),
         equal_batches=shown("equal_batches"),
         covered=(not missing and not duplicated) if known else None,
+        dropped=shown("dropped") if check.get("dropped") is not None else "",
+        filled=shown("filled") if check.get("filled") is not None else "",
     )

@@ -206,10 +206,18 @@ def _distributed(view: View) -> Iterator[str]:
     if form is None:
         return
     yield from ("", f"## Distributed form: {escape(form.kind)}", "", escape(form.sentence), "")
+    for line in form.advice:
+        yield from (escape(line), "")
     yield from table(
-        ("workers", "elements", "missing", "duplicated", "equal batches"),
+        ("workers", "elements", "missing", "duplicated", "equal batches", "dropped by full batches", "filled instead"),
         (
-            map(escape, (row.workers, row.elements, row.missing, row.duplicated, row.equal_batches))
+            map(
+                escape,
+                (
+                    *(row.workers, row.elements, row.missing, row.duplicated, row.equal_batches),
+                    *(row.dropped or "-", row.filled or "-"),
+                ),
+            )
             for row in form.coverage
         ),
     )

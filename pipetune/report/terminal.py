@@ -71,6 +71,7 @@ def _parts(view: View) -> Iterator[RenderableType]:
             yield _indented(unit_text(found.sentence), 4)
         if view.distributed.as_written:
             yield _indented(unit_text(f"The script as it is: {view.distributed.as_written.sentence}"), 4)
+        yield from (_indented(unit_text(line), 4) for line in view.distributed.advice)
     yield from _told("Warnings about the script as it is", view.warnings)
     yield from _told("Advice beside the patch", view.advice)
     if view.notes:

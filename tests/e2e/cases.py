@@ -71,7 +71,9 @@ CASES = {
     "step-time": Case("enumerate_take.py", options=("--no-trials", "--step-time", "50", "--json")),
     "multiworker": Case(str(OWN / "records.py"), ("{folder}",), options=("--no-trials", "--distribute", "multiworker")),
     "shard-for-four": Case(str(OWN / "shard_for_four.py"), options=("--no-trials",)),
-    "busy": Case(str(OWN / "waits_in_its_step.py"), ("{folder}",), options=("--budget", "10")),
+    "busy": Case(
+        str(OWN / "waits_in_its_step.py"), ("{folder}",), options=("--budget", "10", "--distribute", "service")
+    ),
 }
 
 LONG = {  # with trials: they mostly wait

@@ -127,4 +127,9 @@ def test_a_step_that_is_the_bottleneck_ends_there(done: Done) -> None:
     assert (done.results / "tuned.patch").read_text() == ""
     assert done.summary["datasets"][0]["rewrites"] == []
     assert "Your input is not what holds training back." in " ".join(done.out.split())
+    form = done.session["distributed"]
+    assert form["service"]["local_rate"]["low"] > form["service"]["step_rate"]
+    assert form["advice"][0].startswith("A tf.data service is not recommended: training takes ")
+    assert "A tf.data service is not recommended" in " ".join(done.out.split())
+    assert "def dataset_fn" in (done.results / "distributed.py").read_text()  # asked for by name, and written
     assert "Verdict: not-input-bound." in done.said

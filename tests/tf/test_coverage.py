@@ -22,7 +22,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import counting, coverage, standalone_parts
@@ -469,14 +469,14 @@ def test_the_tuned_pipeline_is_what_is_written(tmp_path: Path, helpers: Any) -> 
 def test_nothing_is_written_when_an_element_is_missing(
     tmp_path: Path, helpers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipetune import distribution
+    from pipetune.distribution import writing
 
     def wrong(*arguments: Any, **keywords: Any) -> Standalone:
         made = emit_standalone(*arguments, **keywords)
         text = made.text.replace(".shard(workers, worker)", ".shard(workers, 0)")
         return Standalone(text, made.notes, made.shard_by, made.global_batch_size)
 
-    monkeypatch.setattr(distribution, "emit_standalone", wrong)
+    monkeypatch.setattr(writing, "emit_standalone", wrong)
     source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
     result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
     assert result.notes[0].startswith("Not written: with 2 workers 18 elements were missing")

@@ -61,6 +61,11 @@ def test_what_replicas_get(found: dict[str, Any], what: str, expected: Any) -> N
     assert found[what] == expected
 
 
+def test_several_steps_in_one_call_under_a_strategy(found: dict[str, Any]) -> None:
+    """Of Keras 3 and tf_keras: windows of whole calls, and a model that takes one step in each again."""
+    assert found["several steps"] == [[[64, 64], 1, True]] * 2
+
+
 @pytest.mark.parametrize(
     ("what", "expected"),
     [

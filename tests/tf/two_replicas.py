@@ -5,6 +5,7 @@ Logical processors are chosen before TensorFlow begins to work: hence a process 
 
 from __future__ import annotations
 
+import importlib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from pipetune.tf import private
 from pipetune.tf.equality.divided import divided_alike
 from pipetune.tf.measure import machine, runner
 from pipetune.tf.pipelines import live
-from pipetune.tf.script import consumers, handing_over, loop_consumer, strategies
+from pipetune.tf.script import consumers, fit_consumer, handing_over, loop_consumer, strategies
 
 Dataset = tf.data.Dataset
 STRATEGY = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -108,6 +109,21 @@ def per_replica_options() -> Any:
     )
 
 
+def several_steps(library: str) -> Any:
+    """Steps of windows with 8 and 32 in a call, and how many the model and the consumer take in one behind them."""
+    keras = importlib.import_module(library)
+    with STRATEGY.scope():
+        model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    consumer = fit_consumer.FitConsumer(model, type(model).fit, {}, fit_consumer.callback_list(model))
+    data = Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
+    counted = []
+    for number in (8, 32):
+        with consumer.several_steps(number):
+            counted.append(consumer.window(data, steps=64, warmup=1).steps)
+    return [counted, fit_consumer.steps_per_call(model), consumer.takes_one_step_a_call]
+
+
 def answers() -> Iterator[tuple[str, Any]]:
     nine = Dataset.range(9).batch(6)
     dealt = not_sharded(nine)
@@ -140,6 +156,7 @@ def answers() -> Iterator[tuple[str, Any]]:
     yield "other shares", checks(dealt, not_sharded(Dataset.range(9).batch(4)))
     yield "one replica", [check.equal for check in divided_alike(from_function(nine), nine.map(plus_one))]
     # what is measured and served
+    yield "several steps", [several_steps("keras"), several_steps("tf_keras")]
     rows = Dataset.range(40).batch(4)
     yield "input", measured(rows, handed(rows))
     yield "endless input", measured(rows.repeat(), handed(rows.repeat()))

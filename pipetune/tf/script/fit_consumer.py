@@ -46,13 +46,18 @@ class FitConsumer:
         self._model, self._fit, self._kept, self._callback_list = model, original_fit, dict(kept), callback_list
         self._per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
-        self._several: Any = None  # the training function of several steps a call, once it was made
+        self._several: dict[int, Any] = {}  # the training functions of several steps a call, once made
 
     @property
     def takes_one_step_a_call(self) -> bool:
-        """Whether several steps can be put into one call for a while: of Keras 3, compiled, not so called already."""
-        ours = any(base.__module__.startswith("keras.") for base in type(self._model).__mro__)
-        return ours and self._per_call == 1 and not self._model.run_eagerly
+        """Whether several steps can be put into one call for a while: compiled, and not so called already.
+
+        A coordinator schedules calls by itself: not with one.
+        """
+        model = self._model
+        keras_3 = any(base.__module__.startswith("keras.") for base in type(model).__mro__)
+        alone = keras_3 or (of_tf_keras(model) and getattr(model, "_cluster_coordinator", None) is None)
+        return alone and self._per_call == 1 and not model.run_eagerly
 
     @contextlib.contextmanager
     def several_steps(self, number: int) -> Iterator[None]:
@@ -61,11 +66,11 @@ class FitConsumer:
         The model's own function is put back, and the other kept: it is traced once.
         """
         model, own = self._model, self._model.train_function
-        model.steps_per_execution, model.train_function, self._per_call = number, self._several, number
+        model.steps_per_execution, model.train_function, self._per_call = number, self._several.get(number), number
         try:
             yield
         finally:
-            self._several = model.train_function
+            self._several[number] = model.train_function
             model.steps_per_execution, model.train_function, self._per_call = 1, own, 1
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.model import coverage
+from pipetune.model.remainders import remainder
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.standalone import probe
@@ -37,8 +38,14 @@ def of_replicas(
     counts: list[int] | None,
     tuned: Pipeline,
     global_batch_size: int | None,
+    *,
+    one_process: bool = False,
 ) -> dict[str, object]:
-    """Runs each whole pipeline for a batch of a replica; the last feeds the replicas of all others."""
+    """Runs each whole pipeline for a batch of a replica; the last feeds the replicas of all others.
+
+    Args:
+        one_process: what a last batch costs is to be told for that one.
+    """
     workers = len(made) - 1
     found: dict[str, object] = {"per_replica_batch": None}
     size = None
@@ -49,7 +56,19 @@ def of_replicas(
             found["why"] = (
                 f"{workers} replicas do not divide {global_batch_size} rows: run with batches of {fitting}"
             )
-    return found | of_own_size(made, counts, tuned, size)
+    found |= of_own_size(made, counts, tuned, size)
+    if counts is not None and size is not None and _ends_with_a_batch(tuned):
+        apart = ([sum(counts)], workers) if one_process else (counts, 1)
+        cost = remainder(apart[0], size, replicas_per_worker=apart[1])
+        found |= {"dropped": cost.dropped, "filled": cost.filled}
+    return found
+
+
+def _ends_with_a_batch(tuned: Pipeline) -> bool:
+    """Whether each epoch has a last batch of its own, whose rows are those of one epoch."""
+    batches = [node for node in tuned if node.op in _BATCHES]
+    blended = any(above.op == "repeat" for node in batches for above in tuned.upstream(node.id))
+    return bool(batches) and not blended and not _changes_count_unseen(tuned)
 
 
 def of_own_size(

@@ -21,6 +21,7 @@ from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import probe
 from pipetune.tf.standalone.batch_checks import check_pure, of_own_size, of_replicas
 from pipetune.tf.standalone.counting import MOST_BYTES, Expected, Measure, Wanted, epochs_of, expected, measure
+from pipetune.tf.standalone.element_specs import changes, sentences
 from pipetune.tf.standalone.emitted import check_same, emitted
 
 WORKER_COUNTS = (2, 3, 4)
@@ -57,6 +58,7 @@ def count(
     global_batch_size: int | None = None,
     batch_size: int | None = None,
     delivery: Delivery = Delivery.PARTS,
+    one_process: bool = False,
     worker_counts: Sequence[int] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> Counted:
@@ -64,7 +66,9 @@ def count(
 
     Keys of the rows: workers, elements (per epoch), missing, duplicated (in the worst epoch, of all workers together,
     or of any where each is to give everything; null: not counted), per_worker, counted, epochs, shard_by, each ("a
-    part" or "everything"), per_replica_batch, batches_per_worker, short_batches_per_worker, equal_batches, why.
+    part" or "everything"), per_replica_batch, batches_per_worker, short_batches_per_worker, equal_batches, dropped and
+    filled (samples of an epoch that full batches leave out, and rows that fill them instead; null: not counted), spec
+    (sentences on what its element_spec says otherwise than the script's), why.
 
     Args:
         module_text: the module `source.standalone` wrote.
@@ -72,6 +76,7 @@ def count(
         parameter: what the module takes as `source`.
         global_batch_size: the module's, or None where it does not batch.
         batch_size: rows of its batches, where these are the script's own.
+        one_process: one pipeline feeds all replicas, where it is asked what a last batch costs.
         delivery: what the workers are to give; not SERVICE, see `service_coverage`.
 
     Raises:
@@ -101,6 +106,7 @@ def count(
                 live.read(make(1, 0, 1) if alike else make(workers, worker, workers)) for worker in range(workers)
             ]
             check_pure(made if alike else ())
+            row["spec"] = list(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec)))
             counts, covered = None, None
             if how is None or wanted is None:
                 row |= {"elements": None, "missing": None, "duplicated": None, "why": why}
@@ -119,7 +125,9 @@ def count(
             if delivery is Delivery.PARTS:
                 # One replica for each worker, and all replicas fed by one worker.
                 shared = live.read(make(1, 0, workers))
-                row |= of_replicas([*made, shared], counts, tuned, global_batch_size)
+                row |= of_replicas(
+                    [*made, shared], counts, tuned, global_batch_size, one_process=one_process
+                )
             else:
                 row |= of_own_size(made, counts, tuned, batch_size)
             if covered is not None:

@@ -91,7 +91,7 @@ def fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Datas
     Raises:
         CannotReplay: an operator cannot be rebuilt.
     """
-    return _comparable(source, pipeline).map(tf.autograph.experimental.do_not_convert(_fingerprint))
+    return _comparable(source, pipeline).map(tf.autograph.experimental.do_not_convert(fingerprint))
 
 
 def numbered_fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tuple[tf.data.Dataset, bool, bool]:
@@ -107,11 +107,11 @@ def numbered_fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tupl
 
     @tf.autograph.experimental.do_not_convert
     def with_number(number: tf.Tensor, element: object) -> tf.Tensor:
-        return tf.stack([number, _fingerprint(element)])
+        return tf.stack([number, fingerprint(element)])
 
     @tf.autograph.experimental.do_not_convert
     def alone(*element: object) -> tf.Tensor:
-        return tf.stack([_fingerprint(*element)])
+        return tf.stack([fingerprint(*element)])
 
     try:
         found = numbered(dataset)
@@ -127,7 +127,8 @@ def _comparable(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Datase
     return dataset
 
 
-def _fingerprint(*element: object) -> tf.Tensor:
+def fingerprint(*element: object) -> tf.Tensor:
+    """A number of 62 bits that follows from every part of an element."""
     parts = tf.nest.flatten(element, expand_composites=True)
     texts = [
         part if part.dtype == tf.string and part.shape.rank == 0 else tf.io.serialize_tensor(part)

@@ -20,6 +20,7 @@ from pipetune.tf.standalone import probe
 from pipetune.tf.standalone.batch_checks import of_own_size
 from pipetune.tf.standalone.counting import MOST_BYTES, Measure, Wanted, count_epoch, expected, measure
 from pipetune.tf.standalone.coverage import Counted
+from pipetune.tf.standalone.element_specs import changes, sentences
 from pipetune.tf.standalone.emitted import check_same, emitted
 
 WORKER_COUNTS = (2,)
@@ -52,6 +53,7 @@ def check_service(
         made = live.read(make(1, 0, 1))
         check_same(made, source, tuned)
         batch = of_own_size([made], None, tuned, batch_size)
+        batch["spec"] = list(sentences(changes(source.dataset.element_spec, made.dataset.element_spec)))
         try:
             how = measure(source, made, tuned, "", most_bytes)
             known = expected(how, source, made, tuned, numbers=False)
