@@ -49,7 +49,7 @@ class InputSkew:
         slowest = self.slowest
         if slowest is None or len(slowest.step_seconds) < 2:
             return False
-        others = (one for one in self.measured if one is not slowest)
+        others = (one for one in self.measured if one.worker != slowest.worker)
         return min(slowest.step_seconds) > max(max(one.step_seconds) for one in others)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.machine import Machine
@@ -104,10 +104,11 @@ class Study:
         allocator.give_back()
         self.resident_bytes = machine.rss_bytes()
         pipeline = self.subject.source.pipeline
-        consumer, runner = self.subject.consumer, TensorFlowRunner
+        consumer = self.subject.consumer
+        make: Callable[..., TensorFlowRunner] = TensorFlowRunner
         if self.team is not None and isinstance(consumer, InStepConsumer):
-            runner = functools.partial(InStepRunner, team=self.team)
-        self.runner = runner(
+            make = functools.partial(InStepRunner, team=self.team)
+        self.runner = make(
             self.subject.source,
             consumer,
             machine=self.machine,

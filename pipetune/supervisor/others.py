@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from pipetune.supervisor.conversation import Conversation, Lines, describe_exit
 from pipetune.supervisor.process import WorkerProcess
 
 _TAIL_BYTES, _TAIL_LINES = 8192, 6
+_IN_PASSING = re.compile(
+    r"[IW]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d [\d:.]+ [IW] |WARNING: All log messages before absl::"
+)  # absl's information and warnings, in both its forms
 
 
 class Other:
@@ -52,11 +56,12 @@ class Other:
 
 
 def last_lines(log: Path) -> str:
-    """The end of a log, as far as it says anything; '' without one."""
+    """The end of a log, without what TensorFlow's runtime says in passing; '' where there is nothing."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
             text = stream.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join([line for line in text.splitlines() if line.strip()][-_TAIL_LINES:])
+    said = [line for line in text.splitlines() if line.strip() and not _IN_PASSING.match(line)]
+    return "\n".join(said[-_TAIL_LINES:])

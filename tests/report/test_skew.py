@@ -51,7 +51,7 @@ def test_the_slowest_is_compared_with_the_median() -> None:
     assert three.first_batch_seconds == pytest.approx(0.03), "of those that were seen"
 
 
-@pytest.mark.parametrize(("inputs", "certain"), [((EVEN, LATE), True), ((EVEN, NEAR), False), ((EVEN, EVEN), False)])
+@pytest.mark.parametrize(("inputs", "certain"), [((EVEN, LATE), True), ((EVEN, NEAR), False), ((EVEN, THIRD), False)])
 def test_it_is_certain_where_no_round_says_otherwise(inputs: tuple[WorkerInput, ...], certain: bool) -> None:
     assert InputSkew(inputs).certain is certain
 

@@ -134,6 +134,13 @@ def test_a_log_is_quoted_by_its_last_lines(tmp_path: Path) -> None:
     assert last_lines(log) == ""
     log.write_bytes(b"x" * 20_000 + b"\n" + b"".join(b"%d\n\n" % number for number in range(9)) + b"\xff end")
     assert last_lines(log) == "4\n5\n6\n7\n8\n\ufffd end"
+    passing = (
+        "I0000 00:00:1795234039.263753    7422 port.cc:153] oneDNN custom operations are on.",
+        "2026-01-01 10:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.",
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    )
+    log.write_text("\n".join(["it raised", *passing, "E0000 00:00:1795.2 9 a.cc:1] broken", *passing]))
+    assert last_lines(log) == "it raised\nE0000 00:00:1795.2 9 a.cc:1] broken"
 
 
 def test_without_free_ports_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
