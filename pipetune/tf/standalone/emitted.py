@@ -83,6 +83,11 @@ def emitted(
             linecache.checkcache(path)
 
 
+def opened() -> Any:
+    """The module that is open."""
+    return sys.modules[_NAME]
+
+
 def fitting_batch_size(global_batch_size: int, replicas: int) -> int:
     """The largest batch up to this size that the replicas divide."""
     return max(replicas, global_batch_size // replicas * replicas)
