@@ -164,7 +164,11 @@ class _Division:
         given = [[_counts(mine, column)] for mine in parts]
         files = counting.files_in(epochs[0]) if told_by is Identity.NUMBER else ()
         found = coverage([wanted], given, told_by=told_by, files=files)
-        return replace(found, workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)))
+        return replace(
+            found,
+            workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)),
+            replicas_per_worker=self._job.replicas_per_worker,
+        )
 
     def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> Any:
         share = found.workers[index]
