@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.coverage import AsWritten, Coverage, Identity
+from pipetune.core.coverage import AsWritten, Coverage, Identity, WorkerShare
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Remove, SetArgument
 from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
@@ -170,7 +170,7 @@ class _Division:
             replicas_per_worker=self._job.replicas_per_worker,
         )
 
-    def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> Any:
+    def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> WorkerShare:
         share = found.workers[index]
         full = max(1, (self._batch or 1) // (self._replicas if self._policy else 1))
         everything = self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()
