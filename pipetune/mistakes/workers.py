@@ -9,7 +9,6 @@ from pipetune.core.coverage import Coverage
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
 from pipetune.mistakes.use import Use, said, shuffles_anew
-from pipetune.model import autosharding
 
 _POLICY = "experimental_distribute.auto_shard_policy"
 _READ_TOO_MUCH = 1.5  # times what is used; below it dividing by file would gain little
@@ -135,7 +134,7 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
         return
     if found.files < len(found.workers):
         return
-    stopped = autosharding.found(use.pipeline).stopped_at
+    stopped = use.as_written.stopped_at
     if stopped:
         node = use.pipeline[stopped]
         why, hint = (

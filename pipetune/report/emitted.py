@@ -110,7 +110,7 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
     if not value.file and notes:
         sentence, notes = f"Not written. {places.said(notes[0])}", notes[1:]
     pictures, as_written = tuple(_shards(value)), division(value.as_written)
-    beside = (replace(as_written.shards, title="The script as it is"),) if as_written and as_written.shards else ()
+    as_it_is = (replace(as_written.shards, title="The script as it is"),) if as_written and as_written.shards else ()
     return DistributedView(
         kind=words.clean(value.kind),
         file=places.file(value.file),
@@ -120,7 +120,7 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         sentence=sentence,
         shards=pictures,
         as_written=as_written,
-        table=shard_table((*pictures, *beside)),
+        table=shard_table((*pictures, *as_it_is)),
     )
 
 

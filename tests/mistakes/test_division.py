@@ -86,5 +86,5 @@ def test_why_everyone_reads_everything_is_said() -> None:
     (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
     assert "reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA." in one.message
     hidden = "list_files | interleave inner=TextLineDataset | scan | batch 4"
-    (one,) = found(hidden, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
+    (one,) = found(hidden, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA", stopped_at="n3"))
     assert "gives up at scan" in one.message and "OFF" in one.hint

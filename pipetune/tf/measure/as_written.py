@@ -57,7 +57,8 @@ def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MO
         return AsWritten(job.workers, computed, policy, why="" if computed is not None else error.message)
     except _Refused as refusal:
         return AsWritten(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
-    return AsWritten(job.workers, found, policy)
+    stopped_at = autosharding.found(source.pipeline).stopped_at if policy == "DATA" else ""
+    return AsWritten(job.workers, found, policy, stopped_at=stopped_at)
 
 
 class _TooLong(CannotReplay):
