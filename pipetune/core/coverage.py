@@ -104,4 +104,4 @@ class AsWritten:
     policy: str = ""  # by which TensorFlow divides it: "FILE", "DATA" or "OFF"; "" where no strategy does
     why: str = ""  # why nothing was counted
     refused: bool = False  # TensorFlow cannot divide it so, and `why` says what is missing
-    stopped_at: str = ""  # by DATA: the operator at which TensorFlow gave up looking for files; "" where it did not look
+    stopped_at: str = ""  # by DATA: the operator at which TensorFlow gave up looking for files; "" where it did not
