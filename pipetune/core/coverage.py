@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 
 
@@ -43,6 +44,7 @@ class Coverage:
     cells: tuple[int, ...] = ()  # the data in its own order, cut into stretches: elements in each
     by_file: bool = False  # each of the cells is a file
     files: int = 0  # that hold elements of the data; 0: it does not come from files, or that is not known
+    replicas_per_worker: int = 1  # each takes a batch in a step
     each_everything: bool = False  # every worker is to get all of the data: counted is the worker that fared worst
     epochs: int = 1
     processes: bool = False  # real ones ran; else all ran in this process, one after the other
@@ -69,7 +71,9 @@ class Coverage:
     def first_out(self) -> int | None:
         """Steps until the first worker has no batch left; None where batches were not counted."""
         counts = [one.batches for one in self.workers if one.batches is not None]
-        return min(counts) if counts and len(counts) == len(self.workers) else None
+        if not counts or len(counts) < len(self.workers):
+            return None
+        return math.ceil(min(counts) / self.replicas_per_worker)
 
     @property
     def short_batches(self) -> int | None:
@@ -100,3 +104,4 @@ class AsWritten:
     policy: str = ""  # by which TensorFlow divides it: "FILE", "DATA" or "OFF"; "" where no strategy does
     why: str = ""  # why nothing was counted
     refused: bool = False  # TensorFlow cannot divide it so, and `why` says what is missing
+    stopped_at: str = ""  # by DATA: the operator at which TensorFlow gave up looking for files; "" where it did not

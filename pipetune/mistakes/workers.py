@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pipetune.core.coverage import Coverage
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
 from pipetune.mistakes.use import Use, said, shuffles_anew
-from pipetune.model import autosharding
 
 _POLICY = "experimental_distribute.auto_shard_policy"
 _READ_TOO_MUCH = 1.5  # times what is used; below it dividing by file would gain little
@@ -107,12 +107,14 @@ def _again(use: Use, found: Coverage) -> Finding:
 def _uneven(use: Use, found: Coverage) -> Iterator[Finding]:
     """Workers that run out of data long before others."""
     batches = [worker.batches for worker in found.workers]
-    most, first = max((count or 0 for count in batches), default=0), found.first_out
-    if first is None or first >= _UNEVEN * most or most - first < 2:
+    first = found.first_out
+    last = math.ceil(max((count or 0 for count in batches), default=0) / found.replicas_per_worker)
+    if first is None or first >= _UNEVEN * last or last - first < 2:
         return
     idle = found.idle_workers
     who = f"workers {', '.join(map(str, idle))} get" if len(idle) > 1 else f"worker {idle[0]} gets" if idle else ""
-    hint = "Write files of equal size, several for each worker, or set auto_shard_policy to DATA."
+    by_element = "set auto_shard_policy to DATA" if use.as_written and use.as_written.policy else "shard elements"
+    hint = f"Write files of equal size, several for each worker, or {by_element}."
     if who:
         yield said("idle-workers", use.pipeline.output, f"Of {len(batches)} workers {who} nothing at all.", hint)
     else:
@@ -120,7 +122,7 @@ def _uneven(use: Use, found: Coverage) -> Iterator[Finding]:
             "uneven-workers",
             use.pipeline.output,
             f"The workers get {', '.join(f'{count:,}' for count in batches if count is not None)} batches of an epoch: "
-            f"after {first:,} steps one of them has no data left, and the others go on with smaller steps or stop.",
+            f"after {first:,} of {last:,} steps one of them has no data left.",
             hint,
         )
 
@@ -132,7 +134,7 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
         return
     if found.files < len(found.workers):
         return
-    stopped = autosharding.found(use.pipeline).stopped_at
+    stopped = use.as_written.stopped_at
     if stopped:
         node = use.pipeline[stopped]
         why, hint = (

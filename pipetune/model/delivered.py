@@ -34,6 +34,7 @@ def coverage_of(delivery: Delivery, *, files: Sequence[int] = ()) -> Coverage:
         cells=tuple(end - start for start, end in pairwise([0, *ends])),
         by_file=by_file,
         files=len(files),
+        replicas_per_worker=delivery.replicas_per_worker,
     )
 
 

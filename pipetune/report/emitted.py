@@ -10,7 +10,7 @@ from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
-from pipetune.report.shards import Division, Shards, division, shards
+from pipetune.report.shards import Division, Shards, ShardTable, division, shard_table, shards
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class DistributedView:
     shards: tuple[Shards, ...]  # who reads what, for each number of workers
     as_written: Division | None  # between as many workers, of the script as it is; None: not looked at
     advice: tuple[str, ...]  # whether it is the form to use, and what could take its place
+    table: ShardTable  # the numbers of all these
 
 
 def patch(session: Session, places: Places) -> PatchView:
@@ -111,6 +112,8 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
     sentence = _coverage_sentence(value, coverage)
     if not value.file and notes:
         sentence, notes = f"Not written. {places.said(notes[0])}", notes[1:]
+    pictures, as_written = tuple(_shards(value)), division(value.as_written)
+    as_it_is = (replace(as_written.shards, title="The script as it is"),) if as_written and as_written.shards else ()
     return DistributedView(
         kind=words.clean(value.kind),
         file=places.file(value.file),
@@ -118,9 +121,10 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         notes=tuple(places.said(note) for note in notes),
         coverage=coverage,
         sentence=sentence,
-        shards=tuple(_shards(value)),
-        as_written=division(value.as_written),
         advice=tuple(places.said(line) for line in value.advice),
+        shards=pictures,
+        as_written=as_written,
+        table=shard_table((*pictures, *as_it_is)),
     )
 
 

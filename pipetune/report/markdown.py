@@ -8,7 +8,7 @@ from pipetune.core.session import Session
 from pipetune.report.changes import RewriteRow
 from pipetune.report.circumstances import Warning
 from pipetune.report.markdown_own_work import own_work_lines
-from pipetune.report.markdown_shards import division_lines, shard_lines
+from pipetune.report.markdown_shards import division_lines, shard_lines, table_lines
 from pipetune.report.markdown_text import block, code, escape, table
 from pipetune.report.values import Figure
 from pipetune.report.view import DatasetView, View, make_view
@@ -225,6 +225,8 @@ def _distributed(view: View) -> Iterator[str]:
         yield from shard_lines(found, f"**{escape(found.title)}**: {escape(found.sentence)}")
     if form.as_written:
         yield from division_lines(form.as_written, "**The script as it is**: ")
+    if form.shards:
+        yield from table_lines(form.table)
 
 
 def _circumstances(view: View) -> Iterator[str]:

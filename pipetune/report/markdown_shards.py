@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.report.markdown_text import escape, table
-from pipetune.report.shards import Division, Shards
+from pipetune.report.shards import Division, Shards, ShardTable
 
 
 def division_lines(found: Division, title: str = "") -> Iterator[str]:
@@ -15,6 +15,8 @@ def division_lines(found: Division, title: str = "") -> Iterator[str]:
         yield from ("", sentence, "")
     else:
         yield from shard_lines(found.shards, sentence)
+        if found.table is not None and not title:
+            yield from table_lines(found.table)
         yield ""
 
 
@@ -22,4 +24,11 @@ def shard_lines(found: Shards, sentence: str) -> Iterator[str]:
     """One number of workers, each with what it gets."""
     yield from ("", sentence, "")
     yield from table(("", "gets"), ((escape(row.label), escape(row.sentence)) for row in found.rows))
-    yield from ("", escape("; ".join(f"{fact.label.lower()}: {fact.text}" for fact in found.facts)))
+
+
+def table_lines(found: ShardTable) -> Iterator[str]:
+    """The numbers of all of them."""
+    yield ""
+    yield from table(
+        ("", *map(escape, found.columns)), ((escape(title), *map(escape, cells)) for title, cells in found.rows)
+    )

@@ -61,11 +61,33 @@ class Shards:
 
 
 @dataclass(frozen=True)
+class ShardTable:
+    """The numbers of several coverages, a row each; what was not counted shows as a dash."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]  # title, cells
+
+
+def shard_table(found: Sequence[Shards]) -> ShardTable:
+    """All facts of these, in the order in which they are first told."""
+    columns = tuple(dict.fromkeys(fact.label for one in found for fact in one.facts))
+    cells = [{fact.label: fact.text for fact in one.facts} for one in found]
+    return ShardTable(
+        columns,
+        tuple(
+            (one.title, tuple(told.get(column, "-") for column in columns))
+            for one, told in zip(found, cells, strict=True)
+        ),
+    )
+
+
+@dataclass(frozen=True)
 class Division:
     """How the workers of the script's job divide its data, as it is."""
 
     sentence: str
     shards: Shards | None  # None: it was not counted
+    table: ShardTable | None = None
 
 
 _HOW = {
@@ -86,7 +108,8 @@ def division(found: AsWritten | None) -> Division | None:
     if found.coverage is None:
         return Division(f"What each of {workers} gets was not counted. {words.sentence(words.clean(found.why))}", None)
     picture = shards(found.coverage)
-    return Division(f"{_HOW[found.policy].format(workers=workers)} {picture.sentence}", picture)
+    sentence = f"{_HOW[found.policy].format(workers=workers)} {picture.sentence}"
+    return Division(sentence, picture, shard_table([picture]))
 
 
 def shards(found: Coverage, *, title: str = "") -> Shards:

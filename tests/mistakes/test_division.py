@@ -49,6 +49,8 @@ LINES = "list_files | interleave inner=TextLineDataset | batch 4"
         ("range | shuffle 9 | batch 4", ALONE, AsWritten(2, BOTH), []),  # each draws an order of its own
         ("range | batch 4", STRATEGY, AsWritten(2, counted([0, 2, 4, 6], [1, 3, 5, 7], batches=(3, 2)), "DATA"), []),
         ("range | batch 4", STRATEGY, AsWritten(2, counted([0, 2], [1, 3, 4, 5, 6, 7], batches=(10, 11)), "FILE"), []),
+        # with four replicas six batches make two steps, and two make one
+        ("range | batch 4", STRATEGY, AsWritten(2, replace(UNEVEN, replicas_per_worker=4), "FILE"), []),
         # in memory, or from fewer files than workers, everyone has to read everything
         ("range | batch 4", STRATEGY, AsWritten(2, replace(READS_ALL, files=1), "DATA"), []),
         (LINES, STRATEGY, AsWritten(2, replace(READS_ALL, files=1), "DATA"), []),
@@ -75,7 +77,7 @@ def test_the_messages_have_the_numbers() -> None:
     assert "divides each part again, by DATA: 4 of 8 elements come to none of 2 workers" in one.message
     assert "OFF" in one.hint
     (one,) = found("range | batch 4", workers=STRATEGY, as_written=AsWritten(2, UNEVEN, "FILE"))
-    assert "The workers get 6, 2 batches of an epoch: after 2 steps" in one.message
+    assert "The workers get 6, 2 batches of an epoch: after 2 of 6 steps" in one.message
     (one,) = found("range | batch 4", workers=STRATEGY, as_written=AsWritten(2, ONE_IDLE, "FILE"))
     assert one.message == "Of 2 workers worker 1 gets nothing at all."
 
@@ -84,5 +86,5 @@ def test_why_everyone_reads_everything_is_said() -> None:
     (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
     assert "reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA." in one.message
     hidden = "list_files | interleave inner=TextLineDataset | scan | batch 4"
-    (one,) = found(hidden, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
+    (one,) = found(hidden, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA", stopped_at="n3"))
     assert "gives up at scan" in one.message and "OFF" in one.hint

@@ -30,6 +30,8 @@ def test_counted_one_by_one(files: list[int], batch: int, workers: int, replicas
         assert getattr(found, name) == getattr(counted, name), name
     for one, other in zip(found.workers, counted.workers, strict=True):
         assert (one.elements, one.cells) == (other.elements, other.cells)
+    if not any(one.lost or one.dummies for one in delivery.workers):
+        assert found.first_out == delivery.first_out
     assert [one.batches for one in found.workers] == [one.minibatches for one in delivery.workers]
 
 

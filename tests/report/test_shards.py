@@ -14,7 +14,7 @@ from pipetune.core.session import DistributedResult, Session
 from pipetune.model.coverage import coverage
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
-from pipetune.report.shards import Shards, division, shards
+from pipetune.report.shards import Shards, division, shard_table, shards
 from tests.report import sessions as samples
 
 
@@ -126,7 +126,20 @@ def test_the_page_draws_a_row_for_each_worker() -> None:
 def test_markdown_has_the_numbers() -> None:
     text = markdown(samples.distributed())
     assert "| worker 0 | 960 elements; 16 batches |" in text
-    assert "read over used: 1.00x" in text
+    assert "|  | Never | Once | Twice | More often | First one out | Short batches | Idle | Read over used |" in text
+    assert "| 3 workers | 0 | 1,920 | 0 | 0 | after 10 steps | 0 | none | 1.00x |" in text
+
+
+def test_the_table_has_a_row_for_each_number_of_workers_and_a_dash_for_what_was_not_counted() -> None:
+    timed = tuple(WorkerShare(4, 2, 0, 4, (), seconds) for seconds in (0.5, 0.75))
+    found = shard_table([shards(of([0, 1], [2, 3])), shards(of([], workers=timed, processes=True))])
+    assert found.columns[:4] == ("Never", "Once", "Twice", "More often") and found.columns[-1] == "First batch, skew"
+    (first, second) = found.rows
+    assert first[0] == "2 workers" and first[1][-1] == "-"
+    assert second[0] == "2 processes" and second[1][-1] == "250 ms"
+    page = html(samples.distributed())
+    section = page[page.index('id="distributed"') : page.index('id="machine"')]
+    assert '<th scope="row">4 workers</th><td>0</td><td>1,920</td><td>0</td>' in section
 
 
 def test_a_session_without_counts_shows_no_picture() -> None:

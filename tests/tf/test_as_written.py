@@ -66,6 +66,9 @@ def test_by_data_each_worker_reads_what_the_other_uses(tmp_path: Path) -> None:
     dataset = tf.data.TextLineDataset(lines(tmp_path, 4, 4)).batch(4)
     found = divided(dataset, workers=2, policy="DATA")
     assert found.complete and found.read_over_used == 2.0
+    source = live.read(tf.data.TextLineDataset(lines(tmp_path, 4, 4)).enumerate().batch(4))
+    hidden = divide(source, Job(2, "AUTO"))
+    assert hidden.policy == "DATA" and source.pipeline[hidden.stopped_at].op == "range", "it hides the files"
     assert [one.cells for one in found.workers] == [(2, 2), (2, 2)]
     by_file = divided(dataset, workers=2, policy="AUTO")
     assert by_file.read_over_used == 1.0 and [one.cells for one in by_file.workers] == [(4, 0), (0, 4)]
@@ -144,4 +147,4 @@ def test_what_is_too_long_to_be_counted_follows_from_the_arithmetic(
     assert (counted.told_by, computed.told_by) == (Identity.NUMBER, Identity.ARITHMETIC)
     assert [replace(one, read=None) for one in computed.workers] == [replace(one, read=None) for one in counted.workers]
     shard = divide(live.read(Data.range(9).shard(2, 0).batch(2)), Job(2, policy))
-    assert shard.coverage is None and "too long" in shard.why, "a shard of the script's own is not followed"
+    assert shard.coverage is None and "more than 5" in shard.why, "a shard of the script's own is not followed"

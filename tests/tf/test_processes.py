@@ -6,8 +6,10 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipetune.core.coverage import Identity
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.source import standalone_kinds
 from pipetune.source.standalone import emit_standalone
 from pipetune.tf.pipelines import live
-from pipetune.tf.standalone import processes, standalone_parts
+from pipetune.tf.standalone import order, processes, standalone_parts
 from pipetune.tf.standalone.coverage import Counted, count
 from pipetune.tf.standalone.processes import NotRun, running
 
@@ -38,6 +40,23 @@ def parse(record):
 def build(pattern):
     dataset = tf.data.Dataset.list_files(pattern)
     return dataset.interleave(tf.data.TFRecordDataset, cycle_length=2).map(parse).shuffle(8).batch(4)
+"""
+
+
+INDEXED = """
+
+def indexed_dataset_fn(*, size=None, rank=None):
+    if size is None:
+        rank, size = rank_and_size()
+    indices = tf.data.Dataset.range(20).shuffle(20).filter(lambda index: index % size == rank)
+    return indices.batch(3).map(lambda index: (index, index))
+
+
+def in_order(predictions, indices):
+    import numpy as np
+
+    order = np.argsort(np.concatenate(indices))
+    return np.concatenate(predictions)[order]
 """
 
 
@@ -129,12 +148,14 @@ def test_ranks_find_out_by_the_variables_of_horovodrun(tmp_path: Path, dataset: 
     )
     assert counted.wanted is not None
     options: dict[str, Any] = {"delivery": Delivery.RANKS, "full_batch": 4, "most_steps": 5}
-    found = processes.run(made.text, counted.wanted, **options)
+    found = processes.run(made.text + INDEXED, counted.wanted, **options)
+    assert found.in_order is True
     assert found.complete and [one.elements for one in found.workers] == [12, 8]
     assert [one.batches for one in found.workers] == [5, 5], "data without end is read for so many steps"
     # Both take the first part, by the same numbers: no value shows it.
     wrong = processes.run(made.text.replace(".shard(size, rank)", ".shard(size, 0)"), counted.wanted, **options)
     assert (wrong.never, wrong.once, wrong.twice) == (8, 0, 12)
+    assert wrong.in_order is None, "this module offers no indices"
 
 
 @pytest.mark.slow
@@ -152,3 +173,24 @@ def test_kinds_that_several_processes_read() -> None:
     """One process feeds all devices of `mirrored`; no TPU is here; parameter servers divide nothing."""
     kinds = {name for name in standalone_kinds.names() if standalone_kinds.find(name).in_processes}
     assert kinds == {"multiworker", "horovod", "service"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([[4, 0], [2]], [[1, 3]], True),
+        ([[4, 0]], [[1, 3]], True),  # that one is missing is for the counts to tell
+        ([[4, 0], [2]], [[1, 2]], False),  # one comes twice
+    ],
+)
+def test_indices_of_all_processes_have_to_come_back_in_order(
+    tmp_path: Path, first: list[list[int]], second: list[list[int]], expected: bool
+) -> None:
+    namespace: dict[str, Any] = {"tf": tf}
+    exec(INDEXED, namespace)
+    module = SimpleNamespace(**namespace)
+    assert order.restored(module, tmp_path, range(2)) is None, "nothing was written"
+    for process, batches in enumerate((first, second)):
+        np.savez(tmp_path / f"indices-{process}.npz", *map(np.array, batches))
+    assert order.restored(module, tmp_path, range(2)) is expected
+    assert order.restored(SimpleNamespace(dataset_fn=None), tmp_path, range(2)) is None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.coverage import AsWritten, Coverage, Identity
+from pipetune.core.coverage import AsWritten, Coverage, Identity, WorkerShare
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Remove, SetArgument
 from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
@@ -57,7 +57,8 @@ def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MO
         return AsWritten(job.workers, computed, policy, why="" if computed is not None else error.message)
     except _Refused as refusal:
         return AsWritten(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
-    return AsWritten(job.workers, found, policy)
+    stopped_at = autosharding.found(source.pipeline).stopped_at if policy == "DATA" else ""
+    return AsWritten(job.workers, found, policy, stopped_at=stopped_at)
 
 
 class _TooLong(CannotReplay):
@@ -164,9 +165,13 @@ class _Division:
         given = [[_counts(mine, column)] for mine in parts]
         files = counting.files_in(epochs[0]) if told_by is Identity.NUMBER else ()
         found = coverage([wanted], given, told_by=told_by, files=files)
-        return replace(found, workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)))
+        return replace(
+            found,
+            workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)),
+            replicas_per_worker=self._job.replicas_per_worker,
+        )
 
-    def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> Any:
+    def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> WorkerShare:
         share = found.workers[index]
         full = max(1, (self._batch or 1) // (self._replicas if self._policy else 1))
         everything = self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()

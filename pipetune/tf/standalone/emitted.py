@@ -123,6 +123,11 @@ def maker(
     return make
 
 
+def opened() -> Any:
+    """The module that is open."""
+    return sys.modules[_NAME]
+
+
 def fitting_batch_size(global_batch_size: int, replicas: int) -> int:
     """The largest batch up to this size that the replicas divide."""
     return max(replicas, global_batch_size // replicas * replicas)

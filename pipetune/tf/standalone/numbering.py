@@ -24,6 +24,7 @@ INSIDE_BITS = 32
 """A number's lower bits say which element of a file it is, where there are files."""
 
 _MOST_NAMES = 10_000
+_as_it_is = tf.autograph.experimental.do_not_convert
 _SOURCES = frozenset({"range", "from_tensor_slices", "from_tensors", "from_generator", "load"})
 
 
@@ -70,11 +71,10 @@ def _names(dataset: Any) -> Numbered:
     if len(names) > _MOST_NAMES or len(np.unique(names)) < len(names):
         return Numbered(dataset.enumerate())
 
-    @tf.autograph.experimental.do_not_convert
     def number(name: Any) -> Any:
         return tf.where(tf.equal(tf.constant(names), name))[0, 0], name
 
-    return Numbered(dataset.map(number))
+    return Numbered(dataset.map(_as_it_is(number)))
 
 
 def _are_names(dataset: Any) -> bool:
@@ -102,16 +102,15 @@ def _opened(above: Numbered, opened: Callable[[Any], Any], arguments: Mapping[st
     if above.inside:
         raise CannotReplay("Elements become several more than once.")
 
-    @tf.autograph.experimental.do_not_convert
     def inside(number: Any, element: Any) -> Any:
         places = opened(element).enumerate()
-        return places.map(tf.autograph.experimental.do_not_convert(lambda place, value: (_join(number, place), value)))
+        return places.map(_as_it_is(lambda place, value: (_join(number, place), value)))
 
     if "cycle_length" not in arguments:
-        return Numbered(above.dataset.flat_map(inside), inside=True)
+        return Numbered(above.dataset.flat_map(_as_it_is(inside)), inside=True)
     calls = arguments.get("num_parallel_calls")
     dataset = above.dataset.interleave(
-        inside,
+        _as_it_is(inside),
         cycle_length=arguments["cycle_length"],
         block_length=arguments.get("block_length"),
         num_parallel_calls=calls,
@@ -128,21 +127,21 @@ def _map(_node: Node, original: Any, above: Any) -> Any:
     def mapped(number: Any, element: Any) -> Any:
         return number, private.call_traced(original._map_func, element)
 
-    return above.map(tf.autograph.experimental.do_not_convert(mapped))
+    return above.map(_as_it_is(mapped))
 
 
 def _filter(_node: Node, original: Any, above: Any) -> Any:
     def kept(_number: Any, element: Any) -> Any:
         return private.call_traced(original._predicate, element)
 
-    return above.filter(tf.autograph.experimental.do_not_convert(kept))
+    return above.filter(_as_it_is(kept))
 
 
 def _take_while(_node: Node, original: Any, above: Any) -> Any:
     def goes_on(_number: Any, element: Any) -> Any:
         return private.call_traced(original._predicate, element)
 
-    return above.take_while(tf.autograph.experimental.do_not_convert(goes_on))
+    return above.take_while(_as_it_is(goes_on))
 
 
 def _shuffle(node: Node, original: Any, above: Any) -> Any:

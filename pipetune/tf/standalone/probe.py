@@ -105,19 +105,17 @@ def numbered_fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tupl
     """
     dataset = _comparable(source, pipeline)
 
-    @tf.autograph.experimental.do_not_convert
     def with_number(number: tf.Tensor, element: object) -> tf.Tensor:
         return tf.stack([number, fingerprint(element)])
 
-    @tf.autograph.experimental.do_not_convert
     def alone(*element: object) -> tf.Tensor:
         return tf.stack([fingerprint(*element)])
 
     try:
         found = numbered(dataset)
     except CannotReplay:
-        return dataset.map(alone), False, False
-    return found.dataset.map(with_number), True, found.inside
+        return dataset.map(tf.autograph.experimental.do_not_convert(alone)), False, False
+    return found.dataset.map(tf.autograph.experimental.do_not_convert(with_number)), True, found.inside
 
 
 def _comparable(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:

@@ -24,6 +24,8 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.standalone import Delivery
 from pipetune.model.coverage import coverage
 from pipetune.tf.standalone.counting import Wanted
+from pipetune.tf.standalone.emitted import emitted, opened
+from pipetune.tf.standalone.order import restored
 from pipetune.tf.standalone.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
 
 WORKERS = 2
@@ -82,11 +84,13 @@ def run(
             started.wait_until_done(seconds)
         found = [Read.read(folder, index) for index in range(workers)]
         given = [_counts(folder, index) for index in range(workers)]
+        with emitted(module_text):
+            in_order = restored(opened(), folder, range(workers))
     read = [one for one in found if one is not None]
     if sorted(one.worker for one in read) != list(range(workers)) or any(one.workers != workers for one in read):
         raise NotRun("The processes did not find one another.")
     given = [given[index] for index in sorted(range(workers), key=lambda index: read[index].worker)]
-    return _covered(wanted, given, sorted(read, key=lambda one: one.worker))
+    return replace(_covered(wanted, given, sorted(read, key=lambda one: one.worker)), in_order=in_order)
 
 
 def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[Read]) -> Coverage:

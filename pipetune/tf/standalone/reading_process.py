@@ -31,7 +31,8 @@ def main(folder: Path, index: int) -> None:
     from pipetune.tf.pipelines import live
     from pipetune.tf.standalone.batch_sizes import rows, timed
     from pipetune.tf.standalone.counting import REDUCTIONS, read_epoch
-    from pipetune.tf.standalone.emitted import emitted
+    from pipetune.tf.standalone.emitted import emitted, opened
+    from pipetune.tf.standalone.order import offered, read_indices
 
     job = ReadingJob.read(folder)
     sys.path += [place for place in job.path if place not in sys.path]
@@ -66,6 +67,16 @@ def main(folder: Path, index: int) -> None:
         workers, worker, dataset = made[0]
         pipeline = live.read(dataset)
         counts = read_epoch(pipeline, REDUCTIONS[job.counted](pipeline.pipeline)).counts(job.key)
+        if offered(opened()):
+            read_indices(
+                opened(),
+                folder,
+                index,
+                delivery=job.delivery,
+                workers=workers,
+                worker=worker,
+                given={} if parameter is None else {"source": parameter},
+            )
         np.savez(folder / COUNTS.format(index), keys=list(counts), counts=list(counts.values()))
     full = [size for size in sizes if size]
     short = sum(size < job.full_batch for size in full)
