@@ -92,7 +92,7 @@ def distribute(study: Study, plan: Plan | None) -> None:
             ),
         )
         advice = (choice.why, *result.advice) if choice.why else result.advice
-        if result.service is not None and (stored := stored_prefix(study)) is not None:
+        if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
             result, advice = replace(result, stored=stored), (*advice, stored.sentence)
         journal.update(distributed=replace(result, advice=advice))
 
