@@ -7,6 +7,7 @@ up to one for each replica too: with fixed shapes TensorFlow ends there with the
 from __future__ import annotations
 
 from pipetune.core.standalone import Definition, StandaloneParts
+from pipetune.source.standalone_module import names_read
 from pipetune.source.standalone_sharding import Sharding
 
 CLOSING = ("if fill:", "    {dataset} = full_batches({dataset}, batch_size, replicas)")
@@ -47,7 +48,8 @@ DEFINITION = Definition(
 def can_fill(parts: StandaloneParts, where: Sharding) -> bool:
     """Whether the batches have rows that can be repeated: dense tensors, in the batches that replicas get."""
     spec = parts.pipeline.output.spec
-    named = {one.name for function in parts.functions.values() for one in function.definitions}
+    named = {one.name for function in parts.functions.values() for one in function.definitions} | names_read(parts)
     sparse = any(kind in spec for kind in ("RaggedTensorSpec", "SparseTensorSpec", "DatasetSpec"))
     padded = any(parts.pipeline[name].op == "padded_batch" for name in where.batches)  # each to a length of its own
-    return bool(where.batches) and not sparse and not padded and DEFINITION.name not in named
+    taken = bool(named & {DEFINITION.name, "fill"})
+    return bool(where.batches) and not sparse and not padded and not taken

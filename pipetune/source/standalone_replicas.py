@@ -41,7 +41,7 @@ def emit_for_replicas(
     """
     parameter = has_parameter(parts)
     parts = with_file_sources(parts)
-    check_references(parts, frozenset({"fill"}))
+    check_references(parts)
     where = sharding(parts.pipeline, parts.sources)
     fills = not known.no_fill and standalone_fill.can_fill(parts, where)
     wording = Wording(fills=True, closing=standalone_fill.CLOSING) if fills else Wording()

@@ -77,8 +77,12 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
     with study.journal.phase("advice", "trying several training steps in one call"):
         try:
             measured = _measure(study, consumer, profile.consumer.bound_seconds or 0.0, seconds=seconds)
-        except (RunFailed, OutOfBudget):
-            return None  # a model that cannot be called so gets no such advice
+        except OutOfBudget:
+            return None
+        except RunFailed as failure:  # Keras 3 cannot do it with two replicas of a strategy
+            told = f"Several training steps in one call could not be tried: {failure}"
+            study.journal.update(notes=(*study.journal.session.notes, told))
+            return None
     use = study.subject.use
     strategy = handover.strategy if handover is not None else ""
     return several_steps(measured, strategy=strategy, file=use.file, line=use.line)

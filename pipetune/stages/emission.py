@@ -97,7 +97,7 @@ def distribute(study: Study, plan: Plan | None) -> None:
             ),
         )
         advice = (choice.why, *result.advice) if choice.why else result.advice
-        if result.service is not None and (stored := stored_prefix(study)) is not None:
+        if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
             result, advice = replace(result, stored=stored), (*advice, stored.sentence)
         job = workers.imagined(choice.kind, study.subject.source.dataset, _WORKERS) if result.module else None
         if job is not None:

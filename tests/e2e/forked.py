@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from pipetune.core.messages import Failed, Job, Message, Mode, ScriptFailed, Ses
 from pipetune.core.sessionfile import session_data
 from pipetune.core.settings import Settings
 from tests.e2e.command import ENVIRONMENT, LIMIT_SECONDS, ROOT, SCRIPTS
-from tests.e2e.worked import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -80,13 +79,12 @@ class Forked:
             job = Job(
                 mode=Mode.ANALYZE,
                 message_descriptor=-1,
-                settings=SETTINGS.get(name, Settings(quick=True, trials=False)),
+                settings=Settings(quick=True, trials=False),
                 script=str(SCRIPTS / f"{name.partition('-')[0]}.py"),
                 arguments=tuple(word.format(folder=folder / "own") for word in arguments),
                 directory=str(folder / "own"),
                 out=str(folder),
             )
-            job = replace(job, settings=replace(job.settings, out=str(folder)))
             write_job(job, folder / "job.json")
             jobs.append(str(folder / "job.json"))
         self._process = subprocess.Popen(

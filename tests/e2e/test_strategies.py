@@ -76,14 +76,3 @@ def test_what_workers_of_a_coordinator_build_is_measured_alone(worked: Forked, n
     )
     assert "ClusterCoordinator" in done.summary["training"]["why"]
     assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
-
-
-def test_the_form_for_the_strategy_is_written_unasked(worked: Forked) -> None:
-    done = worked("mirrored-chosen")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
-    form = done.session["distributed"]
-    assert form["kind"] == "mirrored" and (done.folder / "distributed.py").exists(), form["notes"]
-    assert form["advice"][0].startswith("Written because the script trains under MirroredStrategy")
-    assert [(row["missing"], row["duplicated"]) for row in form["checks"]] == [(0, 0)] * 3
-    assert done.session["distributed"]["module"].count("def indexed_dataset_fn") == 1
-    assert worked("mirrored-fit").session["distributed"] is None, "a profile alone writes nothing"

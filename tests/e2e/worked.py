@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pipetune.core.settings import Settings
-
 WORKED: dict[str, tuple[str, ...]] = {
     "strings": (),
     "varying_shape": (),
@@ -40,10 +38,6 @@ WORKED: dict[str, tuple[str, ...]] = {
     "mirrored-fit": ("fit",),
     "mirrored-dataset_fn": ("dataset_fn",),
     "mirrored-function": ("function",),
-    "mirrored-chosen": ("fit",),
     "parameter_server": (),
     "parameter_server-fit": ("fit",),
 }
-
-SETTINGS = {"mirrored-chosen": Settings(quick=True, budget_seconds=1.0)}
-"""Where it is not a profile alone."""

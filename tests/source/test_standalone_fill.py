@@ -42,9 +42,11 @@ def test_not_offered_where_there_is_no_last_batch_of_a_worker_to_fill(made: Stan
 def test_not_offered_where_it_failed_or_where_the_script_has_that_name() -> None:
     failed = emit(BATCHED, "multiworker", no_fill="a batch has 3 of 4 rows")
     assert not failed.fills and any("a batch has 3 of 4 rows" in note for note in failed.notes)
-    named = FunctionSource("full_batches", (Definition("full_batches", "from helpers import full_batches"),))
     made = parts(ROWS, ("map", {}, PARSE), ("batch", {"batch_size": 4}))
-    assert not emit(replace(made, functions={"n1": named}), "multiworker").fills
+    for name in ("full_batches", "fill"):
+        named = FunctionSource(name, (Definition(name, f"from helpers import {name}"),))
+        written = emit(replace(made, functions={"n1": named}), "multiworker")
+        assert not written.fills and f".map({name})" in written.text
 
 
 @pytest.mark.parametrize("kind", ["mirrored", "multiworker", "tpu"])

@@ -18,6 +18,7 @@ tf.config.set_logical_device_configuration(processors[0], [tf.config.LogicalDevi
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.handover import DATASET, FUNCTION
+from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
 from pipetune.tf.equality.divided import divided_alike
 from pipetune.tf.measure import machine, runner
@@ -117,11 +118,15 @@ def several_steps(library: str) -> Any:
         model.compile("sgd", "mse")
     consumer = fit_consumer.FitConsumer(model, type(model).fit, {}, fit_consumer.callback_list(model))
     data = Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
-    counted = []
+    counted: list[Any] = []
     for number in (8, 32):
-        with consumer.several_steps(number):
-            counted.append(consumer.window(data, steps=64, warmup=1).steps)
-    return [counted, fit_consumer.steps_per_call(model), consumer.takes_one_step_a_call]
+        try:
+            with consumer.several_steps(number):
+                counted.append(consumer.window(data, steps=64, warmup=1).steps)
+        except RunFailed as failure:
+            counted.append(str(failure).partition(":")[0])
+    after = consumer.window(data, steps=4, warmup=1).steps
+    return [counted, fit_consumer.steps_per_call(model), consumer.takes_one_step_a_call, after]
 
 
 def answers() -> Iterator[tuple[str, Any]]:

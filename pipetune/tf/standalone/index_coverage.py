@@ -23,16 +23,18 @@ from pipetune.tf.standalone.emitted import loaded, maker
 from pipetune.tf.standalone.service_coverage import running_service
 
 WORKER_COUNTS = (2, 3)
+ALIKE_COUNTS = (2,)  # where workers are not told apart, or a service has to be started for them
 _SECONDS = 4.0  # for everything once; with more workers as often again
 _MOST_ROWS = 20_000
 
 Rows = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # index, fingerprint
+Batches = list[tuple[Any, Any]]  # the same, of each batch
 
 _service = tf.data.experimental.service
 
 
-class TooLong(Exception):
-    """Running it all takes longer than there is time."""
+class NotRun(Exception):
+    """It cannot be run, or not to its end; the reason is the end of a sentence."""
 
 
 def check_order(
@@ -53,96 +55,104 @@ def check_order(
     Raises:
         CannotExpress: the order does not come back, or the form does not run.
     """
+    whole = delivery is Delivery.WHOLE
+    if whole and epoch_batches is None:
+        return "Whether indices restore the order was not run: how many steps an epoch has was not counted."
+    counts = ALIKE_COUNTS if delivery in (Delivery.WHOLE, Delivery.SERVICE) else WORKER_COUNTS
     with loaded(module_text) as module:
         make = maker(
             module, parameter=parameter, global_batch_size=global_batch_size, delivery=delivery, indexed=True
         )
-        batched = any(node.op in ("batch", "padded_batch") for node in tuned)
-        comparable = _comparable(tuned)
-        most = epoch_batches if delivery is Delivery.WHOLE else None
-        if delivery is Delivery.WHOLE and most is None:
-            return "Whether indices restore the order was not run: how many steps an epoch has was not counted."
-        once = delivery is not Delivery.WHOLE
+        form = _Form(module, tuned, most=epoch_batches if whole else None)
         try:
-            rows = _rows(make(1, 0, 1), batched=batched, comparable=comparable, most=most)
-            alone = _in_order(module, rows, once=once)
-            counts = (2,) if delivery in (Delivery.WHOLE, Delivery.SERVICE) else WORKER_COUNTS
+            alone = form.in_order(form.batches(make(1, 0, 1)))
             for workers in counts:
                 if delivery is Delivery.SERVICE:
-                    together = _from_service(make(1, 0, 1), workers, batched=batched, comparable=comparable)
+                    given = form.from_service(make(1, 0, 1), workers)
                 else:
-                    alike = delivery is Delivery.WHOLE
-                    made = (make(1, 0, 1) if alike else make(workers, worker, workers) for worker in range(workers))
-                    together = list(
-                        chain.from_iterable(
-                            _rows(one, batched=batched, comparable=comparable, most=most) for one in made
-                        )
-                    )
-                restored = _in_order(module, together[::-1], once=once)
-                _compare(*((alone, restored) if once else _in_common(alone, restored)), workers)
-        except TooLong:
-            return "Whether indices restore the order was not run: the data is too long."
-    shown = " and ".join(str(workers) for workers in counts)
-    what = "rows" if comparable else "indices"
+                    parts = [make(1, 0, 1) if whole else make(workers, one, workers) for one in range(workers)]
+                    given = list(chain.from_iterable(map(form.batches, parts)))
+                together = form.in_order(given[::-1])
+                _compare(*(_in_common(alone, together) if whole else (alone, together)), workers)
+        except NotRun as reason:
+            return f"Whether indices restore the order was not run: {reason}."
+    shown, what = " and ".join(map(str, counts)), "rows" if form.steady else "indices"
     return f"With {shown} workers indices put all {len(alone[0]):,} {what} back into the order of the source."
 
 
-def _comparable(pipeline: Pipeline) -> bool:
-    functions = [node.function for node in pipeline if node.function is not None]
-    steady = not any(one.random or one.python or not one.stateless for one in functions)
-    return steady and not any(node.op == "padded_batch" for node in pipeline)
+class _Form:
+    """How the form of a module is looked at."""
 
+    def __init__(self, module: Any, tuned: Pipeline, *, most: int | None) -> None:
+        """Takes the module; `most` batches are taken of a worker that never ends."""
+        self._module, self._most = module, most
+        self._batched = any(node.op in ("batch", "padded_batch") for node in tuned)
+        functions = [node.function for node in tuned if node.function is not None]
+        padded = any(node.op == "padded_batch" for node in tuned)
+        drawn = any(one.random or one.python or not one.stateless for one in functions)
+        self.steady = not padded and not drawn  # a row is the same whichever batch it stands in
 
-def _rows(
-    dataset: Any, *, batched: bool, comparable: bool, most: int | None = None
-) -> list[tuple[Any, Any]]:
-    """Index and fingerprint of the rows of each batch."""
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def look(index: Any, element: Any) -> tuple[Any, Any, Any]:
-        rows = tf.shape(tf.nest.flatten(element)[0])[0] if batched else 1
-        if not comparable:
-            return index, index, rows
-        if batched:
-            return index, tf.map_fn(probe.fingerprint, element, fn_output_signature=tf.int64), rows
-        return index, probe.fingerprint(element), rows
+    def batches(self, dataset: Any) -> Batches:
+        """Index and fingerprint of the rows of each batch.
 
-    looked_at = dataset.map(look)
-    return list(_read(looked_at if most is None else looked_at.take(most)))
+        Raises:
+            CannotExpress: a batch has other rows than indices, or the pipeline fails.
+            NotRun: there are too many, or they cannot be compared.
+        """
+        return list(self._read(self._looked_at(dataset)))
 
+    def from_service(self, dataset: Any, workers: int) -> Batches:
+        """The same of a service with so many workers."""
+        with running_service(workers) as address:
+            policy = _service.ShardingPolicy.DYNAMIC
+            return self.batches(dataset.apply(_service.distribute(policy, address, compression=None)))
 
-def _read(dataset: Any) -> Iterator[tuple[Any, Any]]:
-    end, rows = time.monotonic() + _SECONDS, 0
-    with running():
-        for index, fingerprint, count in dataset.as_numpy_iterator():
-            if count != np.size(index):
-                raise CannotExpress(f"What stands behind the batch makes {count} rows of {np.size(index)}.")
-            rows += int(np.size(index))
-            if rows > _MOST_ROWS or time.monotonic() > end:
-                raise TooLong
-            yield index, fingerprint
+    def in_order(self, batches: Batches) -> Rows:
+        """Index and fingerprint as the module's own `in_order` gives them back.
 
+        Raises:
+            CannotExpress: there is nothing, or two elements share an index.
+        """
+        if not batches:
+            raise CannotExpress("The form with indices gives nothing.")
+        indices = [index for index, _ in batches]
+        both = self._module.in_order([{"index": index, "row": row} for index, row in batches], indices)
+        if self._most is None and len(both["index"]) < sum(int(np.sum(index >= 0)) for index in indices):
+            raise CannotExpress("Two elements have one index.")
+        return both["index"], both["row"]
 
-def _from_service(dataset: Any, workers: int, *, batched: bool, comparable: bool) -> list[tuple[Any, Any]]:
-    with running_service(workers) as address:
-        fetched = dataset.apply(
-            _service.distribute(_service.ShardingPolicy.DYNAMIC, address, compression=None)
-        )
-        return _rows(fetched, batched=batched, comparable=comparable)
+    def _looked_at(self, dataset: Any) -> Any:
+        parts = tf.nest.flatten(dataset.element_spec[1])
+        dense = [isinstance(part, tf.TensorSpec) for part in parts]
+        self.steady = self.steady and all(dense)
 
+        def look(index: Any, element: Any) -> tuple[Any, Any, Any]:
+            rows = tf.size(index)
+            if self._batched and any(dense):
+                rows = tf.shape(tf.nest.flatten(element)[dense.index(True)])[0]
+            if not self.steady:
+                return index, index, rows
+            if self._batched:
+                return index, tf.map_fn(probe.fingerprint, element, fn_output_signature=tf.int64), rows
+            return index, probe.fingerprint(element), rows
 
-def _in_order(module: Any, batches: list[tuple[Any, Any]], *, once: bool) -> Rows:
-    """Index and fingerprint as the module's own `in_order` gives them back.
+        try:
+            looked_at = dataset.map(tf.autograph.experimental.do_not_convert(look))
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise NotRun("its elements cannot be compared") from error
+        return looked_at if self._most is None else looked_at.take(self._most)
 
-    Args:
-        once: no element is to come twice.
-    """
-    if not batches:
-        raise CannotExpress("The form with indices gives nothing.")
-    indices = [index for index, _ in batches]
-    both = module.in_order([{"index": index, "row": row} for index, row in batches], indices)
-    if once and len(both["index"]) < sum(int(np.sum(index >= 0)) for index in indices):
-        raise CannotExpress("Two elements have one index.")
-    return both["index"], both["row"]
+    @staticmethod
+    def _read(dataset: Any) -> Iterator[tuple[Any, Any]]:
+        end, seen = time.monotonic() + _SECONDS, 0
+        with running():
+            for index, fingerprint, rows in dataset.as_numpy_iterator():
+                if rows != np.size(index):
+                    raise CannotExpress(f"What stands behind the batch makes {rows} rows of {np.size(index)}.")
+                seen += int(rows)
+                if seen > _MOST_ROWS or time.monotonic() > end:
+                    raise NotRun("the data is too long")
+                yield index, fingerprint
 
 
 def _in_common(one: Rows, other: Rows) -> tuple[Rows, Rows]:
