@@ -83,8 +83,8 @@ def _made(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
     scope = tree.scope(value)
     if isinstance(value, cst.Name) and scope is not None:
         assignments = list(scope[value.value])
-        if len(assignments) == 1 and isinstance(assignments[0], Assignment):
-            (assignment,) = assignments
+        assignment = assignments[0] if len(assignments) == 1 else None
+        if isinstance(assignment, Assignment):
             statement = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
             if (
                 statement is not None
