@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pipetune.core.edits import Plan
@@ -102,6 +102,6 @@ def wait_for_leave(link: Link) -> None:
         link.next_order(_ORDER_SECONDS)
 
 
-def operators_of(pipeline: Pipeline) -> Sequence[str]:
+def operators_of(pipeline: Pipeline) -> tuple[str, ...]:
     """The operators of a pipeline as plans name them."""
     return tuple(f"{node.op} ({node.id})" for node in pipeline)
