@@ -64,9 +64,9 @@ def input_of(worker: int, session: Session) -> WorkerInput:
     if tuned is None or tuned.profile is None:
         return WorkerInput(worker, why=session.status_detail or "its session holds no dataset")
     profile = tuned.profile
-    alone = profile.consumer.input_seconds
-    rounds = _means(profile.intervals) or ([alone] if alone else [])
-    return WorkerInput(worker, tuple(one for one in rounds if one), profile.first_element_seconds)
+    whole = profile.consumer.input_seconds
+    rounds = _means(profile.intervals) or ([whole] if whole else [])
+    return WorkerInput(worker, tuple(rounds), profile.first_element_seconds)
 
 
 def _means(intervals: Sequence[float]) -> list[float]:

@@ -18,6 +18,7 @@ from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, structured_function
 from tensorflow.python.data.util import random_seed, structure
 from tensorflow.python.distribute import distribute_lib, input_lib
+from tensorflow.python.distribute import values as distribute_values
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
@@ -30,6 +31,10 @@ Strategy = distribute_lib.StrategyBase
 DistributedDataset = input_lib.DistributedDataset
 DistributedFromFunction = input_lib.DistributedDatasetsFromFunction
 DistributedIterator = input_lib.DistributedIterator
+DistributedVariable = distribute_values.DistributedVariable
+"""What stands for a variable of every replica, each of which is a variable of its own. Reading it may take a step that
+every process of a job has to take with this one.
+"""
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pipetune.core.cluster import Task
 from pipetune.core.errors import PipetuneError
 from pipetune.core.in_step import Link
-from pipetune.core.messages import Job, MessageWriter, OutOfStep
+from pipetune.core.messages import Job, MessageWriter, OutOfStep, Progress
 from pipetune.core.session import Session
 from pipetune.core.team import Team
 from pipetune.core.version import VERSION
@@ -63,6 +63,7 @@ def follow(job: Job, writer: MessageWriter) -> int:
     """Runs the script of a worker that is not the chief to its first training step, and serves the chief there."""
     assert job.task is not None
     link = Link(*job.task.link)
+    writer.send(Progress("capture", "running the script"))
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
         source = live.read(use.dataset, name=use.name)

@@ -125,8 +125,8 @@ def test_a_worker_that_is_lost_is_named_with_the_end_of_its_log(
     monkeypatch.setattr(sys.modules[__name__], "FAKE", FAKE_CLUSTER)
     assert main(["analyze", "--workers", "2", "train.py", "last_is_killed"]) == 3
     error = capsys.readouterr().err
-    assert "The log of the worker that was lost ends:\n  worker 1 prints this\n  no more memory\n" in error
-    assert "pipetune: Worker 1 was killed (SIGKILL)" in error
+    assert "The log of the worker that was lost ends:\n  worker 1 prints this\n" in error
+    assert "\n  no more memory\npipetune: Worker 1 was killed (SIGKILL)" in error
     assert "reports/train/worker-0.log to worker-1.log" in error
 
 

@@ -80,7 +80,7 @@ LONG = {  # with trials: they mostly wait
     "tuned": Case("{folder}/overlap.py", ("{folder}/checkpoint",), options=("--budget", "40"), copied="overlap.py"),
     "interrupted": Case(str(OWN / "overlap.py"), ("{folder}/checkpoint",), ("--budget", "60"), interrupt),
     "killed-in-a-trial": Case(str(OWN / "dies_when_parallel.py"), ("{folder}/died",), ("--budget", "24")),
-    "in-step": Case("multi_worker.py", ("uneven",), options=("--budget", "8", "--force", "--workers", "2")),
+    "in-step": Case("multi_worker.py", ("uneven",), options=("--budget", "5", "--force", "--workers", "2")),
     "seeded": Case("seeded.py", options=("--budget", "6", "--force", "--json")),
     "variable": Case("variable_in_map.py", options=("--budget", "2", "--force", "--json")),
     "artificial": Case(

@@ -23,8 +23,7 @@ def test_every_worker_takes_the_steps_of_every_window(done: Done) -> None:
     assert (found["strategy"], found["workers"], found["shares"]) == ("MultiWorkerMirroredStrategy", 2, [8])
     consumer = done.first["profile"]["consumer"]
     assert consumer["kind"] == "loop" and consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
-    tried = [trial for trial in done.session["trials"] if trial["unit"] == "training"]
-    assert tried and all(trial["outcome"] != "failed" for trial in tried), done.session["trials"]
+    assert not any(trial["outcome"] == "failed" for trial in done.session["trials"]), done.session["trials"]
     assert len(done.logs) == 2
     assert not any("the end" in log or "Traceback" in log for log in done.logs)
 

@@ -56,10 +56,10 @@ class Clusters(Scenarios):
 
     def last_is_killed(self) -> None:
         self.tell()
+        self.start()
         if self.index == self.job.task.workers - 1:  # type: ignore[union-attr]
             print("no more memory", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
-        self.start()
         time.sleep(LONG)
 
     def one_raises(self) -> None:

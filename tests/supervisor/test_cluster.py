@@ -76,7 +76,7 @@ def test_a_worker_that_is_killed_ends_all_and_is_named(tmp_path: Path) -> None:
     assert analysis.session.status_detail == (
         "Worker 2 was killed (SIGKILL), as a system out of memory does. The other workers were ended with it."
     )
-    assert analysis.last_lines == "worker 2 prints this\nno more memory"
+    assert analysis.last_lines == "worker 2 prints this\nthe script prints this\nno more memory"
 
 
 @pytest.mark.parametrize(

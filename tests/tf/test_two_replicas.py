@@ -106,3 +106,9 @@ def test_where_no_other_dataset_can_be_handed_over(found: dict[str, Any]) -> Non
     assert found["why"] == ["", "", ""]
     assert "called for each replica" in found["why not"]
     assert found["one worker"] == ["MultiWorkerMirroredStrategy", 1, ""], "its one process can be given other data"
+
+
+def test_what_each_replica_holds_is_put_back(found: dict[str, Any]) -> None:
+    before, changed, after, distributed = found["put back"]
+    assert before == after == [[1.0, 1.0], [3.0, 4.0]] != changed
+    assert distributed == 0, "reading what stands for all of them may take every process of a job"

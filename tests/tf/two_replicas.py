@@ -23,7 +23,7 @@ from pipetune.tf import private
 from pipetune.tf.equality.divided import divided_alike
 from pipetune.tf.measure import machine, runner
 from pipetune.tf.pipelines import live
-from pipetune.tf.script import consumers, fit_consumer, handing_over, loop_consumer, strategies
+from pipetune.tf.script import consumers, fit_consumer, handing_over, loop_consumer, state, strategies
 
 Dataset = tf.data.Dataset
 STRATEGY = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -103,6 +103,31 @@ def windows_of(taken: handing_over.HandedOver, dataset: Any, count: int) -> list
     return [seen[:count], window.result.steps if window.result else None]
 
 
+def put_back() -> list[Any]:
+    """What each replica's part of a mirrored variable and of one read by summing holds: set, changed, put back."""
+    with STRATEGY.scope():
+        mirrored = tf.Variable(1.0)
+        summed = tf.Variable(
+            0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
+        )
+
+    def held() -> list[list[float]]:
+        return [[float(part) for part in STRATEGY.experimental_local_results(one)] for one in (mirrored, summed)]
+
+    def count() -> None:
+        summed.assign_add(tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32) + 3)
+
+    STRATEGY.run(count)
+    kept = state.snapshot()
+    before = held()
+    mirrored.assign(7.0)
+    STRATEGY.run(count)
+    changed = held()
+    kept.restore()
+    distributed = sum(isinstance(variable, private.DistributedVariable) for variable, _ in kept.variables)
+    return [before, changed, held(), distributed]
+
+
 def per_replica_options() -> Any:
     return tf.distribute.InputOptions(
         experimental_fetch_to_device=False,
@@ -175,6 +200,7 @@ def answers() -> Iterator[tuple[str, Any]]:
     alone = tf.distribute.MultiWorkerMirroredStrategy()
     taken = handing_over.HandedOver(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
     yield "one worker", [taken.facts().strategy, taken.facts().replicas, strategies.why_not_switched(taken)]
+    yield "put back", put_back()
     yield "why not", strategies.why_not_switched(from_function(rows, per_replica_options()))
 
 

@@ -62,7 +62,9 @@ def training_variables() -> tuple[Any, ...]:
     """Some trainable variables of every device, the smallest first: reading one waits for the steps before."""
     found: dict[str, list[Any]] = {}
     for candidate in live_objects():
-        if issubclass(type(candidate), tf.Variable) and _readable(candidate):
+        kind = type(candidate)
+        own = issubclass(kind, tf.Variable) and not issubclass(kind, private.DistributedVariable)
+        if own and _readable(candidate):
             found.setdefault(str(candidate.device), []).append(candidate)
     return tuple(
         variable
