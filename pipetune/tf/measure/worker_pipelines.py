@@ -76,7 +76,7 @@ def of_worker(dataset: Any, policy: str, job: Job, *, worker: int) -> Any:
     """What a strategy makes of `dataset` on that worker."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
-    return private.pipelineof_worker(
+    return private.pipeline_of_worker(
         dataset.with_options(options),
         workers=job.workers,
         worker=worker,
