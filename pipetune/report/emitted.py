@@ -49,7 +49,7 @@ class DistributedView:
     notes: tuple[str, ...]
     coverage: tuple[CoverageRow, ...]
     sentence: str
-    shards: tuple[Shards, ...]  # who reads what, for each number of workers
+    shards: tuple[Shards, ...]  # who reads what, for each number of workers, no picture twice
     as_written: Division | None  # between as many workers, of the script as it is; None: not looked at
     advice: tuple[str, ...]  # whether it is the form to use, and what could take its place
     table: ShardTable  # the numbers of all these
@@ -122,7 +122,7 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         coverage=coverage,
         sentence=sentence,
         advice=tuple(places.said(line) for line in value.advice),
-        shards=pictures,
+        shards=tuple(_drawn(pictures)),
         as_written=as_written,
         table=shard_table((*pictures, *as_it_is)),
     )
@@ -134,6 +134,16 @@ def _shards(value: DistributedResult) -> Iterator[Shards]:
         found = shards(value.processes)
         yield replace(found, title=f"Run as {found.title}")
     yield from map(shards, value.coverage)
+
+
+def _drawn(found: tuple[Shards, ...]) -> Iterator[Shards]:
+    """Those of them whose picture is another than that of all before."""
+    seen: list[object] = []
+    for one in found:
+        picture = [row.cells for row in one.rows]
+        if picture not in seen:
+            seen.append(picture)
+            yield one
 
 
 def _coverage_sentence(value: DistributedResult, coverage: tuple[CoverageRow, ...]) -> str:

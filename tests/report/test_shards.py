@@ -201,6 +201,7 @@ def test_real_processes_come_first_and_say_how_far_apart_they_begin() -> None:
     ran = replace(session.distributed, processes=replace(two, workers=timed, processes=True))
     page = html(replace(session, distributed=ran))
     assert "Run as 2 processes</h4>" in page and page.index("Run as 2 processes") < page.index("3 workers")
+    assert "2 workers</h4>" not in page and '<th scope="row">2 workers</th>' in page, "one picture is enough"
     assert "2 processes together get 1,920 elements, every one once in an epoch." in page
     assert "Their first batches come 250\u00a0ms apart." in page
     assert "**Run as 2 processes**" in markdown(replace(session, distributed=ran))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from pipetune.model.sharding import AutoShardPolicy
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
-from pipetune.tf.measure.as_written import Job, divide
+from pipetune.tf import private
+from pipetune.tf.measure.as_written import divide
+from pipetune.tf.measure.worker_pipelines import Job
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import counting
 
@@ -39,9 +42,15 @@ def divided(dataset: Any, **job: Any) -> Coverage:
     return found.coverage
 
 
-@pytest.mark.parametrize("policy", ["AUTO", "FILE", "DATA", "OFF"])
 @pytest.mark.parametrize(
-    ("counts", "batch", "workers", "replicas"), [((5, 1, 3, 4), 4, 2, 1), ((6, 6), 4, 2, 2), ((7, 2, 3, 1), 3, 4, 1)]
+    ("policy", "counts", "batch", "workers", "replicas"),
+    [
+        ("AUTO", (6, 6), 4, 2, 2),
+        ("FILE", (5, 1, 3, 4), 4, 2, 1),
+        ("DATA", (5, 1, 3, 4), 4, 2, 1),
+        ("DATA", (7, 2, 3, 1), 3, 4, 1),
+        ("OFF", (5, 1, 3, 4), 4, 2, 1),
+    ],
 )
 def test_under_a_strategy_it_is_what_the_arithmetic_says(
     tmp_path: Path, policy: str, counts: tuple[int, ...], batch: int, workers: int, replicas: int
@@ -62,13 +71,38 @@ def test_under_a_strategy_it_is_what_the_arithmetic_says(
     assert found.by_file and found.cells == counts
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda names: Data.from_tensor_slices(names).interleave(tf.data.TextLineDataset, cycle_length=2),
+        lambda names: Data.from_tensor_slices(names).flat_map(lambda name: tf.data.TextLineDataset(name).skip(1)),
+        lambda names: Data.from_tensor_slices(names).map(tf.identity).shuffle(4).interleave(
+            tf.data.TextLineDataset, cycle_length=3, num_parallel_calls=2
+        ),
+        lambda names: tf.data.TextLineDataset(Data.from_tensor_slices(names).shuffle(9)),
+    ],
+)  # fmt: skip
+def test_files_are_divided_as_tensorflow_divides_them(tmp_path: Path, read: Any) -> None:
+    workers = 3
+    names = lines(tmp_path, 3, 2, 4, 3)
+    dataset = read(names).map(tf.strings.to_number).batch(2)
+    found = divided(dataset, workers=workers, policy="AUTO")
+    cells = []
+    for worker in range(workers):
+        mine = private.pipeline_of_worker(dataset, workers=workers, worker=worker, replicas=workers)
+        numbers = [int(number) for batch in mine.as_numpy_iterator() for number in batch]
+        ends = [0, 3, 5, 9, 12]
+        cells.append(tuple(sum(low <= number < high for number in numbers) for low, high in pairwise(ends)))
+    assert [one.cells for one in found.workers] == cells and found.complete
+
+
 def test_by_data_each_worker_reads_what_the_other_uses(tmp_path: Path) -> None:
     dataset = tf.data.TextLineDataset(lines(tmp_path, 4, 4)).batch(4)
     found = divided(dataset, workers=2, policy="DATA")
     assert found.complete and found.read_over_used == 2.0
     source = live.read(tf.data.TextLineDataset(lines(tmp_path, 4, 4)).enumerate().batch(4))
     hidden = divide(source, Job(2, "AUTO"))
-    assert hidden.policy == "DATA" and source.pipeline[hidden.stopped_at].op == "range", "it hides the files"
+    assert hidden.policy == "DATA" and not source.pipeline[hidden.stopped_at].inputs, "what counts them is no file"
     assert [one.cells for one in found.workers] == [(2, 2), (2, 2)]
     by_file = divided(dataset, workers=2, policy="AUTO")
     assert by_file.read_over_used == 1.0 and [one.cells for one in by_file.workers] == [(4, 0), (0, 4)]

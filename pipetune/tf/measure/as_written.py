@@ -7,7 +7,7 @@ run. Else every worker runs the script's pipeline, with the script's own `shard`
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,14 @@ import tensorflow as tf
 
 from pipetune.core.coverage import AsWritten, Coverage, Identity, WorkerShare
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Remove, SetArgument
-from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
+from pipetune.core.edits import Remove
+from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.model import autosharding, sharding
 from pipetune.model.coverage import coverage
 from pipetune.model.delivered import coverage_of
 from pipetune.model.distributing import dataset_delivery, function_delivery
-from pipetune.tf import private
+from pipetune.tf.measure.worker_pipelines import Job, Refused, applied, divided_by_file, of_worker, pipelines
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import counting, probe
 
@@ -33,29 +33,18 @@ _MOST_COMPUTED = 5_000_000  # elements; it takes a second or two
 _WHOLE_BATCHES = frozenset({"take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
 
 
-@dataclass(frozen=True)
-class Job:
-    """The workers among which the data is divided."""
-
-    workers: int
-    policy: str = ""  # of the strategy that takes the dataset to them: "AUTO", "FILE", ...; "" without one
-    replicas_per_worker: int = 1
-    own_index: int | None = None  # which of the workers this process is
-    asks: bool = False  # whether the script asks which worker it is
-
-
 def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MOST_BYTES) -> AsWritten:
     """What each worker of `job` gets; where that cannot be found out, the reason."""
     policy = ""
     try:
-        pipelines = list(_pipelines(source.pipeline, job))
+        made = list(pipelines(source.pipeline, job))
         if job.policy:
-            policy = _applied(source.pipeline, job)
-        found = _Division(source, job, policy, most_bytes).count(pipelines)
+            policy = applied(source, job)
+        found = _Division(source, job, policy, most_bytes).count(made)
     except (CannotReplay, CannotExpress) as error:
         computed = _by_arithmetic(source.pipeline, job, policy) if isinstance(error, _TooLong) else None
         return AsWritten(job.workers, computed, policy, why="" if computed is not None else error.message)
-    except _Refused as refusal:
+    except Refused as refusal:
         return AsWritten(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
     stopped_at = autosharding.found(source.pipeline).stopped_at if policy == "DATA" else ""
     return AsWritten(job.workers, found, policy, stopped_at=stopped_at)
@@ -88,48 +77,6 @@ def _by_arithmetic(pipeline: Pipeline, job: Job, policy: str) -> Coverage | None
     return coverage_of(delivery)
 
 
-class _Refused(Exception):
-    """TensorFlow cannot divide the data in this way."""
-
-    def __init__(self, policy: str, why: str) -> None:
-        super().__init__(why)
-        self.policy = policy
-
-
-def _applied(pipeline: Pipeline, job: Job) -> str:
-    policy = sharding.AutoShardPolicy(job.policy.lower())
-    try:
-        return sharding.applied_policy(
-            policy, from_files=bool(autosharding.found(pipeline)), workers=job.workers
-        ).name
-    except PipetuneError as error:
-        raise _Refused(policy.name, error.message) from error
-
-
-def _pipelines(pipeline: Pipeline, job: Job) -> Iterator[Pipeline]:
-    """The script's pipeline as each worker would make it.
-
-    Raises:
-        CannotReplay: nobody can tell.
-    """
-    own = [node for node in pipeline if node.op == "shard"]
-    inside = any(kernel.startswith("Shard") for node in pipeline for kernel in node.inner)
-    if job.asks and (inside or not own):
-        raise CannotReplay("The script asks which worker it is, and may divide the data where it cannot be followed.")
-    if job.asks and any(node.argument("index") != job.own_index for node in own):
-        raise CannotReplay("The script's own shard does not follow the number of the worker.")
-    for worker in range(job.workers):
-        edits = [SetArgument(node.id, "index", worker) for node in own] if job.asks else []
-        if any(worker >= _shards(node) for node in own) and job.asks:
-            raise CannotReplay(f"The script's own shard has no part for {job.workers} workers.")
-        yield apply_edits(pipeline, edits)
-
-
-def _shards(node: Node) -> int:
-    count = node.argument("num_shards")
-    return count if isinstance(count, int) else 0
-
-
 class _Division:
     """Counts for one job."""
 
@@ -150,7 +97,8 @@ class _Division:
         if policy and self._batch is None:
             raise CannotReplay("The pipeline does not batch, so that a strategy cannot divide its elements.")
 
-    def count(self, pipelines: list[Pipeline]) -> Coverage:
+    def count(self, made: list[Pipeline]) -> Coverage:
+        """What the workers get of the pipelines that each of them would make."""
         whole = self._source.pipeline
         own = [node.id for node in whole if node.op == "shard"]
         data = probe.of_elements(apply_edits(whole, [Remove(name) for name in own]))
@@ -160,7 +108,7 @@ class _Division:
             raise CannotReplay("The pipeline chooses its elements at random, anew in each epoch.")
         told_by = Identity.NUMBER if epochs[0].numbers_like(epochs[1]) else Identity.DIGEST
         wanted = epochs[0].counts(told_by)
-        parts = [list(self._minibatches(pipeline, worker)) for worker, pipeline in enumerate(pipelines)]
+        parts = [list(self._minibatches(pipeline, worker)) for worker, pipeline in enumerate(made)]
         column = 0 if told_by is Identity.NUMBER else -1
         given = [[_counts(mine, column)] for mine in parts]
         files = counting.files_in(epochs[0]) if told_by is Identity.NUMBER else ()
@@ -195,30 +143,17 @@ class _Division:
 
     def _minibatches(self, pipeline: Pipeline, worker: int) -> Iterator[Any]:
         """The batches that a worker's replicas get, as arrays with a row for each element."""
+        policy = self._policy
+        if policy == "FILE" and all(pipeline[name].inputs for name in autosharding.found(pipeline).divided_at):
+            pipeline, policy = divided_by_file(pipeline, self._job.workers, worker), "OFF"
         dataset, _, _ = probe.numbered_fingerprints(self._source, probe.of_elements(pipeline))
         dataset = dataset.batch(self._batch or 1)
-        if self._policy:
-            dataset = self._as_the_strategy_has_it(dataset, worker)
-        try:
-            with counting.running():
-                yield from dataset.as_numpy_iterator()
-        except CannotExpress as error:
-            if self._policy == "FILE" and isinstance(error.__cause__, tf.errors.InvalidArgumentError):
-                why = "it gives each worker whole files, and finds fewer of them than workers"
-                raise _Refused("FILE", why) from error
-            raise
-
-    def _as_the_strategy_has_it(self, dataset: Any, worker: int) -> Any:
-        if not autosharding.batch_size_known(self._source.pipeline):
-            dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[self._policy]
-        try:
-            return private.pipeline_of_worker(
-                dataset.with_options(options), workers=self._job.workers, worker=worker, replicas=self._replicas
-            )
-        except tf.errors.OpError as error:
-            raise _Refused(self._policy, error.message.strip().splitlines()[0]) from error
+        if policy:
+            if not autosharding.batch_size_known(self._source.pipeline):
+                dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
+            dataset = of_worker(dataset, policy, self._job, worker=worker)
+        with counting.running():
+            yield from dataset.as_numpy_iterator()
 
 
 def _size(node: Node) -> int | None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pipetune.core.handover import OWN_PIPELINES, Handover
 from pipetune.mistakes.use import Workers
 from pipetune.tf import private
-from pipetune.tf.measure.as_written import Job
+from pipetune.tf.measure.worker_pipelines import Job
 from pipetune.tf.script import capture
 from pipetune.tf.script.consumption import Consumption
 
