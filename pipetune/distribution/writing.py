@@ -11,10 +11,9 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.service import ServiceNeed
 from pipetune.core.session import DistributedResult
 from pipetune.core.standalone import BatchBytes, Delivery
-from pipetune.core.tfds_reading import readings
 from pipetune.distribution import proving, saying
 from pipetune.model.service import recommendation
-from pipetune.source import standalone_kinds
+from pipetune.source import standalone_kinds, standalone_tfds
 from pipetune.source.standalone import emit_standalone
 from pipetune.source.standalone_kind import Kind
 from pipetune.tf.pipelines.live import LivePipeline
@@ -54,7 +53,7 @@ def distribute(
     path.unlink(missing_ok=True)  # of an earlier run
     try:
         chosen = standalone_kinds.find(kind)
-        _refuse_tfds(tuned)
+        standalone_tfds.refuse(tuned, kind)
         tuned = chosen.prepare(tuned)
         if chosen.static_shapes:
             static_shapes.check_static(source, tuned)
@@ -104,22 +103,6 @@ def distribute(
         advice=(*(recommendation(need) if need is not None else ()), *saying.spec(checks)),
         service=need,
     )
-
-
-def _refuse_tfds(tuned: Pipeline) -> None:
-    """Refuses what TensorFlow Datasets reads: its own call divides the files.
-
-    Raises:
-        CannotExpress: with how that is said in the script.
-    """
-    for reading in readings(tuned):
-        already = " It is given an input_context already." if reading.shard is not None else ""
-        raise CannotExpress(
-            f"{reading.call} ({reading.location}) reads the data: a module would have to read it without the library."
-            + already,
-            hint=f"Let each worker call {reading.call}(..., read_config=tfds.ReadConfig(input_context=input_context)) "
-            "in the function given to distribute_datasets_from_function: it reads files of its own then.",
-        )
 
 
 def _weigh(

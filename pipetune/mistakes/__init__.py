@@ -27,7 +27,8 @@ def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
         found += [*epochs.runs_out(use), *epochs.blended(use), *epochs.uneven(use)]
     for use in (training, *others):
         found += caches.never_full(use, [one for one in (training, *others) if one is not use])
-    found += [*workers.unsharded(training), *workers.divided(training)]
+    found += [tfds.dividing(one, training) for one in workers.unsharded(training)]
+    found += workers.divided(training)
     for use in (training, *others):
         found += [*replicas.uneven(use), *replicas.left_over(use)]
     return list(dict.fromkeys(found))

@@ -1,11 +1,12 @@
-"""Subsets of what TensorFlow Datasets reads: `take(x)` is not `split[:x]`.
+"""What TensorFlow Datasets reads: subsets that are not those of the split, and its own way to divide files.
 
-Source: the guide "TFDS and determinism", section "Subsplit and example order".
+Source: the guide "TFDS and determinism", section "Subsplit and example order"; `tfds.ReadConfig`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipetune.core.operators import Count, facts
 from pipetune.core.pipeline import Node
@@ -47,3 +48,12 @@ def _message(use: Use, reading: TfdsReading, take: Node) -> str:
 
 
 _HINT = "Ask for them in the split, split='train[:{0}]': it reads no others, and in every run the same."
+
+
+def dividing(finding: Finding, use: Use) -> Finding:
+    """A finding of input that nobody divides over the workers, with how the library divides it."""
+    reading = next(readings(use.pipeline), None)
+    if reading is None:
+        return finding
+    given = "read_config=tfds.ReadConfig(input_context=context)"
+    return replace(finding, hint=f"Give {reading.call} {given}: each worker then reads files of its own.")

@@ -81,20 +81,15 @@ def _made(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
     if isinstance(value, cst.Call) and called_name(value) == _CLASS:
         return value
     scope = tree.scope(value)
-    if isinstance(value, cst.Name) and scope is not None:
-        assignments = list(scope[value.value])
-        assignment = assignments[0] if len(assignments) == 1 else None
-        if isinstance(assignment, Assignment):
-            statement = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
-            if (
-                statement is not None
-                and len(statement.targets) == 1
-                and isinstance(statement.value, cst.Call)
-                and called_name(statement.value) == _CLASS
-            ):
-                if len(assignment.references) > 1:
-                    raise CannotExpress(f"{value.value} is used in several places, and all of them would change.")
-                return statement.value
+    assignments = list(scope[value.value]) if isinstance(value, cst.Name) and scope is not None else []
+    assignment = assignments[0] if len(assignments) == 1 else None
+    if isinstance(assignment, Assignment):
+        statement = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
+        made = statement.value if statement is not None and len(statement.targets) == 1 else None
+        if isinstance(made, cst.Call) and called_name(made) == _CLASS:
+            if len(assignment.references) > 1:
+                raise CannotExpress(f"{assignment.name} is used in several places, and all of them would change.")
+            return made
     raise CannotExpress(f"What {_ARGUMENT} is given is not made where pipetune can see it.")
 
 

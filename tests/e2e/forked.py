@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,22 +67,34 @@ class Worked:
         return " ".join(f"{one.message} {one.hint}" for one in self.messages if isinstance(one, Failed))
 
 
-class Forked:
-    """Workers on scripts of `tests/scripts`, started together when the first is asked for."""
+@dataclass(frozen=True)
+class Script:
+    """A script to work on; in `arguments`, `{folder}` is an empty folder of its own."""
 
-    def __init__(self, base: Path, scripts: dict[str, tuple[str, ...]]) -> None:
-        """`scripts` gives the arguments of each; `{folder}` is an empty folder of its own."""
+    path: Path
+    arguments: tuple[str, ...] = ()
+    distribute: str | None = None
+
+
+class Forked:
+    """Workers on scripts, started together when the first is asked for."""
+
+    def __init__(
+        self, base: Path, scripts: Mapping[str, tuple[str, ...] | Script], *, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """A tuple gives the arguments of the one of `tests/scripts` with that name; `variables` the environment."""
         self._base = base
         jobs = []
-        for name, arguments in scripts.items():
+        for name, given in scripts.items():
+            script = given if isinstance(given, Script) else Script(SCRIPTS / f"{name.partition('-')[0]}.py", given)
             folder = base / name
             (folder / "own").mkdir(parents=True)
             job = Job(
                 mode=Mode.ANALYZE,
                 message_descriptor=-1,
-                settings=Settings(quick=True, trials=False),
-                script=str(SCRIPTS / f"{name.partition('-')[0]}.py"),
-                arguments=tuple(word.format(folder=folder / "own") for word in arguments),
+                settings=Settings(quick=True, trials=False, out=str(folder), distribute=script.distribute),
+                script=str(script.path),
+                arguments=tuple(word.format(folder=folder / "own") for word in script.arguments),
                 directory=str(folder / "own"),
                 out=str(folder),
             )
@@ -89,7 +102,7 @@ class Forked:
             jobs.append(str(folder / "job.json"))
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("workers.py")), *jobs],
-            env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+            env={**ENVIRONMENT, "PYTHONPATH": str(ROOT), **(variables or {})},
             cwd=base,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.mistakes import find
+from pipetune.mistakes.use import Workers
 from tests.core.tfds_words import made_by_tfds
 from tests.mistakes.uses import use
 
@@ -56,3 +57,11 @@ def test_the_finding_says_which_examples_come_and_how_to_ask_for_others() -> Non
     two = use(f"{SHUFFLED} | take 1000")
     (found,) = find(replace(two, pipeline=made_by_tfds(two.pipeline, 4)))
     assert "whatever files tfds.load reads first" in found.message
+
+
+def test_workers_that_all_read_the_same_are_told_of_the_input_context() -> None:
+    one = use(f"{READ} | batch 4", workers=Workers(4, "TF_CONFIG"))
+    (own,) = find(one)
+    assert own.code == "unsharded-workers" and "dataset.shard(workers, index)" in own.hint
+    (found,) = find(replace(one, pipeline=made_by_tfds(one.pipeline, 3)))
+    assert found.code == "unsharded-workers" and "read_config=tfds.ReadConfig(input_context=context)" in found.hint

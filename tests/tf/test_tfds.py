@@ -204,9 +204,19 @@ def test_a_job_that_goes_on_is_warned_of_another_order(folder: Path) -> None:
     assert any("skip(steps_done)" in note for note in longer.notes), longer.notes
 
 
-def test_a_module_for_workers_is_refused_with_what_the_library_has_for_them(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("multiworker", "read_config=tfds.ReadConfig(input_context=input_context)"),
+        ("horovod", "input_context=tf.distribute.InputContext(hvd.size(), hvd.rank())"),
+        ("parameter-server", "shuffle_files=True"),
+        ("service", "tf.data.experimental.service.distribute"),
+    ],
+)
+def test_a_module_for_workers_is_refused_with_what_the_library_has_for_them(
+    folder: Path, tmp_path: Path, kind: str, says: str
+) -> None:
     with capture.Recorder():
         source = live.read(load(folder).batch(4))
-    result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "distributed.py")
-    assert not result.module
-    assert any("read_config=tfds.ReadConfig(input_context=input_context)" in note for note in result.notes)
+    result = distribute(source, source.pipeline, kind=kind, out_file=tmp_path / "distributed.py")
+    assert not result.module and any(says in note for note in result.notes)

@@ -1,0 +1,226 @@
+"""The distributed examples run as they are, as the processes they are meant for, and `pipetune analyze` takes each."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipetune.core.workloads import find_workloads
+from tests.e2e.command import ROOT, Case, analyze, pipetune
+from tests.e2e.forked import Forked, Script
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "distributed"
+STAND_INS = Path(__file__).with_name("stand_ins")
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/train.py"))
+ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+LIMIT_SECONDS = 120
+
+HAS_TFDS = importlib.util.find_spec("tensorflow_datasets") is not None
+needs_tfds = pytest.mark.skipif(not HAS_TFDS, reason="tensorflow-datasets is not installed")
+
+
+def run(*words: str | Path, **variables: str) -> str:
+    """What a script printed; fails with what it said where it failed."""
+    with started(*words, **variables) as process:
+        out, errors = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 0, errors
+    return out
+
+
+@contextmanager
+def started(*words: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A script in a process of its own, which is gone in the end."""
+    with subprocess.Popen(
+        [sys.executable, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, **variables},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()  # `start.py` then ends those it has started
+
+
+def losses(printed: str) -> Mapping[str, list[float]]:
+    """The mean losses of the epochs, by who says them."""
+    found: dict[str, list[float]] = {}
+    for who, loss in re.findall(r"(?:([a-z]+ \d), )?epoch \d: (?:\d+ steps, )?mean loss (\d+\.\d{4})", printed):
+        found.setdefault(who, []).append(float(loss))
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits, each once."""
+    folder = tmp_path_factory.mktemp("distributed") / "data"
+    run(EXAMPLES / "make_data.py", "--out", folder, "--small")
+    assert len(list(folder.glob("train-*.tfrecord"))) == 8
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tfds_data(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """The digits, each once, as TensorFlow Datasets has them; None where it is not installed."""
+    if not HAS_TFDS:
+        return None
+    folder = tmp_path_factory.mktemp("tfds") / "data"
+    run(EXAMPLES / "tfds" / "make_data.py", "--out", folder, "--small")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    """Where the dispatcher of a service with two workers listens."""
+    with ExitStack() as servers:
+
+        def serve(*arguments: str) -> subprocess.Popen[str]:
+            return servers.enter_context(started(EXAMPLES / "service" / "serve.py", *arguments))
+
+        def said(process: subprocess.Popen[str]) -> str:
+            assert process.stdout is not None
+            return process.stdout.readline().strip()
+
+        address = said(serve("dispatcher")).removeprefix("dispatcher at ")
+        workers = [serve("worker", "--dispatcher", address.rpartition("//")[2]) for _ in range(2)]
+        assert all(said(worker).startswith("worker of") for worker in workers)
+        yield address
+
+
+def test_the_benchmark_suite_has_none_of_them() -> None:
+    assert len(NAMES) == 6 and not {"distributed", *NAMES} & find_workloads().keys()
+    told = (EXAMPLES / "README.md").read_text()
+    assert all(f"[`{name}`]({name})" in told for name in NAMES)
+
+
+# -- as they are
+
+
+def test_multiworker_trains_in_step(data: Path) -> None:
+    script = EXAMPLES / "multiworker" / "train.py"
+    found = losses(run(EXAMPLES / "start.py", script, "--data", data, "--steps", "20"))
+    assert found["worker 0"] == found["worker 1"], "all replicas of all workers take part in a loss"
+    assert found["worker 0"][1] < found["worker 0"][0]
+
+
+def test_parameter_servers_train(data: Path) -> None:
+    script = EXAMPLES / "parameter_server" / "train.py"
+    start = (EXAMPLES / "start.py", "--workers", "1", "--parameter-servers", "1")
+    ((first, second),) = losses(run(*start, script, "--data", data, "--steps", "20")).values()
+    assert second < first
+
+
+def test_a_service_of_two_workers_feeds_training(data: Path, service: str) -> None:
+    script = EXAMPLES / "service" / "train.py"
+    printed = run(script, "--data", data, "--service", service, "--epochs", "1")
+    (steps,) = re.findall(r"(\d+)/\d+ - ", printed)
+    assert 28 < int(steps) <= 28 + 8, "1,797 digits in batches of 64; each worker ends with a smaller one"
+
+
+def test_ranks_of_horovod_take_as_many_steps_each(data: Path) -> None:
+    arguments = (EXAMPLES / "horovod" / "train.py", "--data", data, "--steps", "40")
+    told = {"PYTHONPATH": str(STAND_INS), "HOROVOD_SIZE": "2"}
+    with ExitStack() as ranks:
+        both = [ranks.enter_context(started(*arguments, HOROVOD_RANK=rank, **told)) for rank in "01"]
+        printed = [one.communicate(timeout=LIMIT_SECONDS) for one in both]
+    for rank, (out, errors) in enumerate(printed):
+        assert re.findall(r"rank (\d), epoch \d: (\d+) steps", out) == [(str(rank), "20")] * 2, errors
+    assert losses(printed[0][0])["rank 0"] != losses(printed[1][0])["rank 1"], "each reads files of its own"
+
+
+@needs_tfds
+def test_workers_that_read_with_tensorflow_datasets_train_in_step(tfds_data: Path) -> None:
+    script = EXAMPLES / "tfds" / "train.py"
+    found = losses(run(EXAMPLES / "start.py", script, "--data", tfds_data, "--steps", "20"))
+    assert found["worker 0"] == found["worker 1"] and found["worker 0"][1] < found["worker 0"][0]
+
+
+# -- analysed
+
+
+@pytest.fixture(scope="module")
+def worked(
+    data: Path, tfds_data: Path | None, service: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Forked]:
+    """Workers on the examples, each without trials; call it with a name."""
+
+    def script(name: str, *arguments: str, distribute: str | None = None, read: Path = data) -> Script:
+        return Script(EXAMPLES / name / "train.py", ("--data", str(read), *arguments), distribute)
+
+    scripts = {
+        "multiworker": script("multiworker"),
+        "parameter_server": script("parameter_server"),
+        "service": script("service", "--service", service),
+        "horovod": script("horovod", distribute="horovod"),
+    }
+    if tfds_data is not None:
+        scripts["tfds"] = script("tfds", distribute="multiworker", read=tfds_data)
+    rank = {"PYTHONPATH": f"{ROOT}{os.pathsep}{STAND_INS}", "HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}
+    forked = Forked(tmp_path_factory.mktemp("workers"), scripts, variables=rank)
+    yield forked
+    forked.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "how", "workers"),
+    [
+        ("multiworker", "MultiWorkerMirroredStrategy", "experimental_distribute_dataset", 1),
+        ("parameter_server", "ParameterServerStrategy", "create_per_worker_dataset", 2),
+        ("horovod", "Horovod", "a pipeline of each process", 2),
+    ],
+)
+def test_what_takes_the_data_is_recognised(
+    worked: Forked, name: str, strategy: str, how: str, workers: int
+) -> None:
+    done = worked(name)
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    found = done.first["handover"]
+    assert (found["strategy"], found["how"], found["workers"]) == (strategy, how, workers)
+    emitted = done.session["distributed"]
+    assert emitted is None or emitted["module"], emitted["notes"]
+
+
+def test_an_input_that_a_service_computes_is_recognised(worked: Forked) -> None:
+    done = worked("service")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert "tf.data service" in [node["label"] for node in done.first["pipeline"]["nodes"]]
+    assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
+
+
+@needs_tfds
+def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:
+    done = worked("tfds")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.first["handover"]["how"] == "distribute_datasets_from_function"
+    (note,) = (note for note in done.session["notes"] if note.startswith("tfds.load"))
+    assert "reads 8 files in another order every time, 8 in turn, 16 examples of each" in note
+    refused = " ".join(done.session["distributed"]["notes"])
+    assert not done.session["distributed"]["module"] and "input_context already" in refused
+
+
+def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "train.py"
+    shutil.copy(EXAMPLES / "mirrored" / "train.py", copy)
+    options = ("--budget", "12", "--force", "--json")
+    done = analyze(Case(str(copy), ("--data", str(data)), options=options), tmp_path / "run")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.err + done.log
+    handed = done.first["handover"]
+    assert (handed["strategy"], handed["how"]) == ("MirroredStrategy", "Model.fit")
+    assert (handed["replicas"], handed["shares"]) == (2, [32, 32])
+    assert done.summary["training"]["defaults_step_ms"], "measured through fit, on both replicas"
+    if (done.results / "tuned.patch").read_text():  # in so short a time it may find none
+        assert pipetune("apply", done.results).returncode == 0
+        assert copy.read_text() != (EXAMPLES / "mirrored" / "train.py").read_text()
+    assert "2 replicas" in run(copy, "--data", data, "--epochs", "1")
