@@ -55,9 +55,14 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def best_place(context: RuleContext) -> Place | None:
-    """Where elements stored once would save most, whatever they take; None where nothing repeats, or has no price."""
+    """Where elements stored once would save most, whatever they take; None where nothing repeats, or has no price.
+
+    Where there is a place in front of every shuffle, that keeps each epoch's order another one.
+    """
     answers = [place_behind(context, node) for node in context.pipeline if _worth_keeping(context, node)]
-    return next(iter(worth_trying([one for one in answers if isinstance(one, Place)], most=1)), None)
+    places = [one for one in answers if isinstance(one, Place)]
+    in_order = [one for one in places if one.constancy is Constancy.SAME]
+    return next(iter(worth_trying(in_order or places, most=1)), None)
 
 
 def _worth_keeping(context: RuleContext, node: Node) -> bool:

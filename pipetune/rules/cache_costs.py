@@ -62,15 +62,18 @@ def saved_instead(context: RuleContext, place: Place, *, rule: str) -> Silence:
 
 
 def stored_once(context: RuleContext, place: Place) -> str:
-    """A dataset saved once for all workers and runs, in place of a service: size, cost, when it has paid."""
+    """A dataset saved once for all workers and runs, in place of a service: size, cost, when it has paid.
+
+    What storing promises is in `GUARANTEES`.
+    """
     saved = place.seconds
     cost = f", {_time(place)} to make once" if saved else ""
     pays = f" {_paid_by_reading(context, place, saved, before_training=True)}" if saved else ""
     order = " Every epoch then has the order it was saved in." if place.constancy is Constancy.SAME_ELEMENTS else ""
     return (
         f"What stands up to {described(place.node)} repeats in every epoch: save it once with Dataset.save "
-        f"({as_size(place.size_bytes)} on storage that every host reaches{cost}) and begin with Dataset.load."
-        f"{pays}{order} {GUARANTEES}"
+        f"({as_size(place.size_bytes)} on storage that every host reaches{cost}) and begin with Dataset.load, or let "
+        f"Dataset.snapshot write it in the first epoch.{pays}{order}"
     )
 
 

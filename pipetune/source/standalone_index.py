@@ -32,8 +32,8 @@ _LOSES = {
 
 TOLD = (
     "indexed_dataset_fn gives one pass over the same data, each element behind its index: its place in the source, for "
-    "files 2**32 times the number of the file plus that of its record. in_order puts what a model made of the batches "
-    "of all workers back into that order."
+    "files 2**32 times the number of the file plus that of its record. in_order puts what was predicted for the "
+    "batches of all workers back into that order."
 )
 
 
@@ -170,7 +170,7 @@ def _in_order(*, batched: bool) -> Definition:
         f'''def in_order(predictions, indices):
     """Predictions of all workers, in the order of the source.
 
-    predictions: what the model made of each {"batch" if batched else "element"}, of any worker and in any order.
+    predictions: what was predicted for each {"batch" if batched else "element"}, of any worker and in any order.
     indices: what stood in front of each of them. What came twice is taken once; rows that fill a batch have no index.
     """
     import numpy as np

@@ -10,6 +10,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import PatchResult, Session
 from pipetune.model.distributed_kind import choose
 from pipetune.model.service import service_need
+from pipetune.rules.cache_costs import GUARANTEES
 from pipetune.source.applying import digest_of
 from pipetune.source.emit import emit
 from pipetune.source.patch import patch_header, unified_diff
@@ -99,6 +100,7 @@ def distribute(study: Study, plan: Plan | None) -> None:
         advice = (choice.why, *result.advice) if choice.why else result.advice
         if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
             result, advice = replace(result, stored=stored), (*advice, stored.sentence)
+            result = replace(result, notes=(*result.notes, GUARANTEES))
         job = workers.imagined(choice.kind, study.subject.source.dataset, _WORKERS) if result.module else None
         if job is not None:
             result = replace(result, as_written=as_written.divide(study.subject.source, job, most_bytes=_MOST_BYTES))

@@ -326,7 +326,14 @@ def test_what_is_stored_in_place_of_a_service_is_priced_whether_it_fits_in_memor
     sentence = stored_once(facts, place)
     assert "5.7 MiB on storage that every host reaches, 100 ms of CPU time to make once" in sentence
     assert ("paid after 2 epochs" in sentence) is (paid == 2)
-    assert "Dataset.snapshot" in sentence
+    assert "Dataset.snapshot" in sentence and "order it was saved in" not in sentence
+
+
+def test_what_is_stored_stands_in_front_of_a_shuffle_where_it_can() -> None:
+    found = best_place(context(f"{_FILES} | map bytes=600k cpu=9990us | shuffle 10 | batch 2"))
+    assert found is not None and found.node.op == "map"
+    shuffled = best_place(context("list_files elements=4 | interleave elements=9 bytes=600k | map random"))
+    assert shuffled is not None and shuffled.node.op == "interleave"
 
 
 @pytest.mark.parametrize(("files", "frozen"), [("list_files", True), ("list_files shuffle=False", False)])

@@ -156,7 +156,7 @@ def test_divides_as_early_as_is_right(steps: list[Step], shard_behind: str) -> N
     position = written.index(".shard(workers, worker)")
     assert shard_behind in written[position - 1]
     assert made.shard_by == "element"
-    assert "def dataset_fn(input_context, *, source):" in made.text
+    assert "def dataset_fn(input_context, *, source" in made.text
     assert "functools.partial(dataset_fn, source=...)" in made.text
 
 

@@ -64,4 +64,5 @@ def test_a_service_comes_with_whether_it_helps_and_what_could_take_its_place(tmp
     assert workers is not None and f"{workers} machines of 2 cores" in (tmp_path / "serve.py").read_text()
     assert form.stored is not None and form.advice[-1] == form.stored.sentence
     assert form.advice[0].startswith("A tf.data service helps: training takes 8,000 examples/s")
+    assert "Nobody checks that a saved dataset" in form.notes[-1]
     assert form.notes[0].startswith("How often an element comes (DYNAMIC): once in an epoch")
