@@ -26,7 +26,7 @@ _WINDOW_SECONDS = 2.0
 
 
 def verify(job: Job, writer: MessageWriter) -> int:
-    """Verifies the patch of the session in `job.session`; the outcome is sent as `Verified`, by the chief of several."""
+    """Verifies the patch of the session in `job.session`; the outcome is sent as `Verified`, by a chief alone."""
     session = sessionfile.load(job.session)
     dataset, patch = session.tuned_dataset, session.patch
     if dataset is None or patch is None or dataset.plan is None:
