@@ -26,17 +26,18 @@ _WINDOW_SECONDS = 2.0
 
 
 def verify(job: Job, writer: MessageWriter) -> int:
-    """Verifies the patch of the session in `job.session`; the outcome is sent as `Verified`."""
+    """Verifies the patch of the session in `job.session`; the outcome is sent as `Verified`, by a chief alone."""
     session = sessionfile.load(job.session)
     dataset, patch = session.tuned_dataset, session.patch
     if dataset is None or patch is None or dataset.plan is None:
         writer.send(Verified(False, "The session holds no patch."))
         return 1
     outcome: list[Verified] = []
+    follows = job.task if job.task is not None and not job.task.chief else None
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
-        if job.task is not None and not job.task.chief:
-            return together.stand_by(job.task)
+        if follows is not None:
+            return together.stand_by(follows)
         writer.send(Progress("verification", "running the patched source"))
         with together.team_of(job.task, writer):
             outcome.append(_prove(use, session, dataset, patch))
@@ -45,6 +46,8 @@ def verify(job: Job, writer: MessageWriter) -> int:
     with tempfile.TemporaryDirectory(prefix="pipetune-verified-") as folder:
         overlay = with_file_caches_in(folder, overlay_of(session), dataset.plan)
         code = observing.Observation(replace(job, overlay=overlay), writer, work).run()
+    if follows is not None:
+        return code
     writer.send(outcome[0] if outcome else Verified(False, "The patched source did not reach the consumer."))
     return code if outcome else 1
 
