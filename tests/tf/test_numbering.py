@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipetune.core.errors import CannotReplay
@@ -13,6 +14,8 @@ from pipetune.core.errors import CannotReplay
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
+from pipetune.tf.pipelines import live
+from pipetune.tf.standalone import probe
 from pipetune.tf.standalone.numbering import INSIDE_BITS, numbered
 
 Data = tf.data.Dataset
@@ -109,3 +112,20 @@ def test_a_seeded_shuffle_keeps_its_order_and_an_unseeded_one_its_elements() -> 
 def test_what_loses_numbers_is_named(made: Callable[[], Any], who: str) -> None:
     with pytest.raises(CannotReplay, match=who):
         numbered(made())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Data.from_tensor_slices((["a", "b", "a"], [1, 2, 1])),  # looked at a group at a time
+        lambda: Data.from_tensor_slices([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]),
+        lambda: Data.from_tensor_slices(["a", "b", "a"]).concatenate(Data.from_tensor_slices(["b"])),
+    ],
+)
+def test_a_group_has_the_fingerprints_of_its_elements(made: Callable[[], Any]) -> None:
+    source = live.read(made())
+    alone = list(probe.fingerprints(source, source.pipeline).as_numpy_iterator())
+    grouped, numbers, _ = probe.numbered_groups(source, source.pipeline, 2)
+    rows = np.concatenate(list(grouped.as_numpy_iterator()))
+    assert rows[:, -1].tolist() == alone and len(set(alone)) == 2
+    assert rows.shape[1] == 1 + numbers and (not numbers or rows[:, 0].tolist() == [0, 1, 2])

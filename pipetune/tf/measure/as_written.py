@@ -108,9 +108,8 @@ class _Division:
             raise CannotReplay("The pipeline chooses its elements at random, anew in each epoch.")
         told_by = Identity.NUMBER if epochs[0].numbers_like(epochs[1]) else Identity.DIGEST
         wanted = epochs[0].counts(told_by)
-        parts = [list(self._minibatches(pipeline, worker)) for worker, pipeline in enumerate(made)]
-        column = 0 if told_by is Identity.NUMBER else -1
-        given = [[_counts(mine, column)] for mine in parts]
+        parts = [list(self._minibatches(pipeline, worker, told_by)) for worker, pipeline in enumerate(made)]
+        given = [[_counts(mine)] for mine in parts]
         files = counting.files_in(epochs[0]) if told_by is Identity.NUMBER else ()
         found = coverage([wanted], given, told_by=told_by, files=files)
         return replace(
@@ -141,13 +140,13 @@ class _Division:
                 return any(above.op in autosharding.READERS or above.inner for above in pipeline.upstream(node.id))
         return False
 
-    def _minibatches(self, pipeline: Pipeline, worker: int) -> Iterator[Any]:
-        """The batches that a worker's replicas get, as arrays with a row for each element."""
+    def _minibatches(self, pipeline: Pipeline, worker: int, told_by: Identity) -> Iterator[Any]:
+        """The batches that a worker's replicas get, as arrays of what tells their elements apart."""
         policy = self._policy
         if policy == "FILE" and all(pipeline[name].inputs for name in autosharding.found(pipeline).divided_at):
             pipeline, policy = divided_by_file(pipeline, self._job.workers, worker), "OFF"
-        dataset, _, _ = probe.numbered_fingerprints(self._source, probe.of_elements(pipeline))
-        dataset = dataset.batch(self._batch or 1)
+        look = probe.numbers if told_by is Identity.NUMBER else probe.fingerprints
+        dataset = look(self._source, probe.of_elements(pipeline)).batch(self._batch or 1)
         if policy:
             if not autosharding.batch_size_known(self._source.pipeline):
                 dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
@@ -161,8 +160,8 @@ def _size(node: Node) -> int | None:
     return size if isinstance(size, int) and size > 0 else None
 
 
-def _counts(minibatches: list[Any], column: int) -> dict[int, int]:
+def _counts(minibatches: list[Any]) -> dict[int, int]:
     if not minibatches:
         return {}
-    keys, counts = np.unique(np.concatenate(minibatches)[:, column], return_counts=True)
+    keys, counts = np.unique(np.concatenate(minibatches), return_counts=True)
     return dict(zip(keys.tolist(), counts.tolist(), strict=True))

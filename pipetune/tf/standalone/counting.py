@@ -173,7 +173,7 @@ def read_epoch(source: live.LivePipeline, reduced: Pipeline) -> Epoch:
         CannotExpress: the pipeline fails on its way.
         CannotReplay: it gives too many to count.
     """
-    dataset, numbers, inside = probe.numbered_fingerprints(source, reduced)
+    dataset, numbers, inside = probe.numbered_groups(source, reduced, _GROUP)
     parts = [np.asarray(part) for part in groups(dataset)]
     columns = np.concatenate(parts) if parts else np.zeros((0, 2 if numbers else 1), np.int64)
     return Epoch(columns[:, -1], columns[:, 0] if numbers else None, inside)
@@ -187,16 +187,16 @@ def count_epoch(dataset: Any) -> Counter[int]:
         CannotReplay: it gives too many to count.
     """
     found: Counter[int] = Counter()
-    for group in groups(dataset):
+    for group in groups(dataset.batch(_GROUP)):
         found.update(group.tolist())
     return found
 
 
 def groups(dataset: Any) -> Iterator[Any]:
-    """The elements of an epoch as arrays of many."""
+    """The groups of an epoch, as arrays of so many elements."""
     count = 0
     with running():
-        for group in dataset.batch(_GROUP).take(MOST_COUNTED // _GROUP + 1).as_numpy_iterator():
+        for group in dataset.take(MOST_COUNTED // _GROUP + 1).as_numpy_iterator():
             count += len(group)
             yield group
     if count > MOST_COUNTED:

@@ -103,8 +103,9 @@ def _opened(above: Numbered, opened: Callable[[Any], Any], arguments: Mapping[st
         raise CannotReplay("Elements become several more than once.")
 
     def inside(number: Any, element: Any) -> Any:
-        places = opened(element).enumerate()
-        return places.map(_as_it_is(lambda place, value: (_join(number, place), value)))
+        first = tf.bitwise.left_shift(number, tf.constant(INSIDE_BITS, tf.int64))
+        places = tf.data.Dataset.range(first, first + 2**INSIDE_BITS)  # no function for each element: there are many
+        return tf.data.Dataset.zip((places, opened(element)))
 
     if "cycle_length" not in arguments:
         return Numbered(above.dataset.flat_map(_as_it_is(inside)), inside=True)
@@ -117,10 +118,6 @@ def _opened(above: Numbered, opened: Callable[[Any], Any], arguments: Mapping[st
         deterministic=arguments.get("deterministic") if calls is not None else None,
     )
     return Numbered(dataset, inside=True)
-
-
-def _join(number: Any, place: Any) -> Any:
-    return tf.bitwise.left_shift(number, tf.constant(INSIDE_BITS, tf.int64)) + place
 
 
 def _map(_node: Node, original: Any, above: Any) -> Any:
