@@ -10,6 +10,7 @@ from pipetune.stages.advice import advise
 from pipetune.stages.conversion import offer_conversion
 from pipetune.stages.costs import refine_costs
 from pipetune.stages.course import take_course
+from pipetune.stages.division import count_division
 from pipetune.stages.emission import distribute, make_patch
 from pipetune.stages.files import measure_files
 from pipetune.stages.memory import watch_memory
@@ -19,6 +20,7 @@ from pipetune.stages.planning import find_plan
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.proving import confirm_plan
 from pipetune.stages.reading import tell_reading
+from pipetune.stages.skew import compare_inputs
 from pipetune.stages.study import Study
 from pipetune.stages.verdict import give_verdict, worth_trials
 
@@ -49,12 +51,14 @@ def find_and_prove(study: Study) -> Plan | None:
     try:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
+        compare_inputs(study)
         tell_reading(study)
         profile, diagnosis = refine_costs(study, profile, diagnosis)
         read_own_work(study)
         profile = watch_memory(study, measure_files(study, profile))
         profile = time_the_copy(study, profile)
         take_course(study, profile)
+        count_division(study)
         advise(study, profile, diagnosis)
         tried = worth_trials(study, diagnosis)
         plan = confirm_plan(study, find_plan(study, profile, diagnosis)) if tried else None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from pipetune.cli import values
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
+from pipetune.core.cluster import Place, place_in
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
 from pipetune.source import standalone_kinds
@@ -17,6 +20,7 @@ from pipetune.source import standalone_kinds
 if TYPE_CHECKING:
     from pipetune.core.session import Session
     from pipetune.core.settings import Settings
+    from pipetune.supervisor.results import Results
 
 _DESCRIPTION = """\
 Runs the script up to its first training step, measures there what holds it back,
@@ -78,6 +82,13 @@ def _add_measuring(group: argparse._ArgumentGroup) -> None:
         help="the target; asked for and absent is an error",
     )
     group.add_argument(
+        "--workers",
+        type=values.several,
+        metavar="N",
+        help="run N processes of the script here that train in step, each with its TF_CONFIG: for a script with "
+        "MultiWorkerMirroredStrategy",
+    )
+    group.add_argument(
         "--step-time",
         type=values.milliseconds,
         metavar="MS",
@@ -131,9 +142,10 @@ def _add_deciding(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--distribute",
-        choices=standalone_kinds.names(),
+        choices=(*standalone_kinds.names(), "none"),
         metavar="KIND",
-        help=f"also emit the pipeline for several machines or devices: {', '.join(standalone_kinds.names())}",
+        help=f"also emit the pipeline for several machines or devices: {', '.join(standalone_kinds.names())} "
+        "(default: what the script trains under, if anything; none: nothing)",
     )
 
 
@@ -145,30 +157,42 @@ def execute(arguments: argparse.Namespace) -> int:
     from pipetune.supervisor.results import Results
 
     target = target_of(arguments)
+    place = place_in(os.environ)
     folder = Path(arguments.out or Path("reports") / target.name).absolute()
+    if place is not None and not place.first:
+        folder = folder / f"{place.kind}-{place.index}"  # every task is given the same command
+    settings = settings_of(arguments, folder, place)
     request = Request(
         target=target,
-        settings=settings_of(arguments, folder),
-        results=Results(folder, confidential=arguments.confidential),
+        settings=settings,
+        results=Results(folder, confidential=arguments.confidential, workers=settings.workers),
         limits=Limits.chosen(budget_seconds=arguments.budget, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
+        place=place,
     )
     with Progress(quiet=arguments.quiet) as screen:
+        if place is not None and arguments.workers:
+            screen.warn(
+                f"TF_CONFIG is set: this machine is {place} of a cluster that exists. It runs as that task; --workers "
+                "starts no other."
+            )
         analysis = analyze(request, screen=screen)
     _print_results(analysis.session, arguments)
+    if analysis.last_lines:
+        sys.stderr.write(f"The log of the worker that was lost ends:\n{indent(analysis.last_lines, '  ')}\n")
     if analysis.traceback:
         sys.stderr.write(f"{analysis.traceback.rstrip()}\n")
     if analysis.exit_code:
         hint = analysis.failed.hint if analysis.failed else ""
         detail = analysis.session.status_detail or "The analysis did not come to its end."
         raise PipetuneError(
-            detail, hint=hint or _hint(analysis.exit_code, folder), exit_code=analysis.exit_code
+            detail, hint=hint or _hint(analysis.exit_code, request.results), exit_code=analysis.exit_code
         )
     return 0
 
 
-def settings_of(arguments: argparse.Namespace, folder: Path) -> Settings:
-    """The options as settings."""
+def settings_of(arguments: argparse.Namespace, folder: Path, place: Place | None = None) -> Settings:
+    """The options as settings; at a place in a cluster that runs already, no workers are started."""
     from pipetune.core.settings import Settings
 
     return Settings(
@@ -182,6 +206,7 @@ def settings_of(arguments: argparse.Namespace, folder: Path) -> Settings:
         without=_rules(arguments),
         force=arguments.force,
         distribute=arguments.distribute,
+        workers=1 if place is not None else arguments.workers or 1,
         trials=not arguments.no_trials,
         quick=arguments.quick,
         cold=arguments.cold,
@@ -213,13 +238,15 @@ def _print_results(session: Session, arguments: argparse.Namespace) -> None:
         print_summary(session)
 
 
-def _hint(exit_code: int, folder: Path) -> str:
+def _hint(exit_code: int, results: Results) -> str:
+    logs = " to ".join(dict.fromkeys((results.logs[0].name, results.logs[-1].name)))
+    folder = results.folder
     match exit_code:
         case 3:
-            return f"What it printed is in {folder / 'script.log'}."
+            return f"What it printed is in {folder / logs}."
         case 4:
             return "pipetune needs a script that trains on, or loops over, a tf.data.Dataset."
         case 130:
             return f"The report: {folder / 'report.html'}."
         case _:
-            return f"What is known is in {folder / 'report.html'}; what the script printed in script.log."
+            return f"What is known is in {folder / 'report.html'}; what the script printed in {logs}."

@@ -48,6 +48,7 @@ class OnBatches:
     form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
     digest: str = ""  # of the function traced in that form
     inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
+    cut: Cut | None = None  # where it is cut first: its beginning is called on batches as it is, the rest in `form`
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class CutKind(enum.StrEnum):
 
     BEFORE_DRAWS = "in front of its first random draw"
     BEFORE_EACH_NUMBER = "in front of ops that treat every number by itself"  # to its end
+    BEHIND_PARSING = "behind what takes its text apart"  # which tf.vectorized_map has no form for
 
 
 @dataclass(frozen=True)

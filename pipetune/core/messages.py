@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pipetune.core.accuracy import Figure
 from pipetune.core.benchmarks import WorkloadResult
+from pipetune.core.cluster import Task
 from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
@@ -59,6 +60,7 @@ class Job:
     command: Mapping[str, object] = field(default_factory=dict)  # for `Session.command`
     expected: Mapping[str, object] = field(default_factory=dict)  # "verify": digests and the like
     limit_seconds: float | None = None  # for the whole job
+    task: Task | None = None  # which of several processes that train in step; None: it trains alone
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,14 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class OutOfStep:
+    """Workers that train together no longer take the same steps: all of them have to be ended."""
+
+    why: str
+    traceback: str = ""  # the user's own, where a step or its input raised
+
+
+@dataclass(frozen=True)
 class Log:
     """One line for the user, above the progress display."""
 
@@ -195,6 +205,7 @@ Message = (
     | ScriptFailed
     | ScriptExited
     | Failed
+    | OutOfStep
     | Log
     | FigureMeasured
     | WorkloadMeasured

@@ -18,6 +18,10 @@ def costs_of_cut(profile: Profile | None, node_id: str, kind: str) -> CutCosts |
 def price_of_part(node_id: str, part: FunctionFacts, profile: Profile) -> OperatorProfile | None:
     """The price of an operator that calls a part of a function; None where it was not measured."""
     whole = profile.operator(part.part_of)
+    if whole is not None and part.form in (FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED):
+        # Both parts were timed on a batch as one: the second has it all.
+        seconds = whole.on_batch_seconds if node_id == part.part_of else 0.0
+        return OperatorProfile(node_id, whole.stage, on_batch_seconds=seconds)
     costs = costs_of_cut(profile, part.part_of, part.cut.kind) if part.cut is not None else None
     if whole is None or costs is None:
         return None

@@ -8,6 +8,7 @@ from pipetune.core.autotuned import AutotuneReading
 from pipetune.core.believed import Load
 from pipetune.core.comparison import Comparison
 from pipetune.core.course import Course, DatasetCost
+from pipetune.core.coverage import AsWritten, Coverage
 from pipetune.core.edits import Plan, Rewrite, Silence
 from pipetune.core.handover import Handover
 from pipetune.core.machine import Machine
@@ -16,6 +17,8 @@ from pipetune.core.optimisations import Optimisations
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.profile import Diagnosis, Finding, Profile
+from pipetune.core.service import ServiceNeed, StoredPrefix
+from pipetune.core.skew import InputSkew
 from pipetune.core.what_if import Scenario
 
 SCHEMA = 1
@@ -82,6 +85,8 @@ class DatasetResult:
     course: Course | None = None  # of a run: first element, epoch borders, drift
     cost: DatasetCost | None = None  # over the whole process
     handover: Handover | None = None  # how a strategy takes it to the replicas that train; None: nothing is between
+    skew: InputSkew | None = None  # between the inputs of several workers in step
+    as_written: AsWritten | None = None  # what each worker of the job gets; None: it has one, or it was not counted
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,13 @@ class DistributedResult:
     notes: tuple[str, ...] = ()
     checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
     companions: tuple[str, ...] = ()  # files written beside the module
+    coverage: tuple[Coverage, ...] = ()  # the checks in numbers, where elements were counted
+    processes: Coverage | None = None  # the same of real processes that ran side by side; None: none ran
+    processes_why: str = ""  # why none ran
+    as_written: AsWritten | None = None  # what as many workers would get of the script as it is
+    advice: tuple[str, ...] = ()  # whether it is the form to use, and what could take its place; sentences
+    service: ServiceNeed | None = None  # of `service`
+    stored: StoredPrefix | None = None  # beside a service: what could take its place; None: nothing could
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ class Settings:
     allow: frozenset[Consent] = frozenset()
     without: frozenset[str] = frozenset()  # names of rules whose rewrites are not tried
     force: bool = False
-    distribute: str | None = None
+    distribute: str | None = None  # a kind, "none", or None: what the script uses
+    workers: int = 1  # processes of the script, started here, that train in step
     trials: bool = True
     quick: bool = False  # short profile windows: a first look, with wide intervals
     cold: bool = False  # the files leave the page cache before each window

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pipetune.core.codec import Json, encode
 from pipetune.core.comparison import Comparison
+from pipetune.core.coverage import AsWritten, Coverage
 from pipetune.core.edits import Edit, Rewrite
 from pipetune.core.location import SourceLocation
 from pipetune.core.measurement import Interval, Rate
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Verdict
-from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session
+from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session
+from pipetune.core.skew import InputSkew
 
 RATES = ("off", "defaults", "autotune", "tuned")
 SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "total")
@@ -31,6 +33,7 @@ def summary(session: Session) -> dict[str, Json]:
         "status": session.status,
         "complete": session.complete,
         "advice": [encode(finding) for finding in session.advice],
+        "distributed": _distributed(session.distributed),
     }
 
 
@@ -83,6 +86,30 @@ def _dataset(dataset: DatasetResult) -> dict[str, Json]:
         "equality": _equality(dataset.comparison),
         "order": encode(dataset.order),
         "handover": encode(dataset.handover),
+        "skew": _skew(dataset.skew),
+        "as_written": _as_written(dataset.as_written),
+    }
+
+
+def _skew(skew: InputSkew | None) -> Json:
+    if skew is None:
+        return None
+    first = skew.first_batch_seconds
+    return {
+        "ratio": encode(skew.ratio),
+        "certain": skew.certain,
+        "slowest": skew.slowest.worker if skew.slowest else None,
+        "first_batch_ms": None if first is None else 1000 * first,
+        "inputs": [
+            {
+                "worker": one.worker,
+                "ms_per_step": 1000 * one.seconds if one.step_seconds else None,
+                "rounds_ms": [1000 * seconds for seconds in one.step_seconds],
+                "first_batch_ms": None if one.first_seconds is None else 1000 * one.first_seconds,
+                "why": one.why,
+            }
+            for one in skew.inputs
+        ],
     }
 
 
@@ -124,4 +151,45 @@ def _patch(patch: PatchResult | None) -> Json:
         "covered": [key.partition("@")[0] for key in patch.covered],
         "not_covered": [{"rule": rejection.rule, "why": rejection.why} for rejection in patch.not_covered],
         "verified": patch.verified,
+    }
+
+
+def _as_written(found: AsWritten | None) -> Json:
+    if found is None:
+        return None
+    return {
+        "workers": found.workers,
+        "policy": found.policy,
+        "coverage": _coverage(found.coverage),
+        "why": found.why,
+        "refused": found.refused,
+    }
+
+
+def _distributed(form: DistributedResult | None) -> Json:
+    if form is None:
+        return None
+    return {
+        "kind": form.kind,
+        "file": form.file,
+        "coverage": [_coverage(found) for found in form.coverage],
+        "processes": _coverage(form.processes),
+        "processes_why": form.processes_why,
+        "as_written": _as_written(form.as_written),
+    }
+
+
+def _coverage(found: Coverage | None) -> Json:
+    """The counts, without the places that a picture needs."""
+    if found is None:
+        return None
+    shares = ("elements", "batches", "short_batches", "read", "first_batch_seconds")
+    told = (
+        *("counted", "told_by", "elements", "never", "once", "twice", "oftener", "foreign", "first_out"),
+        *("short_batches", "idle_workers", "read_over_used", "first_batch_skew_seconds", "each_everything"),
+        *("processes", "servers", "in_order"),
+    )
+    return {
+        "workers": [{name: encode(getattr(worker, name)) for name in shares} for worker in found.workers],
+        **{name: encode(getattr(found, name)) for name in told},
     }

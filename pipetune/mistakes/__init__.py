@@ -28,6 +28,7 @@ def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
     for use in (training, *others):
         found += caches.never_full(use, [one for one in (training, *others) if one is not use])
     found += [tfds.dividing(one, training) for one in workers.unsharded(training)]
+    found += workers.divided(training)
     for use in (training, *others):
         found += [*replicas.uneven(use), *replicas.left_over(use)]
     return list(dict.fromkeys(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pipetune.core.coverage import AsWritten
 from pipetune.core.handover import Handover
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Finding, Profile
@@ -38,6 +39,7 @@ class Use:
     workers: Workers | None = None
     counts_rows: bool = False  # what trains divides a loss by the rows there are: Keras, which stands an empty batch
     handover: Handover | None = None  # how a strategy takes it to the replicas that train
+    as_written: AsWritten | None = None  # what each of the workers gets; None: not counted (yet)
 
     @property
     def evaluates(self) -> bool:

@@ -1,13 +1,19 @@
-"""Workers of one job that all read the same data."""
+"""Workers of one job between which the data is not divided as it should be; with numbers, where they were counted."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from pipetune.core.coverage import Coverage
+from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
 from pipetune.mistakes.use import Use, said, shuffles_anew
 
 _POLICY = "experimental_distribute.auto_shard_policy"
+_READ_TOO_MUCH = 1.5  # times what is used; below it dividing by file would gain little
+_UNEVEN = 0.9  # share of the steps of an epoch in which every worker has data
+_OWN_SHARD = "Shard by the worker's index: dataset.shard(workers, index), before the shuffle."
 
 
 def unsharded(use: Use) -> Iterator[Finding]:
@@ -29,13 +35,125 @@ def unsharded(use: Use) -> Iterator[Finding]:
             return
         why = "no shard() divides it"
         hint = "Shard by the worker's index, before the shuffle: dataset.shard(workers, index)."
+    found = _counted(use)
+    examples = f"each of its {found.elements:,} examples" if found is not None else "each example"
+    steps = f", in {found.first_out:,} steps" if found is not None and found.first_out is not None else ""
     yield said(
         "unsharded-workers",
         use.pipeline.output,
         f"{workers.told_by} names {workers.count} workers, and each reads all of this dataset: {why}, so every "
-        f"epoch trains on each example {workers.count} times.",
+        f"epoch trains on {examples} {workers.count} times{steps}.",
         hint,
     )
+
+
+def divided(use: Use) -> Iterator[Finding]:
+    """What counting showed besides: elements that never come, or come again; idle workers; too much read."""
+    workers = use.workers
+    if workers is None or workers.count < 2 or use.as_written is None:
+        return
+    if use.as_written.refused:
+        yield said(
+            "too-few-files",
+            use.pipeline.output,
+            f"TensorFlow cannot divide this dataset over {workers.count} workers by {use.as_written.policy}: "
+            f"{use.as_written.why}.",
+            "Set options.experimental_distribute.auto_shard_policy to DATA, or write the data as that many files, "
+            "better several times as many.",
+        )
+    found = _counted(use)
+    if found is None:
+        return
+    yield from _left_out(use, found)
+    if found.repeated and not found.never and _shards(use):
+        yield _again(use, found)
+    yield from _uneven(use, found)
+    yield from _read_too_much(use, found)
+
+
+def _counted(use: Use) -> Coverage | None:
+    return use.as_written.coverage if use.as_written is not None else None
+
+
+def _left_out(use: Use, found: Coverage) -> Iterator[Finding]:
+    if not found.never:
+        return
+    shards = _shards(use)
+    workers = len(found.workers)
+    told = f"{found.never:,} of {found.elements:,} elements come to none of {workers} workers in an epoch"
+    if shards and use.as_written is not None and use.as_written.policy in ("FILE", "DATA"):
+        yield said(
+            "data-left-out",
+            shards[0],
+            f"This shard divides the data, and the strategy divides each part again, by {use.as_written.policy}: "
+            f"{told}.",
+            "Set options.experimental_distribute.auto_shard_policy to OFF where the script divides the data itself, or "
+            "take the shard out.",
+        )
+    else:
+        yield said("data-left-out", (shards or [use.pipeline.output])[0], f"Data is left out: {told}.", _OWN_SHARD)
+
+
+def _again(use: Use, found: Coverage) -> Finding:
+    return said(
+        "data-repeated",
+        (_shards(use) or [use.pipeline.output])[0],
+        f"{found.repeated:,} of {found.elements:,} elements come more than once in an epoch of {len(found.workers)} "
+        "workers.",
+        _OWN_SHARD,
+    )
+
+
+def _uneven(use: Use, found: Coverage) -> Iterator[Finding]:
+    """Workers that run out of data long before others."""
+    batches = [worker.batches for worker in found.workers]
+    first = found.first_out
+    last = math.ceil(max((count or 0 for count in batches), default=0) / found.replicas_per_worker)
+    if first is None or first >= _UNEVEN * last or last - first < 2:
+        return
+    idle = found.idle_workers
+    who = f"workers {', '.join(map(str, idle))} get" if len(idle) > 1 else f"worker {idle[0]} gets" if idle else ""
+    by_element = "set auto_shard_policy to DATA" if use.as_written and use.as_written.policy else "shard elements"
+    hint = f"Write files of equal size, several for each worker, or {by_element}."
+    if who:
+        yield said("idle-workers", use.pipeline.output, f"Of {len(batches)} workers {who} nothing at all.", hint)
+    else:
+        yield said(
+            "uneven-workers",
+            use.pipeline.output,
+            f"The workers get {', '.join(f'{count:,}' for count in batches if count is not None)} batches of an epoch: "
+            f"after {first:,} of {last:,} steps one of them has no data left.",
+            hint,
+        )
+
+
+def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
+    """Every worker reads what the others use, though there are files enough to divide."""
+    times = found.read_over_used
+    if use.as_written is None or use.as_written.policy != "DATA" or times is None or times < _READ_TOO_MUCH:
+        return
+    if found.files < len(found.workers):
+        return
+    stopped = use.as_written.stopped_at
+    if stopped:
+        node = use.pipeline[stopped]
+        why, hint = (
+            f"TensorFlow looks for files to divide and gives up at {node.title}",
+            "Shard the list of files by the worker's index, before they are read, and set the policy to OFF.",
+        )
+    else:
+        why, hint = "its auto_shard_policy is DATA", "Set auto_shard_policy to FILE: there are files enough."
+    yield said(
+        "read-by-all-workers",
+        use.pipeline.output,
+        f"Each of {len(found.workers)} workers reads all of {found.files:,} files, {times:.1f} elements for each "
+        f"one it uses: {why}.",
+        hint,
+    )
+
+
+def _shards(use: Use) -> list[Node]:
+    return [node for node in use.pipeline if node.op == "shard"]
 
 
 def _sharded(use: Use) -> bool:

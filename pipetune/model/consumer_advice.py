@@ -2,51 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, Profile
 
-STEPS_IN_ONE_CALL = 16
-"""Steps that are tried in one call of the training function."""
+STEPS_TRIED = (8, 32)
+"""Steps that are tried in one call of the training function, beside one."""
 
 _SMALL_STEP_SECONDS = 0.005
+_SMALL_UNDER_A_STRATEGY = 0.02  # it has work of its own around each call, for every replica
 _MODELS_SHARE = 0.5  # of a real step: below it the input is what to look at
 _WORTH_TELLING = 1.1
+_SURELY_MORE = 1.02  # more steps in a call are also fewer batches that callbacks hear of
 _LAYER_SHARE = 0.1  # of the input's processor time
 
 _GENERATOR = "seed_generator"  # in the name of the variable that a random Keras layer draws from
 
 
-def steps_are_small(consumer: ConsumerProfile) -> bool:
-    """Whether what Keras takes around each step could be a good part of it."""
+@dataclass(frozen=True)
+class CallGains:
+    """What several steps in one call gain on one cached batch; numbers of steps are those of `STEPS_TRIED`."""
+
+    step_seconds: Mapping[int, float]  # by steps in a call, 1 among them
+    gains: Mapping[int, Interval]  # rate with so many steps in a call over that with one
+    most_over_fewer: Interval  # rate with the most steps in a call over that with the next fewer
+
+    @property
+    def advised(self) -> int | None:
+        """The fewest steps in a call that more do not surely better; None where a gain of a tenth is not shown."""
+        *_, fewer, most = STEPS_TRIED
+        if self.gains[fewer].low < _WORTH_TELLING:
+            return most if self.gains[most].low >= _WORTH_TELLING else None
+        return most if self.most_over_fewer.low > _SURELY_MORE else fewer
+
+
+def steps_are_small(consumer: ConsumerProfile, *, under_a_strategy: bool = False) -> bool:
+    """Whether what is done around each step could be a good part of it."""
     bound, real = consumer.bound_seconds, consumer.real_seconds
-    return bool(bound and real and bound < _SMALL_STEP_SECONDS and bound >= _MODELS_SHARE * real)
+    small = _SMALL_UNDER_A_STRATEGY if under_a_strategy else _SMALL_STEP_SECONDS
+    return bool(bound and real and bound < small and bound >= _MODELS_SHARE * real)
 
 
-def several_steps(
-    gain: Interval, *, one_seconds: float, several_seconds: float, file: str, line: int
-) -> Finding | None:
+def several_steps(measured: CallGains, *, strategy: str = "", file: str, line: int) -> Finding | None:
     """The advice to put several steps into one call; None where that is not shown to gain a tenth.
 
     Args:
-        gain: the rate of the model on one cached batch with several steps in a call, over that with one.
-        one_seconds, several_seconds: per step.
+        strategy: under which it trains; "" where there is none.
         file, line: of the call of `fit`.
     """
-    if gain.low < _WORTH_TELLING:
+    number = measured.advised
+    if number is None:
         return None
+    figures = [
+        f"{1e3 * measured.step_seconds[steps]:.3g} ms where {steps} are one call ({gain.median:.2f}x, {gain.low:.2f} "
+        f"to {gain.high:.2f}, {gain.pairs} pairs)"
+        for steps, gain in measured.gains.items()
+    ]
+    around = f"Keras and {strategy} do" if strategy else "Keras does"
     return Finding(
         code="steps-per-execution",
         message=(
-            f"On one cached batch a step takes {1e3 * one_seconds:.3g} ms, and {1e3 * several_seconds:.3g} ms where "
-            f"{STEPS_IN_ONE_CALL} of them are one call: {gain.median:.2f}x ({gain.low:.2f} to {gain.high:.2f}, "
-            f"{gain.pairs} pairs). The rest is what Keras does around each call."
+            f"On one cached batch a step takes {1e3 * measured.step_seconds[1]:.3g} ms, {' and '.join(figures)}. The "
+            f"rest is what {around} around each call."
         ),
         hint=(
-            f"Compile the model with steps_per_execution={STEPS_IN_ONE_CALL}; callbacks then hear of every "
-            f"{STEPS_IN_ONE_CALL}th batch only."
+            f"Compile the model with steps_per_execution={number}; callbacks then hear of every {number}th batch only."
         ),
         file=file,
         line=line,

@@ -31,6 +31,11 @@ class WorkerDelivery:
         batch = self.steps[step][replica]
         return tuple(itertools.chain.from_iterable(self.stream.between(batch.start, batch.stop)))
 
+    def series(self) -> Iterator[range]:
+        """The numbers of all elements its replicas get, in series, in the order they come."""
+        for batch in itertools.chain.from_iterable(self.steps):
+            yield from self.stream.between(batch.start, batch.stop)
+
     @cached_property
     def sizes(self) -> tuple[tuple[int, ...], ...]:
         """By step, by replica: elements in the minibatch."""
@@ -135,18 +140,18 @@ class Delivery:
         return sum(one.read for one in self.workers) / self.delivered if self.delivered else None
 
     def coverage(self) -> Coverage:
-        """Counts every element of the data once through; the memory it takes is a byte for each."""
-        times = bytearray(self.elements)
-        for numbers in self._series():
-            place = slice(numbers.start, numbers.stop, numbers.step)
-            times[place] = times[place].translate(_ONE_MORE)
+        """Counts every element of the data once through."""
+        times = self.times()
         never, once = times.count(0), times.count(1)
         return Coverage(never, once, self.elements - never - once, max(times, default=0))
 
-    def _series(self) -> Iterator[range]:
-        for one in self.workers:
-            for batch in itertools.chain.from_iterable(one.steps):
-                yield from one.stream.between(batch.start, batch.stop)
+    def times(self) -> bytearray:
+        """How often each element is delivered, up to 255 times; the memory it takes is a byte for each."""
+        times = bytearray(self.elements)
+        for numbers in itertools.chain.from_iterable(one.series() for one in self.workers):
+            place = slice(numbers.start, numbers.stop, numbers.step)
+            times[place] = times[place].translate(_ONE_MORE)
+        return times
 
 
 _ONE_MORE = bytes(min(count + 1, 255) for count in range(256))

@@ -15,7 +15,7 @@ from pipetune.report.places import Places
 from pipetune.report.values import Fact
 
 _MOMENTS = {"to_95_percent": "95 % of the final rate, after the trials began"}
-_PHASES = ("capture", "profile", "verdict", "costs", "course", "trials", "confirmation", "patch", "total")
+_PHASES = ("capture", "profile", "verdict", "skew", "costs", "course", "trials", "confirmation", "patch", "total")
 _SUPPRESSED = {
     "saves_suppressed": "saves of models and checkpoints that did nothing",
     "summaries_suppressed": "summaries that were not written",

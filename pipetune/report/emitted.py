@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
+from pipetune.report.shards import Division, Shards, ShardTable, division, shard_table, shards
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class CoverageRow:
     duplicated: str
     equal_batches: str
     covered: bool | None
+    dropped: str = ""  # samples of an epoch that full batches leave out; "" where that does not apply
+    filled: str = ""  # rows that fill them instead
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class DistributedView:
     notes: tuple[str, ...]
     coverage: tuple[CoverageRow, ...]
     sentence: str
+    shards: tuple[Shards, ...]  # who reads what, for each number of workers, no picture twice
+    as_written: Division | None  # between as many workers, of the script as it is; None: not looked at
+    advice: tuple[str, ...]  # whether it is the form to use, and what could take its place
+    table: ShardTable  # the numbers of all these
 
 
 def patch(session: Session, places: Places) -> PatchView:
@@ -96,12 +104,16 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         return None
     coverage = tuple(_coverage(check) for check in value.checks)
     notes = value.notes
+    if value.processes_why:
+        notes = (*notes, f"No processes were run: {value.processes_why[0].lower()}{value.processes_why[1:]}")
     if value.companions:
         beside = words.joined([Path(name).name for name in value.companions])
         notes = (f"Beside it stand {beside}.", *notes)
     sentence = _coverage_sentence(value, coverage)
     if not value.file and notes:
         sentence, notes = f"Not written. {places.said(notes[0])}", notes[1:]
+    pictures, as_written = tuple(_shards(value)), division(value.as_written)
+    as_it_is = (replace(as_written.shards, title="The script as it is"),) if as_written and as_written.shards else ()
     return DistributedView(
         kind=words.clean(value.kind),
         file=places.file(value.file),
@@ -109,7 +121,29 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         notes=tuple(places.said(note) for note in notes),
         coverage=coverage,
         sentence=sentence,
+        advice=tuple(places.said(line) for line in value.advice),
+        shards=tuple(_drawn(pictures)),
+        as_written=as_written,
+        table=shard_table((*pictures, *as_it_is)),
     )
+
+
+def _shards(value: DistributedResult) -> Iterator[Shards]:
+    """Real processes first, then what was run in this process, the fewest workers first."""
+    if value.processes is not None:
+        found = shards(value.processes)
+        yield replace(found, title=f"Run as {found.title}")
+    yield from map(shards, value.coverage)
+
+
+def _drawn(found: tuple[Shards, ...]) -> Iterator[Shards]:
+    """Those of them whose picture is another than that of all before."""
+    seen: list[object] = []
+    for one in found:
+        picture = [row.cells for row in one.rows]
+        if picture not in seen:
+            seen.append(picture)
+            yield one
 
 
 def _coverage_sentence(value: DistributedResult, coverage: tuple[CoverageRow, ...]) -> str:
@@ -143,4 +177,6 @@ def _coverage(check: dict[str, object]) -> CoverageRow:
         duplicated=shown("duplicated"),
         equal_batches=shown("equal_batches"),
         covered=(not missing and not duplicated) if known else None,
+        dropped=shown("dropped") if check.get("dropped") is not None else "",
+        filled=shown("filled") if check.get("filled") is not None else "",
     )

@@ -6,11 +6,12 @@ from pipetune.core.handover import COORDINATOR, FIT, FUNCTION, OWN_PIPELINES, Ha
 from pipetune.core.pipeline import SERVICE, Pipeline
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
+from pipetune.report.skew import skew
 
 
 def between(result: DatasetResult) -> str:
     """All that stands between the script's operators and the training step; '' where nothing does."""
-    parts = [_service(result.pipeline), handover(result.handover)]
+    parts = [_service(result.pipeline), handover(result.handover), skew(result.skew)]
     return " ".join(part for part in parts if part)
 
 

@@ -8,6 +8,7 @@ from pipetune.core.session import Session
 from pipetune.report.changes import RewriteRow
 from pipetune.report.circumstances import Warning
 from pipetune.report.markdown_own_work import own_work_lines
+from pipetune.report.markdown_shards import division_lines, shard_lines, table_lines
 from pipetune.report.markdown_text import block, code, escape, table
 from pipetune.report.values import Figure
 from pipetune.report.view import DatasetView, View, make_view
@@ -48,6 +49,8 @@ def _dataset(view: View, dataset: DatasetView) -> Iterator[str]:
     yield from ("", f"## Dataset {escape(dataset.name)}", "")
     if dataset.handover:
         yield from (escape(dataset.handover), "")
+    if dataset.division:
+        yield from division_lines(dataset.division)
     yield from table(
         ("variant", "training step", "examples", "CPU per example", "first batch", "peak memory"),
         (
@@ -203,13 +206,27 @@ def _distributed(view: View) -> Iterator[str]:
     if form is None:
         return
     yield from ("", f"## Distributed form: {escape(form.kind)}", "", escape(form.sentence), "")
+    for line in form.advice:
+        yield from (escape(line), "")
     yield from table(
-        ("workers", "elements", "missing", "duplicated", "equal batches"),
+        ("workers", "elements", "missing", "duplicated", "equal batches", "dropped by full batches", "filled instead"),
         (
-            map(escape, (row.workers, row.elements, row.missing, row.duplicated, row.equal_batches))
+            map(
+                escape,
+                (
+                    *(row.workers, row.elements, row.missing, row.duplicated, row.equal_batches),
+                    *(row.dropped or "-", row.filled or "-"),
+                ),
+            )
             for row in form.coverage
         ),
     )
+    for found in form.shards:
+        yield from shard_lines(found, f"**{escape(found.title)}**: {escape(found.sentence)}")
+    if form.as_written:
+        yield from division_lines(form.as_written, "**The script as it is**: ")
+    if form.shards:
+        yield from table_lines(form.table)
 
 
 def _circumstances(view: View) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pipetune.core.measurement import Outcome
 from pipetune.core.profile import Verdict
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
-from pipetune.report.places import results_folder, script_words, shell
+from pipetune.report.places import analyze_words, results_folder, script_words, shell
 from pipetune.report.values import Fact
 
 DEFAULT_BUDGET = Settings().budget_seconds
@@ -48,11 +48,12 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
         steps.extend(_again(session, script))
     offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
-        steps.append(Fact(shell("pipetune", "analyze", *consent.split(), *script), "consent to what is offered"))
+        steps.append(Fact(shell(*analyze_words(session), *consent.split(), *script), "consent to what is offered"))
     if session.status == "failed":
-        steps.append(Fact(shell("less", *(paths.words("script.log") or ("script.log",))), "what the script printed"))
+        log = "script.log" if "--workers" not in analyze_words(session) else "worker-0.log"
+        steps.append(Fact(shell("less", *(paths.words(log) or (log,))), "what the script printed"))
     if session.status == "interrupted" and script:
-        steps.append(Fact(shell("pipetune", "analyze", *script), "run it to the end"))
+        steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))
     return tuple(steps)
 
 
@@ -70,16 +71,16 @@ def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
     verdict = result.diagnosis.verdict if result and result.diagnosis else None
     undecided = any(trial.outcome is Outcome.UNDECIDED for trial in session.trials)
     if verdict is Verdict.NOT_INPUT_BOUND:
-        return [Fact(shell("pipetune", "analyze", "--force", *script), "try the rewrites all the same")]
+        return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
     if verdict is Verdict.UNDETERMINED or undecided:
         return [
             Fact(
-                shell("pipetune", "analyze", "--budget", _more(session), *script),
+                shell(*analyze_words(session), "--budget", _more(session), *script),
                 "give it more time to decide",
             )
         ]
     if verdict is not None and not session.trials:
-        return [Fact(shell("pipetune", "analyze", *script), "try the rewrites")]
+        return [Fact(shell(*analyze_words(session), *script), "try the rewrites")]
     return []
 
 

@@ -87,6 +87,14 @@ def script_words(session: Session) -> tuple[str, ...]:
     return ()
 
 
+def analyze_words(session: Session) -> tuple[str, ...]:
+    """What to type in front of a script to analyse it again, as several workers where it was."""
+    options = session.command.get("options")
+    workers = options.get("workers") if isinstance(options, dict) else None
+    several = isinstance(workers, int) and workers > 1
+    return ("pipetune", "analyze", *(("--workers", str(workers)) if several else ()))
+
+
 def results_folder(session: Session) -> str:
     """Where `analyze` wrote its files, as typed from the folder it ran in; empty where not known."""
     command = session.command

@@ -67,6 +67,11 @@ def _parts(view: View) -> Iterator[RenderableType]:
         yield from _section("Distributed form")
         yield _indented(Text(": ".join(filter(None, (view.distributed.kind, view.distributed.file)))))
         yield _indented(unit_text(view.distributed.sentence), 4)
+        for found in view.distributed.shards[:1]:  # of the fewest workers; the report has all
+            yield _indented(unit_text(found.sentence), 4)
+        if view.distributed.as_written:
+            yield _indented(unit_text(f"The script as it is: {view.distributed.as_written.sentence}"), 4)
+        yield from (_indented(unit_text(line), 4) for line in view.distributed.advice)
     yield from _told("Warnings about the script as it is", view.warnings)
     yield from _told("Advice beside the patch", view.advice)
     if view.notes:
@@ -102,6 +107,8 @@ def _first(view: View) -> Iterator[RenderableType]:
             yield _indented(unit_text(view.main.course.sentence))
         if view.main and view.main.handover:
             yield _indented(unit_text(view.main.handover))
+        if view.main and view.main.division:
+            yield _indented(unit_text(view.main.division.sentence))
 
 
 def _before_after(view: View, main: DatasetView) -> Iterator[RenderableType]:

@@ -32,6 +32,7 @@ from pipetune.report.operators import OperatorTable, operator_table
 from pipetune.report.own_work import OwnWork, own_work
 from pipetune.report.places import WITHHELD, Places, places_of, script_words, shell
 from pipetune.report.proof import Equality, OrderView, equality, order
+from pipetune.report.shards import Division, division
 from pipetune.report.step_bar import StepBar, step_bar
 from pipetune.report.timeline import Timeline, timeline
 from pipetune.report.values import Fact, Figure, interval
@@ -55,6 +56,7 @@ class DatasetView:
     changes: Changes
     memory: Memory
     files: FilesView | None
+    division: Division | None  # between the workers of the script's job; None: it has one
     equality: Equality
     order: OrderView
     foresight: Foresight
@@ -159,6 +161,7 @@ def _dataset(session: Session, result: DatasetResult, places: Places) -> Dataset
         changes=changes(result, places),
         memory=memory(result, session.machine, places),
         files=files(result, places),
+        division=division(result.as_written),
         equality=equality(result),
         order=order(result),
         foresight=foresight(result, places),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, Silence
+from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, Silence, SplitFunction
 from pipetune.core.functions import FunctionForm, OnBatches
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
@@ -112,7 +112,13 @@ def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind
     for node in moved:
         known = _known(node)
         inexact |= set(known.inexact)
-        edits += [Move(node.id, batch.id), ReplaceFunction(node.id, known.form, known.digest)]
+        form = ReplaceFunction(node.id, known.form, known.digest)
+        if known.cut is None:
+            edits += [Move(node.id, batch.id), form]
+            continue
+        split = SplitFunction(node.id, known.cut)
+        first = ReplaceFunction(split.head, FunctionForm.ON_BATCHES, known.cut.head)
+        edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
     reorders = short_batch_overtakes(batch, moved, context)
     safety = Safety.APPROXIMATE if inexact else Safety.REORDERS if reorders else Safety.EXACT
     notes = []
@@ -120,6 +126,8 @@ def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind
         notes.append(f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are.")
     if any(_known(node).form is FunctionForm.VECTORIZED for node in moved):
         notes.append("tf.vectorized_map turns the function into one that works on a batch; it traces more slowly.")
+    if any(_known(node).cut is not None for node in moved):
+        notes.append("What parses is called on batches as it is, and the rest is a function of its own.")
     return Behind(tuple(edits), safety, tuple(notes))
 
 

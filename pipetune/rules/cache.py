@@ -54,6 +54,17 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
         best = next(iter(worth_trying(_fitting(context, here), most=1)), best)
 
 
+def best_place(context: RuleContext) -> Place | None:
+    """Where elements stored once would save most, whatever they take; None where nothing repeats, or has no price.
+
+    Where there is a place in front of every shuffle, that keeps each epoch's order another one.
+    """
+    answers = [place_behind(context, node) for node in context.pipeline if _worth_keeping(context, node)]
+    places = [one for one in answers if isinstance(one, Place)]
+    in_order = [one for one in places if one.constancy is Constancy.SAME]
+    return next(iter(worth_trying(in_order or places, most=1)), None)
+
+
 def _worth_keeping(context: RuleContext, node: Node) -> bool:
     """Whether a cache directly behind `node` saves work that none above it saves, or holds less than all above it."""
     here = facts(node.op)

@@ -61,21 +61,53 @@ def saved_instead(context: RuleContext, place: Place, *, rule: str) -> Silence:
     return Silence(rule, place.node.id, why)
 
 
-def _paid_by_reading(context: RuleContext, place: Place, saved: float, *, before_training: bool) -> str:
-    """When reading from disk has paid. How fast it writes nobody measured: as fast as it reads, says the sentence.
+def stored_once(context: RuleContext, place: Place) -> str:
+    """A dataset saved once for all workers and runs, in place of a service: size, cost, when it has paid.
+
+    What storing promises is in `GUARANTEES`.
+    """
+    saved = place.seconds
+    cost = f", {_time(place)} to make once" if saved else ""
+    pays = f" {_paid_by_reading(context, place, saved, before_training=True)}" if saved else ""
+    order = " Every epoch then has the order it was saved in." if place.constancy is Constancy.SAME_ELEMENTS else ""
+    return (
+        f"What stands up to {described(place.node)} repeats in every epoch: save it once with Dataset.save "
+        f"({as_size(place.size_bytes)} on storage that every host reaches{cost}) and begin with Dataset.load, or let "
+        f"Dataset.snapshot write it in the first epoch.{pays}{order}"
+    )
+
+
+def storage_rate(context: RuleContext) -> float | None:
+    """Bytes per second at which the script's own files were read; None where nobody measured it."""
+    files = context.profile.files if context.profile is not None else None
+    return (files.storage_bytes_per_second if files is not None else None) or None
+
+
+def epochs_until_paid(context: RuleContext, place: Place, *, before_training: bool) -> int | None:
+    """Epochs until reading what was stored has paid; None where it never does, or a figure was not measured.
+
+    How fast a disk is written nobody measured: it is taken to be as fast as it is read.
 
     Args:
         before_training: the elements are made and written before the first epoch, which reads them already; else the
             first epoch makes and writes them.
     """
-    files = context.profile.files if context.profile is not None else None
-    rate = files.storage_bytes_per_second if files is not None else None
-    if not rate:
-        return f"That pays where more than {as_size(place.size_bytes / saved)} per second are read."
+    rate, saved = storage_rate(context), place.seconds
+    if rate is None or saved is None:
+        return None
     reading = place.size_bytes / rate
     once = saved + reading if before_training else saved
-    paid = epochs_to_pay(once, each_seconds=reading, saved_seconds=saved)
-    known = f"At {as_size(rate)} per second, as the script's files are read, reading takes {as_time(reading)} at least"
+    return epochs_to_pay(once, each_seconds=reading, saved_seconds=saved)
+
+
+def _paid_by_reading(context: RuleContext, place: Place, saved: float, *, before_training: bool) -> str:
+    """When reading from disk has paid, in a sentence; see `epochs_until_paid`."""
+    rate = storage_rate(context)
+    if rate is None:
+        return f"That pays where more than {as_size(place.size_bytes / saved)} per second are read."
+    paid = epochs_until_paid(context, place, before_training=before_training)
+    reading = as_time(place.size_bytes / rate)
+    known = f"At {as_size(rate)} per second, as the script's files are read, reading takes {reading} at least"
     if paid is None:
         return f"{known}, so it never pays."
     return f"{known}; written as fast, it has paid after {paid} epochs."

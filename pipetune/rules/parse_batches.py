@@ -26,7 +26,10 @@ RULE = Rule(
         "Only as vectorize-map, for functions that parse: tf.io.parse_single_example, tf.io.decode_csv, "
         "tf.io.decode_raw, string ops, and what else they do. A function with sparse or ragged features is called on "
         "batches with tf.io.parse_example in place of tf.io.parse_single_example; nothing may be done with those "
-        "features in the same function. Sequence examples stay as they are."
+        "features in the same function. Where tf.vectorized_map has no form for what parses (tf.io.decode_raw), the "
+        "function is cut in two behind that: the beginning is called on batches as it is, the rest through "
+        "tf.vectorized_map. What tf.io.decode_raw decodes must have one length, by how the function takes it apart. "
+        "Sequence examples stay as they are."
     ),
     safety=(
         "EXACT: parsing gives the same values, shapes and sparse shapes for a batch. Other ops of the function may "

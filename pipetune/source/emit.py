@@ -175,7 +175,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return move(draft, node, after)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
             # Of the pipeline as captured: where an edit put the call, its input has another form in it.
-            return vectorize(draft, node, several=gets_several(sharing.pipeline, node))
+            return vectorize(draft, node, several=_several(node, current, sharing.pipeline))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
             return parse_batches(draft, node)
         case ReplaceFunction(node=node, form=FunctionForm.FUSED, first=first):
@@ -210,6 +210,14 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             tree, call = draft.find(current.output.id)
             refuse_behind(tree, call, current, current.output.id)
             return set_option(draft, output=current.output.id, name=name, value=value)
+
+
+def _several(node: str, current: Pipeline, captured: Pipeline) -> bool:
+    """Whether a map gets several components: the second part of a function those that the first hands on."""
+    function = current[node].function
+    if function is not None and function.part_of and function.cut is not None:
+        return function.cut.handed > 1
+    return gets_several(captured, node)
 
 
 def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:

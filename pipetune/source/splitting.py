@@ -20,7 +20,7 @@ from pipetune.source.crops import definition_of
 from pipetune.source.draft import Draft, Site, Splice
 from pipetune.source.forms import function_given
 from pipetune.source.local_names import handed_names
-from pipetune.source.statements import name_nodes
+from pipetune.source.statements import assigns_itself, name_nodes, statement_of
 from pipetune.source.text import line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 
@@ -47,15 +47,25 @@ def split_function(draft: Draft, edit: SplitFunction) -> Draft:
         _definitions(tree, function, block, edit.cut.statement, names=(head, tail), handed=handed, kept=kept),
         Splice(tree.start(argument.value), tree.end(argument.value), tail.encode()),
     ]
-    link = link_of(tree, call)
-    style = break_of(tree, call.func)
-    given, end = tree.start(argument.value), tree.end(argument.value)
-    above = tree.code[link.name : given] + head.encode() + tree.code[end : link.end]
-    first = b"." + style.after + above
-    splices.append(Splice(link.dot, link.dot, first + style.before))
-    shift = sum(len(one.new) - (one.end - one.start) for one in splices if one.start < link.dot)
-    site = Site(file, link.dot + shift + len(first))
+    above, ends = _call_above(tree, call, argument, head)
+    splices.append(above)
+    shift = sum(len(one.new) - (one.end - one.start) for one in splices if one.start < above.start)
+    site = Site(file, above.start + shift + ends)
     return draft.at_place_of(edit.node, edit.head).splice(file, splices).place(edit.head, site)
+
+
+def _call_above(tree: SyntaxTree, call: cst.Call, argument: cst.Arg, head: str) -> tuple[Splice, int]:
+    """The same call of the first part: a statement of its own where the call is one, else a link; where it ends."""
+    code, given, end = tree.code, tree.start(argument.value), tree.end(argument.value)
+    statement = statement_of(tree, call)
+    if statement is not None and statement.alone and assigns_itself(tree, statement, call):
+        start = line_start(code, tree.start(statement.small))
+        text = code[start:given] + head.encode() + code[end : tree.end(call)]
+        rest = code[tree.end(call) : tree.end(statement.small)] + newline_of(code, start)
+        return Splice(start, start, text + rest), len(text)
+    link, style = link_of(tree, call), break_of(tree, call.func)
+    text = b"." + style.after + code[link.name : given] + head.encode() + code[end : link.end]
+    return Splice(link.dot, link.dot, text + style.before), len(text)
 
 
 def _function_called(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.FunctionDef]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipetune.core.service import ServiceNeed
 from pipetune.core.standalone import BatchBytes, StandaloneParts
 from pipetune.source import standalone_kinds
 from pipetune.source.standalone_kind import Known, Standalone
@@ -17,6 +18,9 @@ def emit_standalone(
     checked: str = "Not checked.",
     epoch_batches: int | None = None,
     batch_bytes: BatchBytes | None = None,
+    need: ServiceNeed | None = None,
+    no_index: str = "",
+    no_fill: str = "",
 ) -> Standalone:
     """The module for `parts`.
 
@@ -26,9 +30,12 @@ def emit_standalone(
         checked: how the module was checked, a sentence for the header.
         epoch_batches: what an epoch of the script has, where it was counted.
         batch_bytes: what a batch takes on its way, where it was measured.
+        no_index: why the form with indices failed when it was run, as part of a sentence.
+        no_fill: why filling last batches failed, the same.
+        need: whether a service helps, and how many workers it takes, where that was worked out.
 
     Raises:
         CannotExpress: the pipeline has no faithful stand-alone form of this kind; the message says why.
     """
-    known = Known(script, checked, epoch_batches, batch_bytes)
+    known = Known(script, checked, epoch_batches, batch_bytes, need, no_index, no_fill)
     return standalone_kinds.find(kind).emit(parts, known)

@@ -21,9 +21,11 @@ class Body:
         CannotExpress: an operator or a source has no known form.
     """
 
-    def __init__(self, parts: StandaloneParts, where: Sharding, wording: Wording) -> None:
+    def __init__(
+        self, parts: StandaloneParts, where: Sharding, wording: Wording, *, steps: type[Steps] = Steps
+    ) -> None:
         self.parts, self.where, self.wording = parts, where, wording
-        self.steps = Steps(parts, where, wording)
+        self.steps = steps(parts, where, wording)
         self.constants: list[Definition] = []
         self.batch_size: int | None = None  # rows, as the script has them
         self._names: dict[str, str] = {}  # node id -> variable
@@ -81,10 +83,10 @@ class Body:
             raise CannotExpress(f"The source {node.title} cannot be written down.")
         if source.numbered:
             yield f"{SOURCE_ROWS} = {source.expression}.get_single_element()"
-            yield f"{name} = tf.data.Dataset.range(len(tf.nest.flatten({SOURCE_ROWS})[0]))"
+            yield f"{name} = {self.steps.row_numbers()}"
             return
         if not source.files:
-            yield f"{name} = {source.expression}"
+            yield f"{name} = {self.steps.data(node, source)}"
             return
         files, constant = name.replace("dataset", "files"), name.replace("dataset", "FILES")
         self.constants.append(Definition(constant, f"{constant} = {_file_text(source)}"))
@@ -99,7 +101,7 @@ class Body:
             yield f'    raise FileNotFoundError(f"no file matches {{{constant}}}")'
         if self.wording.mixes_files:
             yield f"{files} = random.sample({files}, len({files}))"
-        yield f"{name} = tf.data.Dataset.from_tensor_slices({files})"
+        yield f"{name} = {self.steps.names(files)}"
 
     def _preamble(self, statements: list[str]) -> Iterator[str]:
         wording = self.wording
@@ -113,7 +115,7 @@ class Body:
             self.constants.append(Definition(wording.batch_constant, text))
             if wording.batch_opening:
                 yield wording.batch_opening
-        if any(f"* {REPLICAS}" in line for line in statements):
+        if any(f"* {REPLICAS}" in line or f", {REPLICAS})" in line for line in statements):
             yield wording.replicas_opening
 
 

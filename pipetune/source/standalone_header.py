@@ -11,7 +11,10 @@ from pipetune.source.standalone_sharding import MOST_WORKERS, Sharding
 _WIDTH = 108
 
 
-REPLICA_BATCHES = "a batch holds the rows of one replica; all replicas together make one of the original size"
+REPLICA_BATCHES = (
+    "a batch holds the rows of one replica; all replicas together make one of the original size, which is not scaled: "
+    "steps per epoch and learning rate stay the script's"
+)
 
 
 def notes(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.service import ServiceNeed
 from pipetune.core.standalone import BatchBytes, Delivery, StandaloneParts
 
 
@@ -17,6 +18,9 @@ class Known:
     checked: str = "Not checked."  # how the module was checked, a sentence
     epoch_batches: int | None = None  # of one process that reads everything; None: not counted
     batch_bytes: BatchBytes | None = None  # None: not measured
+    need: ServiceNeed | None = None  # of a service; None: not asked
+    no_index: str = ""  # why there is to be no form with indices, as part of a sentence
+    no_fill: str = ""  # why last batches are not to be filled, as part of a sentence
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class Standalone:
     batch_size: int | None = None  # rows of a batch as it comes, where that is the script's own
     companions: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # name, text of files beside the module
     splits: bool = True  # of a service: whether the dispatcher divides the data
+    indexed: bool = False  # whether it has a form with indices
+    fills: bool = False  # whether it can fill last batches
+    guarantee: str = ""  # how often an element comes where that is not "once in an epoch", a sentence
 
 
 def as_it_is(pipeline: Pipeline) -> Pipeline:
@@ -46,3 +53,5 @@ class Kind:
     delivery: Delivery = Delivery.PARTS
     prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
     static_shapes: bool = False  # every shape has to be known before it runs
+    in_processes: bool = False  # several processes that can run here read it, or serve it
+    one_process: bool = False  # all replicas are fed by one pipeline, as a rule

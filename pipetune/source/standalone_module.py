@@ -79,12 +79,15 @@ def check_references(parts: StandaloneParts, variables: frozenset[str] = frozens
     Raises:
         CannotExpress: one would.
     """
-    for function in parts.functions.values():
-        tree = ast.parse(function.reference, mode="eval")
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        for name in sorted(names):
-            if name in _OWN_VARIABLES | variables or name.rstrip("_0123456789") in {"dataset", "files"}:
-                raise CannotExpress(f"A function uses the name {name}, which dataset_fn needs for itself.")
+    for name in sorted(names_read(parts)):
+        if name in _OWN_VARIABLES | variables or name.rstrip("_0123456789") in {"dataset", "files"}:
+            raise CannotExpress(f"A function uses the name {name}, which dataset_fn needs for itself.")
+
+
+def names_read(parts: StandaloneParts) -> set[str]:
+    """The names that the texts of the user's functions read where they are written into ours."""
+    trees = (ast.parse(function.reference, mode="eval") for function in parts.functions.values())
+    return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _definitions(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pipetune.core.standalone import StandaloneParts
+from pipetune.source import standalone_fill
 from pipetune.source import standalone_header as header
 from pipetune.source.standalone_body import Body
+from pipetune.source.standalone_index import IndexedForm, indexed_form
 from pipetune.source.standalone_kind import Known, Standalone
 from pipetune.source.standalone_module import (
     check_references,
@@ -13,12 +15,18 @@ from pipetune.source.standalone_module import (
     module_text,
     with_file_sources,
 )
-from pipetune.source.standalone_sharding import sharding
+from pipetune.source.standalone_sharding import BATCHES, Sharding, sharding
 from pipetune.source.standalone_wording import Wording
 
 
 def emit_for_replicas(
-    parts: StandaloneParts, known: Known, *, strategy: str, told: str, notes: tuple[str, ...] = ()
+    parts: StandaloneParts,
+    known: Known,
+    *,
+    strategy: str,
+    told: str,
+    notes: tuple[str, ...] = (),
+    fixed_shapes: bool = False,
 ) -> Standalone:
     """The module.
 
@@ -26,6 +34,7 @@ def emit_for_replicas(
         strategy: how the strategy is made, as code.
         told: a sentence on where else the function serves, or what it needs.
         notes: what differs from the pipeline on one machine, besides what the division changes.
+        fixed_shapes: no batch may have fewer rows than others.
 
     Raises:
         CannotExpress: the pipeline has no faithful form; the message says why.
@@ -34,8 +43,14 @@ def emit_for_replicas(
     parts = with_file_sources(parts)
     check_references(parts)
     where = sharding(parts.pipeline, parts.sources)
-    body = Body(parts, where, Wording())
-    notes = (*header.notes(parts, where), *body.notes, *notes)
+    fills = not known.no_fill and standalone_fill.can_fill(parts, where)
+    wording = Wording(fills=True, closing=standalone_fill.CLOSING) if fills else Wording()
+    body = Body(parts, where, wording)
+    indexed = _indexed(parts, known, fills=fills, fixed_shapes=fixed_shapes)
+    notes = (*header.notes(parts, where), *body.notes, *notes, *indexed.notes)
+    if known.no_fill:
+        notes += (f"last batches have no form that fills them: {known.no_fill}",)
+    given = f"{', source' if parameter else ''}{', fill=False' if fills else ''}"
     function = "functools.partial(dataset_fn, source=...)" if parameter else "dataset_fn"
     text = module_text(
         parts,
@@ -48,6 +63,8 @@ def emit_for_replicas(
             told=(
                 f"{told} Every worker calls dataset_fn with its own InputContext and reads its own part of the data. "
                 "The folder of the training script has to be on the path where an import below needs it.",
+                *(standalone_fill.TOLD if fills else ()),
+                *indexed.told,
                 *header.what_source_is(parameter),
             ),
             notes=notes,
@@ -56,10 +73,27 @@ def emit_for_replicas(
         constants=body.constants,
         own=[
             function_of(
-                f"dataset_fn(input_context{', *, source' if parameter else ''})",
+                f"dataset_fn(input_context{', *' if given else ''}{given})",
                 told="The part of the data that one input pipeline reads, in batches for one replica.",
                 body=body.lines,
-            )
+            ),
+            *([standalone_fill.DEFINITION] if fills else []),
+            *indexed.functions(
+                f"indexed_dataset_fn(input_context{', *, source' if parameter else ''})",
+                told="One pass over the same part, each element behind its index.",
+            ),
         ],
     )
-    return Standalone(text, notes, where.by, body.batch_size)
+    return Standalone(text, notes, where.by, body.batch_size, indexed=bool(indexed.lines), fills=fills)
+
+
+def _indexed(parts: StandaloneParts, known: Known, *, fills: bool, fixed_shapes: bool) -> IndexedForm:
+    why_not = known.no_index
+    if fixed_shapes and not fills and any(node.op in BATCHES for node in parts.pipeline):
+        why_not = why_not or "its last batch would be partial"
+    closing = standalone_fill.INDEXED_CLOSING if fixed_shapes and fills else ()
+    return indexed_form(parts, Wording(), _divide, why_not=why_not, closing=closing)
+
+
+def _divide(parts: StandaloneParts) -> Sharding:
+    return sharding(parts.pipeline, parts.sources)

@@ -6,14 +6,16 @@ import json
 import os
 from collections.abc import Iterable
 
+from pipetune.core.service import ServiceNeed
 from pipetune.core.standalone import SourceText
 
 _IMAGE = "tensorflow/tensorflow:2.21.0"
+_WORKERS = 2  # where nobody knows how many it takes
 
 _SERVE = '''"""Starts the dispatcher or a worker of a tf.data service, or asks whether one answers.
 
     python serve.py dispatcher --port 5050
-    python serve.py worker --dispatcher localhost:5050
+    python serve.py worker --dispatcher localhost:5050   # on @MACHINES@
     python serve.py check --port 5050
 
 Needs TensorFlow alone. The dispatcher keeps its state in --work-dir, if given, and takes it up again when it is
@@ -86,7 +88,8 @@ if __name__ == "__main__":
 '''
 
 _COMPOSE = """\
-# A tf.data service: one dispatcher, and as many workers as you say:  docker compose up --scale worker=4
+# A tf.data service: one dispatcher and {count}:  docker compose up
+# Another number of workers:  docker compose up --scale worker=4
 # Workers are reached by the names of their containers, so training has to run in this network too, with
 # TF_DATA_SERVICE=grpc://dispatcher:5050
 # Written by pipetune.
@@ -105,6 +108,7 @@ services:
   worker:
     image: {image}
     command: python /serve.py worker --dispatcher dispatcher:5050 --port 5051
+    deploy: {{replicas: {workers}}}
     depends_on:
       dispatcher:
         condition: service_healthy
@@ -120,7 +124,7 @@ volumes:
 """
 
 _KUBERNETES = """\
-# A tf.data service: one dispatcher, and as many workers as `replicas` says or `kubectl scale` sets.
+# A tf.data service: one dispatcher and {count}; `kubectl scale` sets another number.
 #   kubectl create configmap data-service --from-file=serve.py
 #   kubectl apply -f kubernetes.yaml
 # Training runs in the same cluster, with TF_DATA_SERVICE=grpc://data-dispatcher:5050
@@ -170,7 +174,7 @@ kind: Deployment
 metadata:
   name: data-worker
 spec:
-  replicas: 2
+  replicas: {workers}
   selector:
     matchLabels: {{app: data-worker}}
   template:
@@ -185,7 +189,7 @@ spec:
             - name: POD_IP
               valueFrom:
                 fieldRef: {{fieldPath: status.podIP}}
-          ports: [{{containerPort: 5051}}]
+{resources}          ports: [{{containerPort: 5051}}]
           readinessProbe:
             tcpSocket: {{port: 5051}}
           livenessProbe:
@@ -199,11 +203,19 @@ spec:
 {volume}"""  # noqa: E501 the command of a container on one line
 
 
-def companions(folder: str) -> tuple[tuple[str, str], ...]:
+def machines(need: ServiceNeed | None) -> str:
+    """On how many machines a worker is to run, as part of a comment."""
+    if need is None or need.most_workers is None or need.recommended is False:
+        return "every machine that is to help"
+    return f"{_plural(need.most_workers, 'machine')} of {_plural(need.worker_cores, 'core')}: what training takes"
+
+
+def companions(folder: str, need: ServiceNeed | None = None) -> tuple[tuple[str, str], ...]:
     """Name and text of each file.
 
     Args:
         folder: the local folder the data is in, which workers need too; "" where it is elsewhere.
+        need: how many workers it takes; None: not known.
     """
     data = mount = volume = ""
     if folder:
@@ -214,11 +226,30 @@ def companions(folder: str) -> tuple[tuple[str, str], ...]:
             "        - name: data  # the folder of the files, the same on every node; or a claim of shared storage\n"
             f"          hostPath: {{path: {name}}}\n"
         )
+    filled = {"image": _IMAGE, **_workers(need)}
     return (
-        ("serve.py", _SERVE),
-        ("docker-compose.yml", _COMPOSE.format(image=_IMAGE, data=data)),
-        ("kubernetes.yaml", _KUBERNETES.format(image=_IMAGE, mount=mount, volume=volume)),
+        ("serve.py", _SERVE.replace("@MACHINES@", machines(need))),
+        ("docker-compose.yml", _COMPOSE.format(data=data, **filled)),
+        ("kubernetes.yaml", _KUBERNETES.format(mount=mount, volume=volume, **filled)),
     )
+
+
+def _workers(need: ServiceNeed | None) -> dict[str, object]:
+    """How many workers to start, the same in words with the reason, and what each asks of a cluster."""
+    if need is not None and need.recommended is False:
+        why = "training does not need them: see distributed.py"
+    elif need is None or need.most_workers is None:
+        why = "how many are needed is not known"
+    else:
+        why = f"what training takes on machines of {_plural(need.worker_cores, 'core')}"
+        asked = f'          resources: {{requests: {{cpu: "{need.worker_cores:g}"}}}}\n'
+        count = _plural(need.most_workers, "worker")
+        return {"workers": need.most_workers, "count": f"{count}, {why}", "resources": asked}
+    return {"workers": _WORKERS, "count": f"{_plural(_WORKERS, 'worker')} ({why})", "resources": ""}
+
+
+def _plural(number: float, noun: str) -> str:
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 
 def data_folder(sources: Iterable[SourceText]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
-from pipetune.core.standalone import StandaloneParts, quoted
+from pipetune.core.standalone import SourceText, StandaloneParts, quoted
 from pipetune.source.forms import vectorized_text
 from pipetune.source.standalone_sharding import READERS, Sharding
 from pipetune.source.standalone_wording import Wording
@@ -34,7 +34,7 @@ class Steps:
 
     def expression(self, node: Node, above: list[str]) -> str:
         """The call that makes the dataset of `node` from the datasets named `above`."""
-        extra = dict(self.parts.extra_arguments.get(node.id, {}))
+        extra = self.extra(node)
         if node.op == "zip":
             return f"tf.data.Dataset.zip({extra['datasets'].format(*above)})"
         if node.op == "concatenate":
@@ -45,6 +45,22 @@ class Steps:
         if writer is None:
             raise CannotExpress(f"The operator {node.title} has no known distributed form.")
         return _call(f"{above[0]}.{node.op}", [*writer(self, node), *_keywords(extra)])
+
+    def extra(self, node: Node) -> dict[str, str]:
+        """Arguments that the pipeline's values leave out, and their expressions."""
+        return dict(self.parts.extra_arguments.get(node.id, {}))
+
+    def row_numbers(self) -> str:
+        """The dataset of the numbers of rows that are gathered further down."""
+        return f"tf.data.Dataset.range(len(tf.nest.flatten({SOURCE_ROWS})[0]))"
+
+    def names(self, files: str) -> str:
+        """The dataset of the names of files in the variable `files`."""
+        return f"tf.data.Dataset.from_tensor_slices({files})"
+
+    def data(self, _node: Node, source: SourceText) -> str:
+        """The dataset of any other source."""
+        return source.expression
 
     def function(self, node: Node) -> str:
         if node.gathers:
@@ -131,7 +147,7 @@ class Steps:
         final = node.id in self.sharding.batches
         found = [self.wording.batch if final else number(node.argument("batch_size"))]
         if node.argument("drop_remainder"):
-            found.append("drop_remainder=True")
+            found.append(f"drop_remainder={'not fill' if final and self.wording.fills else 'True'}")
         return found + (self.parallel(node) if node.op == "batch" else [])
 
     def cache(self, node: Node) -> list[str]:

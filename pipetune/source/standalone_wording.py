@@ -37,6 +37,7 @@ class Wording:
     replicas_opening: str = f"{REPLICAS} = input_context.num_replicas_in_sync // workers  # that this pipeline feeds"
     batches_count: Callable[[str, str], str] = times_replicas  # operator, number of batches -> expression
     shuffle_seed: str = ""  # an expression that takes the place of every seed of a shuffle
+    fills: bool = False  # last batches can be filled by the argument `fill`
     mixes_files: bool = False  # the list of files is shuffled as it is made
     closing: tuple[str, ...] = ()  # statements in front of the last prefetch, `{dataset}` for the variable
     prefetches: bool = True  # ends with a prefetch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from dataclasses import replace
 from pipetune.core.edits import Rewrite
 from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
-from pipetune.model.consumer_advice import STEPS_IN_ONE_CALL, layers_in_maps, several_steps, steps_are_small
+from pipetune.model.consumer_advice import STEPS_TRIED, CallGains, layers_in_maps, several_steps, steps_are_small
 from pipetune.rules import bucket_batches
 from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
@@ -21,9 +22,10 @@ from pipetune.tf.measure.padding import measure_padding
 from pipetune.tf.script.fit_consumer import FitConsumer
 
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 8
-_SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.05, 1.0, 4.0  # of the budget for trials, taken on top of it
+_SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.08, 1.0, 6.0  # of the budget for trials, taken on top of it
 _WINDOW_SECONDS = 0.25
 _FEWEST_CALLS = 4
+_ERROR = 0.05  # of all intervals over one step in a call together
 
 
 def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
@@ -67,38 +69,52 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
     seconds = min(_MOST_SECONDS, _SHARE * settings.budget_seconds)
     if not settings.trials or settings.quick or seconds < _FEWEST_SECONDS:
         return None
-    if not steps_are_small(profile.consumer):
+    handover = study.journal.result.handover
+    if not steps_are_small(profile.consumer, under_a_strategy=handover is not None):
         return None
     if not isinstance(consumer, FitConsumer) or not consumer.takes_one_step_a_call:
         return None
     with study.journal.phase("advice", "trying several training steps in one call"):
         try:
-            gain, one, several = _measure(study, consumer, profile.consumer.bound_seconds or 0.0, seconds=seconds)
-        except (RunFailed, OutOfBudget):
-            return None  # a model that cannot be called so gets no such advice
+            measured = _measure(study, consumer, profile.consumer.bound_seconds or 0.0, seconds=seconds)
+        except OutOfBudget:
+            return None
+        except RunFailed as failure:  # Keras 3 cannot do it with two replicas of a strategy
+            told = f"Several training steps in one call could not be tried: {failure}"
+            study.journal.update(notes=(*study.journal.session.notes, told))
+            return None
     use = study.subject.use
-    return several_steps(gain, one_seconds=one, several_seconds=several, file=use.file, line=use.line)
+    strategy = handover.strategy if handover is not None else ""
+    return several_steps(measured, strategy=strategy, file=use.file, line=use.line)
 
 
-def _measure(
-    study: Study, consumer: FitConsumer, step_seconds: float, *, seconds: float
-) -> tuple[Interval, float, float]:
-    """The gain of several steps in a call on one cached batch, and the seconds of a step both ways."""
-    runner = study.runner
-    calls = max(_FEWEST_CALLS, math.ceil(_WINDOW_SECONDS / (step_seconds * STEPS_IN_ONE_CALL)))
-    steps = calls * STEPS_IN_ONE_CALL
-    with consumer.several_steps(STEPS_IN_ONE_CALL):
-        runner.bound_window(steps=STEPS_IN_ONE_CALL)  # traces it
-    ones: list[float] = []
-    severals: list[float] = []
+def _measure(study: Study, consumer: FitConsumer, step_seconds: float, *, seconds: float) -> CallGains:
+    """The gains of several steps in a call on one cached batch: rounds of a window of each, in turning order."""
+    most = max(STEPS_TRIED)
+    calls = max(_FEWEST_CALLS, math.ceil(_WINDOW_SECONDS / (step_seconds * most)))
+    for number in STEPS_TRIED:
+        _window(study, consumer, number, steps=number)  # traces it
+    rounds: list[dict[int, float]] = []
     clock = SystemClock()
     end = clock.now() + seconds
-    while len(ones) < _FEWEST_PAIRS or (len(ones) < _MOST_PAIRS and clock.now() < end):
-        for several in (False, True) if len(ones) % 2 else (True, False):
-            if several:
-                with consumer.several_steps(STEPS_IN_ONE_CALL):
-                    severals.append(runner.bound_window(steps=steps).step_seconds)
-            else:
-                ones.append(runner.bound_window(steps=steps).step_seconds)
-    gain = ratio_interval([one / several for one, several in zip(ones, severals, strict=True)])
-    return gain, statistics.median(ones), statistics.median(severals)
+    while len(rounds) < _FEWEST_PAIRS or (len(rounds) < _MOST_PAIRS and clock.now() < end):
+        ways = [1, *STEPS_TRIED]
+        turn = len(rounds) % len(ways)
+        order = [*ways[turn:], *ways[:turn]]
+        rounds.append({number: _window(study, consumer, number, steps=calls * most) for number in order})
+
+    def gain(number: int, over: int) -> Interval:
+        return ratio_interval([one[over] / one[number] for one in rounds], error=_ERROR / len(STEPS_TRIED))
+
+    *_, fewer, _ = STEPS_TRIED
+    return CallGains(
+        {number: statistics.median(one[number] for one in rounds) for number in (1, *STEPS_TRIED)},
+        {number: gain(number, 1) for number in STEPS_TRIED},
+        gain(most, fewer),
+    )
+
+
+def _window(study: Study, consumer: FitConsumer, number: int, *, steps: int) -> float:
+    """Seconds of a step where so many are one call."""
+    with consumer.several_steps(number) if number > 1 else contextlib.nullcontext():
+        return study.runner.bound_window(steps=steps).step_seconds

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import PatchResult, Session
+from pipetune.model.distributed_kind import choose
+from pipetune.model.service import service_need
+from pipetune.rules.cache_costs import GUARANTEES
 from pipetune.source.applying import digest_of
 from pipetune.source.emit import emit
 from pipetune.source.patch import patch_header, unified_diff
 from pipetune.stages.shared_calls import SharedCalls
+from pipetune.stages.stored_prefix import stored_prefix
 from pipetune.stages.study import Study
 from pipetune.tf.equality import reproduction
+from pipetune.tf.measure import as_written
 from pipetune.tf.measure.windows import host_part
 from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.script import workers
 
 _DIGESTS = 64  # elements whose digests the patched source must repeat
 _DIGEST_SECONDS = 8.0
+_WORKERS = 2  # of the job that the script as it is is looked at in
+_MOST_BYTES = 64 * 2**20  # of files that are read for it, some times over
 
 
 def make_patch(study: Study, plan: Plan) -> PatchResult:
@@ -63,24 +72,43 @@ def expected_digests(dataset: object, *, seed: int) -> tuple[str, ...]:
 
 
 def distribute(study: Study, plan: Plan | None) -> None:
-    """The distributed form of the tuned pipeline, where asked for."""
-    kind = study.settings.distribute
-    if not kind:
+    """The distributed form of the tuned pipeline: the one asked for, or the one the script's strategy takes."""
+    journal, settings = study.journal, study.settings
+    pipeline = study.subject.source.pipeline
+    choice = choose(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
+    if not choice.kind:
+        if choice.why:
+            journal.update(notes=(*journal.session.notes, f"No distributed form is written: {_clause(choice.why)}"))
         return
     from pipetune.distribution import distribute as emit_distributed
 
-    with study.journal.phase("emission", f"writing the {kind} form and checking its coverage"):
+    with journal.phase("emission", f"writing the {choice.kind} form and checking its coverage"):
         # Under a strategy a copy to one device has no place: the strategy makes its own.
         kept = Plan(plan.name, tuple(one for one in plan.rewrites if not one.only_training)) if plan else Plan("")
         tuned = study.runner.edited(kept)
         result = emit_distributed(
             study.subject.source,
             tuned,
-            kind=kind,
-            out_file=os.path.join(study.settings.out, "distributed.py"),
-            script=str(study.journal.session.command.get("script") or "the script"),
+            kind=choice.kind,
+            out_file=os.path.join(settings.out, "distributed.py"),
+            script=str(journal.session.command.get("script") or "the script"),
+            in_processes=True,
+            service=lambda packing: service_need(
+                journal.result, study.machine, step_seconds=settings.step_time_seconds, packing=packing
+            ),
         )
-        study.journal.update(distributed=result)
+        advice = (choice.why, *result.advice) if choice.why else result.advice
+        if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
+            result, advice = replace(result, stored=stored), (*advice, stored.sentence)
+            result = replace(result, notes=(*result.notes, GUARANTEES))
+        job = workers.imagined(choice.kind, study.subject.source.dataset, _WORKERS) if result.module else None
+        if job is not None:
+            result = replace(result, as_written=as_written.divide(study.subject.source, job, most_bytes=_MOST_BYTES))
+        journal.update(distributed=replace(result, advice=advice))
+
+
+def _clause(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
 
 
 def overlay_of(session: Session) -> dict[str, str]:

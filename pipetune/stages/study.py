@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.machine import Machine
@@ -11,9 +11,11 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.resuming import Resuming
 from pipetune.core.session import DatasetResult
 from pipetune.core.settings import Settings
+from pipetune.core.team import Team
 from pipetune.journal import Journal
 from pipetune.tf import private
 from pipetune.tf.measure import allocator, machine, windows
+from pipetune.tf.measure.in_step import InStepRunner
 from pipetune.tf.measure.runner import TensorFlowRunner
 from pipetune.tf.pipelines import (
     cropping,
@@ -28,6 +30,7 @@ from pipetune.tf.pipelines import (
 )
 from pipetune.tf.script import consumption, workers
 from pipetune.tf.script.consumers import Consumer, NoConsumer
+from pipetune.tf.script.in_step_consumer import InStepConsumer
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class Study:
     settings: Settings
     machine: Machine
     journal: Journal
+    team: Team | None = None  # the other workers, where several train in step and this is their chief
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune ran the pipeline at all
     failed: Mapping[str, str] = field(
@@ -100,9 +104,13 @@ class Study:
         allocator.give_back()
         self.resident_bytes = machine.rss_bytes()
         pipeline = self.subject.source.pipeline
-        self.runner = TensorFlowRunner(
+        consumer = self.subject.consumer
+        make: Callable[..., TensorFlowRunner] = TensorFlowRunner
+        if self.team is not None and isinstance(consumer, InStepConsumer):
+            make = functools.partial(InStepRunner, team=self.team)
+        self.runner = make(
             self.subject.source,
-            self.subject.consumer,
+            consumer,
             machine=self.machine,
             examples_per_element=windows.examples_per_element(self.subject.source.dataset, batched(pipeline)),
             seed=self.settings.seed,
@@ -128,9 +136,12 @@ class Study:
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)
 
     def note_load(self) -> None:
-        """Who used the granted cores during the windows so far, into the session."""
+        """Who used the granted cores during the windows so far, into the session.
+
+        Not beside other workers of the script: they would be taken for neighbours.
+        """
         load = self.runner.load.load()
-        if load is None or not self.journal.studies_training:
+        if load is None or self.team is not None or not self.journal.studies_training:
             return
         notes = self.journal.session.notes
         if load.others_share > _BUSY_SHARE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,17 +12,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipetune.core import sessionfile
+from pipetune.core.cluster import Place
 from pipetune.core.codec import encode
 from pipetune.core.messages import Failed, Job, Message, Mode, SessionSaved, Verified
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
+from pipetune.supervisor import accelerators
+from pipetune.supervisor.cluster import started
 from pipetune.supervisor.conversation import Conversation, Ending
 from pipetune.supervisor.display import Screen, Tail, show
+from pipetune.supervisor.gathering import gathered
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.limits import Limits
+from pipetune.supervisor.others import Other
 from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
-from pipetune.supervisor.process import WORKER_COMMAND, worker
+from pipetune.supervisor.process import WORKER_COMMAND
 from pipetune.supervisor.results import Results
 from pipetune.supervisor.target import Target
 from pipetune.supervisor.watch import watch
@@ -39,6 +45,7 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     worker_command: Sequence[str] = WORKER_COMMAND
     verbose: bool = False  # show what the script prints
+    place: Place | None = None  # of this machine, where somebody else has started a cluster
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Analysis:
     exit_code: int
     traceback: str = ""  # the user's own
     failed: Failed | None = None
+    last_lines: str = ""  # of the log of a worker that was lost
 
 
 def analyze(request: Request, *, screen: Screen) -> Analysis:
@@ -58,6 +66,11 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
         PipetuneError: results cannot be written, or no worker can be started.
     """
     request.results.prepare()
+    workers, gpus = request.settings.workers, len(accelerators.gpus(os.environ))
+    if 0 < gpus < workers:
+        screen.warn(f"{workers} workers cannot share {gpus} GPU{'s' * (gpus > 1)}: they train on processors.")
+    if request.place is not None:  # the chief, who waits for the sessions of all, is not to find an earlier one
+        request.results.session.unlink(missing_ok=True)
     with (
         Interrupts() as interrupts,
         tempfile.TemporaryDirectory(prefix="pipetune-") as private,
@@ -87,18 +100,21 @@ class _Run:
         exit_code = conversation.exit_code
         if exit_code == 0:
             exit_code = self._verify()
+        if exit_code == 0:
+            self._gather()
         seconds = {**self._session.seconds, "total": time.monotonic() - self._started}
         self._session = replace(self._session, seconds=seconds)
         if conversation.garbled:
             self._screen.warn(f"{conversation.garbled} lines from the worker were no messages; ignored.")
         self._screen.update("report", "writing the report", elapsed=seconds["total"])
         self._request.results.write_all(self._session)
-        failure = conversation.script_failed
+        cause = conversation.cause
         return Analysis(
             self._request.results.shown(self._session),
             exit_code,
-            traceback=failure.traceback if failure else "",
-            failed=conversation.failed,
+            traceback=cause.script_failed.traceback if cause.script_failed else "",
+            failed=cause.failed,
+            last_lines=cause.last_lines,
         )
 
     def _measure(self) -> Conversation:
@@ -128,6 +144,9 @@ class _Run:
 
     def _verify(self) -> int:
         """Run the patched source until what is left of the patch is proven; the exit status."""
+        if self._request.place is not None:
+            self._leave_unverified()
+            return 0
         for _ in range(_ROUNDS):
             patch = self._session.patch
             if patch is None or not patch.diff or patch.verified is not None:
@@ -155,6 +174,20 @@ class _Run:
             )
         return 0
 
+    def _leave_unverified(self) -> None:
+        """The patched script would wait for the other tasks, each of which has a patch of its own or none."""
+        patch = self._session.patch
+        if patch is not None and patch.diff:
+            why = "It trains together with the other tasks of the cluster."
+            self._session = replace(self._session, patch=replace(patch, verification=why))
+
+    def _gather(self) -> None:
+        place = self._request.place
+        if place is not None and place.first:
+            elapsed = time.monotonic() - self._started
+            self._screen.update("report", "waiting for the sessions of the other tasks", elapsed=elapsed)
+            self._session = gathered(self._session, self._request.results.folder, place, self._interrupts)
+
     def _keep(self, session: Session) -> None:
         self._session = replace(session, command={**self._command(), **session.command})
         self._request.results.save(self._session)
@@ -167,13 +200,17 @@ class _Run:
                 show(message, self._screen)
 
         request = self._request
-        with worker(job, log=request.results.log, command=request.worker_command) as running:
+        logs, workers = request.results.logs, request.settings.workers
+        with started(job, workers=workers, logs=logs, command=request.worker_command) as running:
             return watch(
-                running,
+                running.chief,
                 limits=request.limits,
                 interrupts=self._interrupts,
                 on_message=on_message,
                 phase="verification" if job.mode is Mode.VERIFY else "",
+                others=[
+                    Other(worker, one, log=logs[worker]) for worker, one in enumerate(running.others, start=1)
+                ],
             )
 
     def _job(self, mode: Mode) -> Job:
@@ -205,8 +242,9 @@ class _Run:
 
 
 def _why_unverified(conversation: Conversation) -> str:
-    if conversation.script_failed:
-        return f"the patched script raised: {last_line(conversation.script_failed.traceback)}"
-    if conversation.failed:
-        return conversation.failed.message
+    cause = conversation.cause
+    if cause.script_failed:
+        return f"the patched script raised: {last_line(cause.script_failed.traceback)}"
+    if cause.failed:
+        return cause.failed.message
     return f"the patched script {conversation.why or 'ended without a result'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pipetune.core.messages import (
     Failed,
     Finished,
     Message,
+    OutOfStep,
     Progress,
     ScriptExited,
     ScriptFailed,
@@ -25,6 +27,8 @@ from pipetune.core.messages import (
     from_line,
 )
 from pipetune.core.session import Session
+
+_CHUNK = 1 << 16
 
 
 class Ending(enum.StrEnum):
@@ -55,6 +59,15 @@ class Conversation:
     ending: Ending = Ending.DIED
     status: int | None = None  # of the process, as `subprocess.Popen.returncode`
     why: str = ""  # how it ended, in words, where it did not finish
+    worker: int = 0  # which of several that train in step
+    out_of_step: str = ""  # why they cannot go on together
+    lost: Conversation | None = None  # with another worker, for whose end this one was ended too
+    last_lines: str = ""  # of its log, where it was lost
+
+    @property
+    def cause(self) -> Conversation:
+        """With the worker whose end it all ended with."""
+        return self.lost or self
 
     def hear(self, message: Message) -> None:
         """Take note of one message."""
@@ -84,6 +97,10 @@ class Conversation:
                 self.phase = "capture"
             case Progress(phase=phase):
                 self.phase = phase
+            case OutOfStep(why=why, traceback=traceback):
+                self.out_of_step = self.out_of_step or why
+                if traceback and self.script_failed is None:
+                    self.script_failed = ScriptFailed(traceback)
 
     @property
     def exit_code(self) -> int:
@@ -96,8 +113,11 @@ class Conversation:
             return self.script_failed.exit_code
         if self.failed:
             return self.failed.exit_code
-        if not self.heard:
-            return 1  # the worker itself could not start
+        lost = self.lost
+        if lost and (lost.script_failed or lost.failed or self.session is None or not self.session.studied):
+            return lost.exit_code
+        if not self.heard or self.out_of_step:
+            return 1  # the worker itself could not start, or go on
         if self.session is None or not self.session.studied:
             # Only the script itself ran so far: it ended its process, or was ended. Status 0 is no failure.
             return 4 if self.status == 0 else 3
@@ -122,6 +142,15 @@ class Lines:
                 continue
             self._conversation.hear(message)
             self._on_message(message)
+
+    def read(self, descriptor: int) -> int:
+        """Take what is there: how many bytes; 0 at the end, -1 when there is nothing now."""
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return -1
+        self.feed(data)
+        return len(data)
 
 
 def describe_exit(status: int, *, out_of_memory: bool = False) -> str:

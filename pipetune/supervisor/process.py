@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -45,15 +45,23 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def worker(
-    job: Job, *, log: Path | None, command: Sequence[str] = WORKER_COMMAND, attached: bool = False
+    job: Job,
+    *,
+    log: Path | None,
+    command: Sequence[str] = WORKER_COMMAND,
+    attached: bool = False,
+    alone: bool = True,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
     """A worker at work on `job`; on leaving, it and everything it started has ended.
 
     Args:
-        job: the task; its `message_descriptor` is filled in here.
+        job: the task; its `message_descriptor` is filled in here, and the descriptors of its links are handed down.
         log: file that takes what the user's script prints; None: it prints where we print.
         command: how to start a worker; the path of the job file is added.
         attached: stay on the terminal: its input, its Ctrl-C.
+        alone: no other runs beside it; of several, whoever starts them adopts what they leave behind.
+        environment: variables to set, beside those we have.
     """
     with contextlib.ExitStack() as stack:
         read_end, write_end = os.pipe()
@@ -63,10 +71,11 @@ def worker(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pipetune-")))
             path = folder / "job.json"
             write_job(replace(job, message_descriptor=write_end), path)
-            if not attached:  # what a script that runs for itself starts is its own business
+            if alone and not attached:  # what a script that runs for itself starts is its own business
                 stack.enter_context(adopted())
+            handed_down = (write_end, *(job.task.link if job.task else ()))
             with _output(log) as output:
-                process = _start([*command, str(path)], job, output, write_end, attached=attached)
+                process = _start([*command, str(path)], job, output, handed_down, environment, attached=attached)
         finally:
             os.close(write_end)  # only the worker holds it now: its end is the end of the messages
         ended_read, ended_write = os.pipe()
@@ -79,7 +88,13 @@ def worker(
 
 
 def _start(
-    command: Sequence[str], job: Job, output: IO[bytes] | None, write_end: int, *, attached: bool
+    command: Sequence[str],
+    job: Job,
+    output: IO[bytes] | None,
+    handed_down: tuple[int, ...],
+    environment: Mapping[str, str] | None,
+    *,
+    attached: bool,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
@@ -87,8 +102,9 @@ def _start(
             stdin=None if attached else subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT if output else None,
-            pass_fds=(write_end,),
+            pass_fds=handed_down,
             cwd=job.directory or None,
+            env={**os.environ, **environment} if environment else None,
             start_new_session=not attached,
         )
     except OSError as error:

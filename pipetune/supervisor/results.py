@@ -16,14 +16,26 @@ from pipetune.core.session import Session
 
 @dataclass(frozen=True)
 class Results:
-    """The folder that takes session.json, report.html, tuned.patch, plan.json, script.log."""
+    """The folder that takes session.json, report.html, tuned.patch, plan.json, script.log.
+
+    Of several workers each has its own log, worker-0.log and so on, in place of script.log.
+    """
 
     folder: Path
     confidential: bool = False
+    workers: int = 1
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """What the script printed, worker by worker."""
+        if self.workers == 1:
+            return (self.folder / "script.log",)
+        return tuple(self.folder / f"worker-{worker}.log" for worker in range(self.workers))
 
     @property
     def log(self) -> Path:
-        return self.folder / "script.log"
+        """What the script printed where it was analysed."""
+        return self.logs[0]
 
     @property
     def session(self) -> Path:
@@ -39,7 +51,7 @@ class Results:
         return str(self.folder) if inside.startswith("..") else inside
 
     def prepare(self) -> None:
-        """Make the folder, and an empty log in it, before anything runs.
+        """Make the folder, and empty logs in it, before anything runs; those of an earlier run go.
 
         Raises:
             PipetuneError: it cannot be written to.
@@ -48,7 +60,10 @@ class Results:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
-            self.log.write_bytes(b"")
+            for earlier in (self.folder / "script.log", *self.folder.glob("worker-*.log")):
+                earlier.unlink(missing_ok=True)
+            for log in self.logs:
+                log.write_bytes(b"")
         except OSError as error:
             raise PipetuneError(
                 f"Results cannot be written to {self.folder}: {error.strerror or error}.",

@@ -1,22 +1,21 @@
-"""Listens to one worker until it ends, is silent too long, or the user interrupts."""
+"""Listens to one worker until it ends, is silent too long, or the user interrupts; to those that train with it too."""
 
 from __future__ import annotations
 
 import math
-import os
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipetune.core.messages import Message
 from pipetune.supervisor.conversation import Conversation, Ending, Lines, describe_exit
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.limits import Limits
+from pipetune.supervisor.others import Other
 from pipetune.supervisor.process import WorkerProcess
 
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
-_CHUNK = 1 << 16
 
 
 def watch(
@@ -26,6 +25,7 @@ def watch(
     interrupts: Interrupts,
     on_message: Callable[[Message], None],
     phase: str = "",
+    others: Sequence[Other] = (),
 ) -> Conversation:
     """Everything the worker says, until it has ended; it is stopped where that is needed.
 
@@ -35,12 +35,14 @@ def watch(
         interrupts: where Ctrl-C is noticed.
         on_message: called with each message, after the conversation took note of it.
         phase: which limit holds until the worker names its phase.
+        others: that train in step with it; when one of them is lost, the worker is ended.
     """
     conversation = Conversation(phase=phase)
     lines = Lines(conversation, on_message)
     killed_before = _memory_kills()
     with selectors.DefaultSelector() as selector:
-        for descriptor in (running.messages, running.ended, interrupts.descriptor):
+        theirs = (descriptor for other in others for descriptor in other.descriptors)
+        for descriptor in (running.messages, running.ended, interrupts.descriptor, *theirs):
             selector.register(descriptor, selectors.EVENT_READ)
         deadline = time.monotonic() + limits.silence(phase)
         stopping = False
@@ -48,7 +50,7 @@ def watch(
             ready = {key.fd for key, _ in selector.select(_seconds_until(deadline))}
             if running.messages in ready:
                 heard = conversation.heard
-                if _read(running.messages, lines) == 0:
+                if lines.read(running.messages) == 0:
                     selector.unregister(running.messages)
                 if conversation.heard > heard and not stopping:
                     ending = conversation.finished is not None
@@ -56,6 +58,10 @@ def watch(
                         limits.ending if ending else limits.silence(conversation.phase)
                     )
             if running.ended in ready:
+                break
+            lost = [other for other in others if other.hear(ready, selector)]
+            if (lost or conversation.out_of_step) and not conversation.finished and not stopping:
+                conversation.lost = lost[0].conversation if lost else None
                 break
             if interrupts.descriptor in ready:
                 interrupts.take()
@@ -83,18 +89,8 @@ def _close(running: WorkerProcess, lines: Lines) -> None:
     """End the worker, and hear what it said last."""
     running.kill()
     running.process.wait()
-    while _read(running.messages, lines) > 0:
+    while lines.read(running.messages) > 0:
         pass
-
-
-def _read(descriptor: int, lines: Lines) -> int:
-    """Take what is there: how many bytes; 0 at the end, -1 when there is nothing now."""
-    try:
-        data = os.read(descriptor, _CHUNK)
-    except BlockingIOError:
-        return -1
-    lines.feed(data)
-    return len(data)
 
 
 def _ended(
@@ -106,6 +102,10 @@ def _ended(
     elif conversation.ending is Ending.HUNG:
         seconds = limits.silence(conversation.phase)
         conversation.why = f"gave no sign of life for {seconds:.0f} s and was ended"
+    elif conversation.lost:
+        conversation.why = f"lost worker {conversation.lost.worker}, which {conversation.lost.why}"
+    elif conversation.out_of_step:
+        conversation.why = f"fell out of step with the other workers: {conversation.out_of_step}"
     elif conversation.finished:
         conversation.ending = Ending.FINISHED
     else:

@@ -13,6 +13,7 @@ from pipetune.core.functions import (
     CutKind,
     Entries,
     FunctionFacts,
+    FunctionForm,
     Fused,
     Gathering,
     OnBatches,
@@ -69,9 +70,12 @@ def shrinking(words: str) -> Shrinking:
 
 
 def on_batches(words: str) -> OnBatches:
-    """`rows=exact`, `rows=Exp+Log` (not bit-equal on batches), `rows=no`."""
+    """`rows=exact`, `rows=Exp+Log` (not bit-equal on batches), `rows=parts` (when it is cut in two), `rows=no`."""
     if words == "no":
         return OnBatches(why_not="its op MatMul mixes rows")
+    if words == "parts":
+        parts = Cut(CutKind.BEHIND_PARSING, position=1, head="head", tail="tail", handed=1, components=1)
+        return OnBatches(form=FunctionForm.VECTORIZED, digest="tail", cut=parts)
     return OnBatches(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
 
 

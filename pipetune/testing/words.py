@@ -17,8 +17,9 @@ The little language::
 - `inner=TFRecordDataset+map` names what an interleave or flat_map function makes (default: TFRecordDataset),
   `calls=ReadFile+Cast` the kernels in a function and in those it calls.
 - `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
-  makes them differ in the last bits, `rows=no` that it does not. `gathers` says that rows of arrays in memory can
-  be gathered by their numbers, `gathers=windows` that windows of 3 of them can, `gathers=no` that they cannot;
+  makes them differ in the last bits, `rows=parts` that it does when it is cut in two, `rows=no` that it does not.
+  `gathers` says that rows of arrays in memory can be gathered by their numbers, `gathers=windows` that windows of 3
+  of them can, `gathers=no` that they cannot;
   `gathers=series` that an operator puts out windows which functions above it take by number.
 - `early=2` says that a predicate says the same above the two maps nearest to it, `early=no` that it does not above one.
 - `fused=n1` says that the function computes the same when it calls that of the map n1 (`n1+n2`: of both) itself, as one

@@ -16,11 +16,13 @@ from tensorflow.python.autograph.impl import api
 from tensorflow.python.data.experimental.ops import distribute as distribute_ops
 from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, structured_function
-from tensorflow.python.data.util import random_seed
+from tensorflow.python.data.util import random_seed, structure
 from tensorflow.python.distribute import distribute_lib, input_lib
+from tensorflow.python.distribute import values as distribute_values
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
+from tensorflow.python.ops.parallel_for import pfor
 
 DatasetV2 = dataset_ops.DatasetV2
 OwnedIterator = iterator_ops.OwnedIterator
@@ -29,6 +31,10 @@ Strategy = distribute_lib.StrategyBase
 DistributedDataset = input_lib.DistributedDataset
 DistributedFromFunction = input_lib.DistributedDatasetsFromFunction
 DistributedIterator = input_lib.DistributedIterator
+DistributedVariable = distribute_values.DistributedVariable
+"""What stands for a variable of every replica, each of which is a variable of its own. Reading it may take a step that
+every process of a job has to take with this one.
+"""
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
 
 
@@ -63,6 +69,12 @@ def op_has_seed(op_type: str) -> bool:
         return False
     names = {attribute.name for attribute in definition.attr}
     return {"seed", "seed2"} <= names
+
+
+def op_is_vectorizable(op_type: str) -> bool:
+    """Whether `tf.vectorized_map` knows a form for an op; True where this TensorFlow does not say."""
+    known = getattr(pfor, "_pfor_converter_registry", None)
+    return known is None or op_type in known
 
 
 def autograph_origin(generated_file: str, line: int) -> tuple[str, int, str] | None:
@@ -131,6 +143,12 @@ def data_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
     """The concrete function that a dataset would make of `function`, given flat tensors: AutoGraph leaves it alone."""
     attributes = {"_tf_data_function": True}
     return tf.function(function, autograph=False, experimental_attributes=attributes).get_concrete_function(*specs)
+
+
+def call_traced(traced: Any, element: Any) -> Any:
+    """What a dataset's traced function gives for an element; for use inside another function."""
+    flat = structure.to_tensor_list(traced._input_structure, element)
+    return structure.from_compatible_tensor_list(traced.output_structure, traced.function(*flat))
 
 
 @contextmanager
@@ -266,6 +284,27 @@ def cluster_resolver(strategy: Any) -> Any:
     return getattr(strategy, "cluster_resolver", None) or getattr(strategy, "_cluster_resolver", None)
 
 
+def own_devices() -> tuple[str, ...]:
+    """The devices that this process works on: of a job of several processes in step, those of its own task.
+
+    TensorFlow lists every process's devices there, and can run nothing on the others'.
+    """
+    names = [device.name for device in tf.config.list_logical_devices()]
+    served = context.context()._collective_ops_server_def
+    if served is None:
+        return tuple(names)
+    specs = [(name, tf.DeviceSpec.from_string(name)) for name in names]
+    return tuple(name for name, spec in specs if (spec.job, spec.task) == (served.job_name, served.task_index))
+
+
+def sync_devices() -> None:
+    """As `tf.test.experimental.sync_devices`, which fails where several processes train in step."""
+    for name in own_devices():
+        with tf.device(name):
+            tf.raw_ops.SyncDevice()
+    context.async_wait()
+
+
 def host_pipelines(distributed: Any) -> tuple[Any, ...]:
     """The datasets that feed a distributed one, with what the strategy put behind them; one for each worker."""
     name = "_datasets" if isinstance(distributed, DistributedFromFunction) else "_cloned_datasets"
@@ -286,6 +325,24 @@ def handle_partial_batches_like(distributed: Any, other: Any) -> None:
     if other._enable_get_next_as_optional and distributed._cardinality == tf.data.INFINITE_CARDINALITY:
         distributed._cardinality = tf.data.UNKNOWN_CARDINALITY
     distributed._enable_get_next_as_optional = other._enable_get_next_as_optional
+
+
+def pipeline_of_worker(dataset: Any, *, workers: int, worker: int, replicas: int) -> Any:
+    """What `experimental_distribute_dataset` makes of `dataset` on one worker of a cluster, without the cluster.
+
+    Args:
+        replicas: on all workers together.
+    """
+    devices = input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))])
+    made = DistributedDataset(
+        devices,
+        tf.distribute.OneDeviceStrategy("/device:CPU:0"),
+        dataset,
+        num_replicas_in_sync=replicas,
+        input_context=tf.distribute.InputContext(workers, worker, replicas),
+    )
+    (mine,) = host_pipelines(made)
+    return mine
 
 
 def made_by_function(distributed: Any) -> Any:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Failed, Finished, MessageWriter, read_job
+from pipetune.worker.orphaned import end_without_supervisor
 
 
 def main() -> int:
     """Runs the job named by the first argument; the exit code is also in the last message."""
     job = read_job(Path(sys.argv[1]))
     writer = MessageWriter(job.message_descriptor)
+    end_without_supervisor(job.message_descriptor)
     try:
         from pipetune.worker import work
 

@@ -28,7 +28,7 @@ class Observation:
 
     def __init__(self, job: Job, writer: MessageWriter, work: Work) -> None:
         self._job, self._writer, self._work = job, writer, work
-        self._hooks = hooks.Hooks(self._training, wanted=_wanted(job))
+        self._hooks = hooks.Hooks(self._training, wanted=_wanted(job), in_step=job.task is not None)
         self._thread: threading.Thread | None = None
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()

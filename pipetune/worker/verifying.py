@@ -20,28 +20,34 @@ from pipetune.stages.study import batched
 from pipetune.tf.measure import allocator, machine, windows
 from pipetune.tf.pipelines import live
 from pipetune.tf.script import consumers, consumption, hooks
-from pipetune.worker import observing
+from pipetune.worker import observing, together
 
 _WINDOW_SECONDS = 2.0
 
 
 def verify(job: Job, writer: MessageWriter) -> int:
-    """Verifies the patch of the session in `job.session`; the outcome is sent as `Verified`."""
+    """Verifies the patch of the session in `job.session`; the outcome is sent as `Verified`, by a chief alone."""
     session = sessionfile.load(job.session)
     dataset, patch = session.tuned_dataset, session.patch
     if dataset is None or patch is None or dataset.plan is None:
         writer.send(Verified(False, "The session holds no patch."))
         return 1
     outcome: list[Verified] = []
+    follows = job.task if job.task is not None and not job.task.chief else None
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
+        if follows is not None:
+            return together.stand_by(follows)
         writer.send(Progress("verification", "running the patched source"))
-        outcome.append(_prove(use, session, dataset, patch))
+        with together.team_of(job.task, writer):
+            outcome.append(_prove(use, session, dataset, patch))
         return 0
 
     with tempfile.TemporaryDirectory(prefix="pipetune-verified-") as folder:
         overlay = with_file_caches_in(folder, overlay_of(session), dataset.plan)
         code = observing.Observation(replace(job, overlay=overlay), writer, work).run()
+    if follows is not None:
+        return code
     writer.send(outcome[0] if outcome else Verified(False, "The patched source did not reach the consumer."))
     return code if outcome else 1
 

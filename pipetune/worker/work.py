@@ -17,7 +17,7 @@ from pipetune.tf.measure import machine
 from pipetune.tf.measure.believed import read_believed
 from pipetune.tf.pipelines import live, resuming
 from pipetune.tf.script import consumers, consumption, hooks, step_consumers
-from pipetune.worker import applying, observing, verifying
+from pipetune.worker import applying, observing, together, verifying
 from pipetune.worker.telling import Telling
 
 SENTENCE = (
@@ -29,6 +29,8 @@ SENTENCE = (
 def do(job: Job, writer: MessageWriter) -> int:
     """Does the job; its exit code."""
     match job.mode:
+        case Mode.ANALYZE if job.task is not None and not job.task.chief:
+            return together.follow(job, writer)
         case Mode.ANALYZE:
             return analyze(job, writer)
         case Mode.VERIFY:
@@ -61,15 +63,18 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         source = live.read(use.dataset, name=use.name)
         if not source.pipeline.nodes:
             raise PipetuneError("The dataset has no readable operator.", exit_code=4)
-        subject = Subject(
-            source, consumer, use, others_of(seen.seen, use), (*seen.resuming, *resuming.find(source))
-        )
-        failed = {key: job.skip_reason or "ended the worker" for key in job.skip}
-        here = replace(machine.read_machine(job.settings.device), believed=read_believed())
-        study = Study(subject, job.settings, here, journal, failed=failed)
-        gc.collect()
-        gc.freeze()  # each window ends with a collection: over all that TensorFlow imports it takes 0.2 s
-        workflow.analyze(study)
+        with together.team_of(job.task, writer) as team:
+            if team is not None:
+                consumer = together.consumer_of(team, use, source, consumer)
+            subject = Subject(
+                source, consumer, use, others_of(seen.seen, use), (*seen.resuming, *resuming.find(source))
+            )
+            failed = {key: job.skip_reason or "ended the worker" for key in job.skip}
+            here = replace(machine.read_machine(job.settings.device), believed=read_believed())
+            study = Study(subject, job.settings, here, journal, team=team, failed=failed)
+            gc.collect()
+            gc.freeze()  # each window ends with a collection: over all that TensorFlow imports it takes 0.2 s
+            workflow.analyze(study)
         return 0
 
     code = observing.Observation(job, writer, work).run()

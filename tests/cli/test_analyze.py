@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from pipetune.cli.analyze import settings_of
 from pipetune.cli.main import build_parser, main
+from pipetune.core.cluster import Place
 from pipetune.supervisor import analysis
 from tests.supervisor.test_analysis import FAKE, SOON
+from tests.supervisor.test_cluster import FAKE as FAKE_CLUSTER
 
 
 @pytest.fixture
@@ -101,3 +104,58 @@ def test_rules_are_left_out_by_name(folder: Path, capsys: pytest.CaptureFixture[
     assert settings.without == {"cache", "prefetch", "parallel-map"}
     assert main(["analyze", "--without", "cash", "train.py", "normal"]) == 2
     assert "no rule called 'cash'" in capsys.readouterr().err
+
+
+def cluster_of_two(index: int) -> str:
+    cluster = {"worker": ["a:1", "b:1"]}
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+
+
+@pytest.mark.parametrize("number", ["1", "0", "-2", "two", "2.5"])
+def test_fewer_than_two_workers_are_no_workers(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["analyze", f"--workers={number}", "train.py"])
+    assert left.value.code == 2
+    assert "is not a whole number above 1" in capsys.readouterr().err
+
+
+def test_a_worker_that_is_lost_is_named_with_the_end_of_its_log(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "FAKE", FAKE_CLUSTER)
+    assert main(["analyze", "--workers", "2", "train.py", "last_is_killed"]) == 3
+    error = capsys.readouterr().err
+    assert "The log of the worker that was lost ends:\n  worker 1 prints this\n" in error
+    assert "\n  no more memory\npipetune: Worker 1 was killed (SIGKILL)" in error
+    assert "reports/train/worker-0.log to worker-1.log" in error
+
+
+def test_a_task_of_a_cluster_starts_no_workers_and_keeps_to_its_own_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", cluster_of_two(1))
+    assert main(["analyze", "--workers", "2", "train.py", "normal"]) == 0
+    assert "TF_CONFIG is set: this machine is worker 1 of a cluster" in capsys.readouterr().err
+    results = folder / "reports" / "train" / "worker-1"
+    data = json.loads((results / "session.json").read_text())
+    assert not list(results.glob("worker-*.log"))
+    assert (results / "script.log").read_text() == "the script prints this\n", "the patched script is not run"
+    assert (data["patch"]["verified"], bool(data["patch"]["diff"])) == (None, True)
+    assert "other tasks of the cluster" in data["patch"]["verification"]
+
+
+def test_the_first_task_of_a_cluster_gathers_the_others(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", cluster_of_two(0))
+    assert main(["analyze", "--quiet", "train.py", "normal"]) == 0
+    data = json.loads((folder / "reports" / "train" / "session.json").read_text())
+    assert "left no session below this one's folder" in data["notes"][-1]
+    assert "TF_CONFIG" not in capsys.readouterr().err
+
+
+def test_how_many_workers_is_a_setting(folder: Path) -> None:
+    parsed = build_parser().parse_args(["analyze", "--workers", "3", "train.py"])
+    assert settings_of(parsed, folder).workers == 3
+    assert settings_of(parsed, folder, Place("worker", 0, 2)).workers == 1, "of a cluster that exists"
+    assert settings_of(build_parser().parse_args(["analyze", "train.py"]), folder).workers == 1

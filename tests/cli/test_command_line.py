@@ -183,7 +183,7 @@ def test_options_become_settings(script: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", standalone_kinds.names())
+@pytest.mark.parametrize("kind", [*standalone_kinds.names(), "none"])
 def test_every_kind_of_distributed_form_can_be_asked_for(script: Path, kind: str) -> None:
     arguments = parsed("--distribute", kind, "train.py")
     assert settings_of(arguments, script.parent / "out").distribute == kind

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipetune.core.comparison import Check, Comparison
+from pipetune.core.coverage import Coverage, Identity, WorkerShare
 from pipetune.core.edits import (
     Consent,
     Insert,
@@ -142,6 +145,19 @@ def pipeline() -> Pipeline:
     )
 
 
+COVERAGE = Coverage(
+    (WorkerShare(3, 2, 1, 5, (2, 1), 0.5), WorkerShare(2, 1, 0, 5, (0, 2), 0.75)),
+    "elements",
+    Identity.NUMBER,
+    elements=5,
+    never=1,
+    once=3,
+    twice=1,
+    oftener=0,
+    cells=(2, 3),
+)
+
+
 def session(
     *, speedup: float = 1.3, wait: float = 0.3, verdict: Verdict = Verdict.INPUT_BOUND, spread: float = 0.1
 ) -> Session:
@@ -202,7 +218,12 @@ def session(
             "--- a/train.py\n+++ b/train.py\n", (SCRIPT,), {SCRIPT: "0" * 64}, (WINDOW.key,), verified=True
         ),
         distributed=DistributedResult(
-            "multiworker", "import hunter", "distributed.py", checks=({"workers": 2},)
+            "multiworker",
+            "import hunter",
+            "distributed.py",
+            checks=({"workers": 2},),
+            coverage=(COVERAGE,),
+            processes=replace(COVERAGE, processes=True),
         ),
         side_effects={"saves_suppressed": 2},
         seconds={"capture": 3.0, "total": 70.5},

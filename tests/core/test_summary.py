@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipetune.core.confidential import WITHHELD, redact
+from pipetune.core.coverage import AsWritten
 from pipetune.core.profile import Finding
 from pipetune.core.session import Session
 from pipetune.core.sessionfile import session_data
@@ -27,7 +28,7 @@ def test_the_keys_are_the_documented_ones() -> None:
     assert list(data)[4:8] == ["warnings", "patch", "side_effects", "seconds"]
     assert set(data["datasets"][0]) == (
         {"name", "file", "line", "role", "rates", "input_speedup", "input_speedup_over_autotune", "predicted"}
-        | {"rewrites", "offered", "rejected", "equality", "order", "handover"}
+        | {"rewrites", "offered", "rejected", "equality", "order", "handover", "skew", "as_written"}
     )
     assert set(data["datasets"][0]["rates"]) == {"off", "defaults", "autotune", "tuned"}
     assert {"capture", "profile", "verdict", "trials", "confirmation", "total"} <= set(data["seconds"])
@@ -48,6 +49,24 @@ def test_the_figures_stand_where_they_belong() -> None:
     assert data["patch"]["covered"] == ["prefetch"]
     assert data["side_effects"] == {"saves_suppressed": 2}
     assert data["seconds"]["profile"] is None
+
+
+def test_what_workers_get_is_told_in_numbers() -> None:
+    data = full()
+    form = data["distributed"]
+    assert (form["kind"], form["processes"]["processes"], len(form["coverage"])) == ("multiworker", True, 1)
+    (found,) = form["coverage"]
+    assert (found["never"], found["once"], found["twice"], found["told_by"]) == (1, 3, 1, "number")
+    assert (found["first_out"], found["short_batches"], found["idle_workers"]) == (1, 1, [])
+    assert (found["read_over_used"], found["first_batch_skew_seconds"]) == (2.0, 0.25)
+    assert [worker["elements"] for worker in found["workers"]] == [3, 2]
+    assert data["datasets"][0]["as_written"] is None
+    (dataset, *_) = session().datasets
+    told = AsWritten(4, policy="FILE", why="too few files", refused=True)
+    refused = summary(replace(session(), datasets=(replace(dataset, as_written=told),)))
+    assert refused["datasets"][0]["as_written"] == {  # type: ignore[index,call-overload]
+        "workers": 4, "policy": "FILE", "coverage": None, "why": "too few files", "refused": True
+    }  # fmt: skip
 
 
 def test_rewrites_carry_their_place_gain_and_edits() -> None:

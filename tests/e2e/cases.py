@@ -49,6 +49,7 @@ CASES = {
     "raises-in-its-loop": Case(str(OWN / "raises_in_its_loop.py"), options=("--no-trials",)),
     "exits-within": Case("os_exit.py", ("within",), options=("--no-trials",)),
     "killed": Case("infinite.py", options=("--no-trials",), meanwhile=kill_worker),
+    "loses-a-worker": Case("multi_worker.py", ("dies", "60"), options=("--no-trials", "--workers", "2")),
     # what must not be overwritten
     "bare-except": Case("bare_except.py", ("{file}",)),
     "finally": Case("finally_save.py", ("{file}",)),
@@ -69,13 +70,17 @@ CASES = {
     # options
     "step-time": Case("enumerate_take.py", options=("--no-trials", "--step-time", "50", "--json")),
     "multiworker": Case(str(OWN / "records.py"), ("{folder}",), options=("--no-trials", "--distribute", "multiworker")),
-    "busy": Case(str(OWN / "waits_in_its_step.py"), ("{folder}",), options=("--budget", "10")),
+    "shard-for-four": Case(str(OWN / "shard_for_four.py"), options=("--no-trials",)),
+    "busy": Case(
+        str(OWN / "waits_in_its_step.py"), ("{folder}",), options=("--budget", "10", "--distribute", "service")
+    ),
 }
 
 LONG = {  # with trials: they mostly wait
     "tuned": Case("{folder}/overlap.py", ("{folder}/checkpoint",), options=("--budget", "40"), copied="overlap.py"),
     "interrupted": Case(str(OWN / "overlap.py"), ("{folder}/checkpoint",), ("--budget", "60"), interrupt),
     "killed-in-a-trial": Case(str(OWN / "dies_when_parallel.py"), ("{folder}/died",), ("--budget", "24")),
+    "in-step": Case("multi_worker.py", ("uneven",), options=("--budget", "5", "--force", "--workers", "2")),
     "seeded": Case("seeded.py", options=("--budget", "6", "--force", "--json")),
     "variable": Case("variable_in_map.py", options=("--budget", "2", "--force", "--json")),
     "artificial": Case(

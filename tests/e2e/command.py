@@ -73,6 +73,11 @@ class Done:
         return (self.results / "script.log").read_text()
 
     @property
+    def logs(self) -> list[str]:
+        """Of several workers, in their order."""
+        return [path.read_text() for path in sorted(self.results.glob("worker-*.log"))]
+
+    @property
     def files(self) -> set[str]:
         return {path.name for path in self.results.iterdir()} if self.results.is_dir() else set()
 

@@ -91,7 +91,32 @@ def test_the_distributed_form_is_written_and_proven(done: Done) -> None:
     assert {check["workers"] for check in form["checks"]} == {2, 3, 4}
     for check in form["checks"]:
         assert (check["elements"], check["missing"], check["duplicated"]) == (160, 0, 0)
-    assert "multiworker" in (done.results / "report.html").read_text()
+    report = (done.results / "report.html").read_text()
+    assert "multiworker" in report
+    found = done.summary["distributed"]
+    assert [coverage["once"] for coverage in found["coverage"]] == [160] * 3
+    processes = found["processes"]
+    assert processes is not None and processes["processes"], found["processes_why"]
+    assert (processes["never"], processes["once"], processes["twice"]) == (0, 160, 0)
+    assert [worker["batches"] for worker in processes["workers"]] == [40, 40]
+    assert report.count('class="shard"') == 2 + 3 + 4 + 2 and "Run as 2 processes</h4>" in report
+    assert "2 processes together get 160 elements, every one once in an epoch." in " ".join(done.out.split())
+    as_written = form["as_written"]["coverage"]
+    assert as_written["once"] == 160, "TensorFlow divides four files"
+
+
+@pytest.mark.run("shard-for-four")
+def test_a_job_that_leaves_data_out_is_told_how_much(done: Done) -> None:
+    assert done.code == 0
+    (finding,) = (one for one in done.summary["warnings"] if one["code"] == "data-left-out")
+    assert "3,200 of 6,400 elements come to none of 2 workers in an epoch" in finding["message"]
+    assert finding["file"].endswith("shard_for_four.py") and finding["line"] == 16
+    found = done.summary["datasets"][0]["as_written"]["coverage"]
+    assert (found["never"], found["once"], found["told_by"]) == (3200, 3200, "number")
+    assert [worker["elements"] for worker in found["workers"]] == [1600, 1600]
+    assert "Of 6,400 elements 3,200 come never and 3,200 come once." in " ".join(done.out.split())
+    report = (done.results / "report.html").read_text()
+    assert 'id="workers"' in report and report.count('class="fill shard-never"') == 48
 
 
 @pytest.mark.run("busy")
@@ -102,4 +127,9 @@ def test_a_step_that_is_the_bottleneck_ends_there(done: Done) -> None:
     assert (done.results / "tuned.patch").read_text() == ""
     assert done.summary["datasets"][0]["rewrites"] == []
     assert "Your input is not what holds training back." in " ".join(done.out.split())
+    form = done.session["distributed"]
+    assert form["service"]["local_rate"]["low"] > form["service"]["step_rate"]
+    assert form["advice"][0].startswith("A tf.data service is not recommended: training takes ")
+    assert "A tf.data service is not recommended" in " ".join(done.out.split())
+    assert "def dataset_fn" in (done.results / "distributed.py").read_text()  # asked for by name, and written
     assert "Verdict: not-input-bound." in done.said

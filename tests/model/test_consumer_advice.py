@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.measurement import Interval
 from pipetune.core.profile import ConsumerProfile
-from pipetune.model.consumer_advice import layers_in_maps, several_steps, steps_are_small
+from pipetune.model.consumer_advice import CallGains, layers_in_maps, several_steps, steps_are_small
 from pipetune.testing.words import read
 
 
@@ -27,16 +27,49 @@ def test_which_steps_are_small(bound: float | None, real: float | None, small: b
     assert steps_are_small(ConsumerProfile("keras-fit", real_seconds=real, bound_seconds=bound)) is small
 
 
-def test_several_steps_in_a_call_are_advised_where_a_tenth_is_sure() -> None:
-    def advice(low: float) -> object:
-        gain = Interval(median=1.4, low=low, high=1.6, pairs=6)
-        return several_steps(gain, one_seconds=0.0014, several_seconds=0.001, file="train.py", line=9)
+def test_under_a_strategy_larger_steps_count_as_small() -> None:
+    consumer = ConsumerProfile("keras-fit", real_seconds=0.012, bound_seconds=0.01)
+    assert not steps_are_small(consumer) and steps_are_small(consumer, under_a_strategy=True)
 
-    assert advice(1.09) is None
-    found = several_steps(Interval(1.4, 1.3, 1.6, 6), one_seconds=0.0014, several_seconds=0.001, file="a.py", line=9)
+
+def gains(eight: float, thirty_two: float, *, more: float) -> CallGains:
+    """The low ends of the intervals: of 8 and 32 steps in a call over one, and of 32 over 8."""
+
+    def interval(low: float) -> Interval:
+        return Interval(median=low + 0.1, low=low, high=low + 0.2, pairs=6)
+
+    seconds = {1: 0.0014, 8: 0.0011, 32: 0.001}
+    return CallGains(seconds, {8: interval(eight), 32: interval(thirty_two)}, interval(more))
+
+
+@pytest.mark.parametrize(
+    ("eight", "thirty_two", "more", "advised"),
+    [
+        (1.09, 1.09, 1.0, None),
+        (0.9, 1.09, 1.1, None),
+        (1.2, 1.3, 1.02, 8),  # not surely more
+        (1.2, 1.1, 0.9, 8),
+        (1.2, 1.3, 1.03, 32),
+        (1.05, 1.2, 1.01, 32),  # only that is shown to gain a tenth
+    ],
+)
+def test_the_fewest_steps_in_a_call_that_more_do_not_surely_better(
+    eight: float, thirty_two: float, more: float, advised: int | None
+) -> None:
+    measured = gains(eight, thirty_two, more=more)
+    assert measured.advised == advised
+    found = several_steps(measured, file="a.py", line=9)
+    assert (found is None) is (advised is None)
+    assert found is None or f"steps_per_execution={advised};" in found.hint
+
+
+def test_both_numbers_are_told_with_their_intervals_and_what_is_around_a_call() -> None:
+    found = several_steps(gains(1.3, 1.4, more=1.05), file="a.py", line=9)
     assert found is not None and (found.code, found.file, found.line) == ("steps-per-execution", "a.py", 9)
-    assert "1.4 ms, and 1 ms" in found.message and "1.40x (1.30 to 1.60, 6 pairs)" in found.message
-    assert "steps_per_execution=16" in found.hint
+    assert "a step takes 1.4 ms, 1.1 ms where 8 are one call (1.40x, 1.30 to 1.50, 6 pairs) and 1 ms" in found.message
+    assert "where 32 are one call (1.50x, 1.40 to 1.60, 6 pairs). The rest is what Keras does" in found.message
+    under = several_steps(gains(1.3, 1.4, more=1.05), strategy="MirroredStrategy", file="a.py", line=9)
+    assert under is not None and "what Keras and MirroredStrategy do around each call" in under.message
 
 
 _DRAWING = "writes=random_flip/seed_generator_state python_random"

@@ -367,6 +367,21 @@ def test_the_parts_of_a_function_cost_their_shares() -> None:
     assert "the cost of map was not measured" in foresee(apart, bare, 1).why
 
 
+def test_both_parts_on_batches_cost_what_they_were_measured_to_together() -> None:
+    words = read("range cpu=0us | map rows=parts cpu=800us | batch 2 cpu=40us")
+    function = words.pipeline["n1"].function
+    assert function is not None and function.on_batches is not None and function.on_batches.cut is not None
+    split = SplitFunction("n1", function.on_batches.cut)
+    first = ReplaceFunction(split.head, FunctionForm.ON_BATCHES, "head")
+    rest = ReplaceFunction("n1", FunctionForm.VECTORIZED, "tail")
+    edited = apply_edits(words.pipeline, [split, Move("n1", "n2"), rest, Move(split.head, "n2"), first])
+    assert [node.id for node in edited] == ["n0", "n2", "head@n1", "n1"]
+    timed = (replace(one, on_batch_seconds=100e-6) if one.node == "n1" else one for one in words.profile.operators)
+    profile = replace(words.profile, operators=tuple(timed))
+    assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(40 + 100)
+    assert "on batches was not measured" in foresee(edited, words.profile, 1).why
+
+
 def test_the_second_part_on_batches_costs_what_it_was_measured_to() -> None:
     words = read("range cpu=0us | map cuts=end:1k head=75% cpu=800us | batch 2 cpu=40us")
     assert words.pipeline["n1"].function is not None and words.pipeline["n1"].function.cuts

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetune.core.comparison import Check, Comparison
 from pipetune.core.confidential import redact
+from pipetune.core.coverage import Coverage, Identity, WorkerShare
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument, Silence
 from pipetune.core.functions import FunctionFacts
@@ -484,6 +485,17 @@ def dataset_fn(input_context):
 '''
 
 
+def shared_files(workers: int) -> Coverage:
+    """Sixteen files of 120 photos, by file, in batches of 60."""
+    shares = []
+    for worker in range(workers):
+        cells = tuple(120 if file % workers == worker else 0 for file in range(16))
+        shares.append(WorkerShare(sum(cells), sum(cells) // 60, 0, sum(cells), cells))
+    return Coverage(
+        tuple(shares), "elements", Identity.NUMBER, 1_920, 0, 1_920, 0, 0, cells=(120,) * 16, by_file=True, epochs=2
+    )
+
+
 def distributed() -> Session:
     """The photos, with a distributed form beside the patch."""
     checks = tuple(
@@ -495,6 +507,7 @@ def distributed() -> Session:
         file="reports/train/distributed_input.py",
         notes=("files are sharded before they are read: 16 files for at most 4 workers",),
         checks=checks,
+        coverage=tuple(shared_files(n) for n in (2, 3, 4)),
     )
     return replace(photos(), distributed=form)
 

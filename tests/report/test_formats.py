@@ -52,6 +52,18 @@ def test_advice_has_a_place_of_its_own():
     assert summary(session)["advice"][0]["hint"] == "Compile it otherwise."
 
 
+def test_whether_a_distributed_form_is_the_one_to_use_is_said_wherever_it_is_shown():
+    session = samples.distributed()
+    checks = tuple({**check, "dropped": 3, "filled": 1_021} for check in session.distributed.checks)
+    advised = replace(
+        session, distributed=replace(session.distributed, advice=("A service is not recommended.",), checks=checks)
+    )
+    for text in (summary_text(advised), render_text(advised, "html"), render_text(advised, "markdown")):
+        assert "A service is not recommended." in " ".join(text.split())
+    for text in (render_text(advised, "html"), render_text(advised, "markdown")):
+        assert "1,021" in text and "ropped by full batches" in text
+
+
 def test_frame_has_a_row_per_operator_and_no_invented_number():
     frame = to_frame(samples.photos())
     assert list(frame.columns) == list(COLUMNS)

@@ -9,7 +9,8 @@ import pytest
 
 from pipetune.core.edits import Consent, Insert
 from pipetune.core.storage import FileUse, Reader, Sweep
-from pipetune.rules.cache import RULE
+from pipetune.rules.cache import RULE, best_place
+from pipetune.rules.cache_costs import epochs_until_paid, stored_once
 from pipetune.testing.rules import check_fires, check_silent, context, proposals
 from tests.rules.outline import outlines
 
@@ -305,6 +306,34 @@ def test_a_cache_has_to_fit_beside_what_the_pipeline_holds_already() -> None:
     rewrites, silences = proposals(RULE, holding)
     assert rewrites[0].needs == frozenset({Consent.FILE_CACHE}) and outlines(rewrites[1:]) == [_cache("n0")]
     assert "more than what the pipeline leaves of the limit of 7.0 MiB" in silences[-1].why
+
+
+def test_no_place_to_store_anything_where_nothing_repeats_or_has_a_price() -> None:
+    assert best_place(context("list_files elements=4 | map random cpu=1s bytes=1k | batch 2")) is None
+    assert best_place(context(f"{_FILES} | map cpu=1s bytes=1k", profiled=False)) is None
+
+
+@pytest.mark.parametrize(("bytes_per_second", "paid"), [(None, None), (1e7, None), (1e9, 2)])
+def test_what_is_stored_in_place_of_a_service_is_priced_whether_it_fits_in_memory_or_not(
+    bytes_per_second: float | None, paid: int | None
+) -> None:
+    described = context(_SLOW)
+    place = best_place(described)
+    assert place is not None and place.node.id == "n1" and described.profile is not None
+    known = replace(described.profile, files=FileUse(sweeps=(Sweep(Reader.FILES, (), ceiling=bytes_per_second),)))
+    facts = replace(described, profile=known)
+    assert epochs_until_paid(facts, place, before_training=True) == paid
+    sentence = stored_once(facts, place)
+    assert "5.7 MiB on storage that every host reaches, 100 ms of CPU time to make once" in sentence
+    assert ("paid after 2 epochs" in sentence) is (paid == 2)
+    assert "Dataset.snapshot" in sentence and "order it was saved in" not in sentence
+
+
+def test_what_is_stored_stands_in_front_of_a_shuffle_where_it_can() -> None:
+    found = best_place(context(f"{_FILES} | map bytes=600k cpu=9990us | shuffle 10 | batch 2"))
+    assert found is not None and found.node.op == "map"
+    shuffled = best_place(context("list_files elements=4 | interleave elements=9 bytes=600k | map random"))
+    assert shuffled is not None and shuffled.node.op == "interleave"
 
 
 @pytest.mark.parametrize(("files", "frozen"), [("list_files", True), ("list_files shuffle=False", False)])

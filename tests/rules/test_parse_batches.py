@@ -56,6 +56,8 @@ FIRES: list[tuple[str, list[str]]] = [
     ("TextLineDataset | map rows=Log calls=StringToNumber+Log | batch 2", ["APPROXIMATE n1>n2 n1 on batches"]),
     (f"TFRecordDataset | {_PARSE} | map rows=exact | batch 2",
      ["EXACT n2>n3 n2 on batches n1>n3 n1 on batches"]),
+    ("FixedLengthRecordDataset | map rows=parts calls=DecodeRaw+SplitV | shuffle 9 | batch 2",
+     ["EXACT n1 cut behind what takes its text apart n1>n3 n1 vectorized head@n1>n3 head@n1 on batches"]),
     (f"TFRecordDataset | {_PARSE} 2 deterministic=False | batch 2", ["REORDERS n1>n2 n1 on batches"]),
 ]  # fmt: skip
 

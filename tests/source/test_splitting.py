@@ -84,7 +84,7 @@ CHAINS: list[tuple[str, str, str, bool]] = [
     (
         "statements",
         "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
-        "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache().map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
+        "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache()\nds = ds.map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
         False,
     ),
     (
@@ -96,7 +96,7 @@ CHAINS: list[tuple[str, str, str, bool]] = [
     (
         "behind the batch, in another statement",
         "ds = tf.data.Dataset.range(3)\nds = ds.map(augment)\nds = ds.shuffle(9)\nds = ds.batch(4)\nds = ds.prefetch(1)\ntrain(ds)\n",
-        "ds = tf.data.Dataset.range(3)\nds = ds.map(augment_head)\nds = ds.shuffle(9)\nds = ds.batch(4).map(augment_tail)\nds = ds.prefetch(1)\ntrain(ds)\n",
+        "ds = tf.data.Dataset.range(3)\nds = ds.map(augment_head)\nds = ds.shuffle(9)\nds = ds.batch(4)\nds = ds.map(augment_tail)\nds = ds.prefetch(1)\ntrain(ds)\n",
         True,
     ),
     (

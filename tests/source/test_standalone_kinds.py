@@ -13,6 +13,8 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Pipeline, Value
+from pipetune.core.service import ServiceNeed
+from pipetune.core.sizing import Basis, Quantity
 from pipetune.core.standalone import BatchBytes, FunctionSource, SourceText, StandaloneParts
 from pipetune.source import standalone_kinds
 from pipetune.source.standalone import Standalone, emit_standalone
@@ -216,7 +218,8 @@ def test_the_dispatcher_hands_out_files_and_epochs_begin_in_the_training_process
     assert "ShardingPolicy.DYNAMIC" in made.text
     assert "files = random.sample(files, len(files))" in made.text
     docstring = ast.get_docstring(ast.parse(made.text)) or ""
-    assert "at most once" in docstring and "once in an epoch" in docstring
+    assert "at most once" in made.guarantee and "once in an epoch" in made.guarantee
+    assert made.guarantee in " ".join(docstring.split())
 
 
 @pytest.mark.parametrize(
@@ -287,13 +290,47 @@ def test_the_files_beside_a_service_start_what_serve_py_offers(folder: str) -> N
     assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
 
 
+NEED = ServiceNeed(5000.0, Quantity(1500, 1500, Basis.MEASURED), Quantity(20, 24, Basis.MEASURED), 4.0)
+ENOUGH = replace(NEED, local_rate=Quantity(6000, 6000, Basis.MEASURED))
+
+
+@pytest.mark.parametrize(("known", "workers"), [(None, 2), (ENOUGH, 2), (replace(NEED, workers=None), 2), (NEED, 24)])
+def test_as_many_workers_are_started_as_training_takes(known: ServiceNeed | None, workers: int) -> None:
+    made = emit(photos(30), "service", need=known)
+    companions = dict(made.companions)
+    assert yaml.safe_load(companions["docker-compose.yml"])["services"]["worker"]["deploy"] == {"replicas": workers}
+    deployment = list(yaml.safe_load_all(companions["kubernetes.yaml"]))[2]["spec"]
+    assert deployment["replicas"] == workers
+    asked = deployment["template"]["spec"]["containers"][0].get("resources")
+    assert asked == ({"requests": {"cpu": "4"}} if workers == 24 else None)
+    ast.parse(companions["serve.py"])
+    assert ("on 24 machines of 4 cores" in companions["serve.py"]) is (workers == 24)
+    assert ("# on every machine that is to help" in companions["serve.py"]) is (workers != 24)
+
+
+def test_whether_a_service_helps_stands_in_the_module() -> None:
+    def told(need: ServiceNeed | None) -> str:
+        return " ".join((ast.get_docstring(ast.parse(emit(photos(14), "service", need=need).text)) or "").split())
+
+    assert "tf.data service helps" not in told(None)
+    assert "A tf.data service is not recommended: training takes 5,000 examples/s" in told(ENOUGH)
+    assert "20 to 24 workers of 4 cores would deliver what training takes" in told(NEED)
+
+
+def test_more_workers_than_files_are_warned_of_and_none_stands_still_for_want_of_requests() -> None:
+    text = emit(photos(14), "service", need=NEED, batch_bytes=BatchBytes(100 * 10**6, None)).text
+    assert "the data has 14 files: no more workers than that" in " ".join(text.split())
+    assert "MAX_OUTSTANDING_REQUESTS = 24 " in text
+    assert "no more workers than that" not in emit(photos(30), "service", need=NEED).text
+
+
 # tpu
 
 
 def test_batches_for_a_tpu_are_full_and_the_change_of_the_spec_is_said_with_its_line() -> None:
     made = at_line(parts(files(9), ("map", {}, PARSE), ("batch", {"batch_size": 4})), "n2", 7)
     written = emit(made, "tpu")
-    assert ".batch(batch_size, drop_remainder=True)" in dataset_calls(written.text)
+    assert ".batch(batch_size, drop_remainder=not fill)" in dataset_calls(written.text)
     notes = " ".join(written.notes)
     assert "drop_remainder is set at batch at train.py:7" in notes and "element_spec" in notes
 

@@ -40,6 +40,7 @@ def test_small_steps_are_tried_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
     advice.advise(one, SMALL, BALANCED)
     (found,) = one.journal.session.advice
     assert found.code == "steps-per-execution" and "2 pairs" in found.message
+    assert "where 8 are one call" in found.message and "where 32 are one call" in found.message
     assert "advice" in one.journal.session.seconds
     assert model.steps_per_execution == 1
 

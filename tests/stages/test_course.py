@@ -171,6 +171,6 @@ def test_an_empty_or_failing_dataset_is_a_failed_run() -> None:
         epochs.run_epochs(Dataset.range(0), seconds=0.1)
     with pytest.raises(RunFailed, match="bad"):
         bad = Dataset.range(4).map(lambda x: tf.debugging.check_numerics(1.0 / tf.cast(2 - x, tf.float32), "bad"))
-        epochs.run_epochs(bad, seconds=0.1)
+        epochs.run_epochs(bad, seconds=5)
     with pytest.raises(RunFailed, match="empty"):
         epochs.first_seconds(Dataset.range(0))

@@ -12,7 +12,7 @@ keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.model.consumer_advice import STEPS_IN_ONE_CALL, layers_in_maps
+from pipetune.model.consumer_advice import layers_in_maps
 from pipetune.tf.pipelines import live
 from pipetune.tf.script import fit_consumer
 from pipetune.tf.script.other_data import described
@@ -30,24 +30,31 @@ def test_a_random_layer_in_a_map_is_known_by_the_variable_it_changes() -> None:
     assert list(layers_in_maps(plain, profile)) == []
 
 
-def test_several_steps_in_a_call_train_the_same_and_leave_the_model_as_it_was() -> None:
-    model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_several_steps_in_a_call_train_the_same_and_leave_the_model_as_it_was(library: str) -> None:
+    made_with = pytest.importorskip(library)
+    model = made_with.Sequential([made_with.layers.Input([4]), made_with.layers.Dense(1)])
     model.compile("sgd", "mse")
     fit, callbacks = type(model).fit, fit_consumer.callback_list(model)
     consumer = fit_consumer.FitConsumer(model, fit, {"shuffle": False}, callbacks)
     data = tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
     assert consumer.takes_one_step_a_call
-    consumer.window(data, steps=STEPS_IN_ONE_CALL, warmup=2)
-    own, before = model.train_function, int(model.optimizer.iterations)
-    with consumer.several_steps(STEPS_IN_ONE_CALL):
-        window = consumer.window(data, steps=2 * STEPS_IN_ONE_CALL, warmup=2)
-        several = model.train_function
-        assert several is not own and not consumer.takes_one_step_a_call
-    assert window.steps == 2 * STEPS_IN_ONE_CALL
-    assert (int(model.optimizer.iterations) - before) % STEPS_IN_ONE_CALL == 0
-    assert model.train_function is own and model.steps_per_execution == 1 and consumer.takes_one_step_a_call
-    with consumer.several_steps(STEPS_IN_ONE_CALL):
-        assert model.train_function is several  # it is not traced again
+    consumer.window(data, steps=8, warmup=2)
+    own, kept = model.train_function, {}
+    for number in (8, 32):
+        before = int(model.optimizer.iterations)
+        with consumer.several_steps(number):
+            window = consumer.window(data, steps=2 * number, warmup=2)
+            kept[number] = model.train_function
+            assert kept[number] is not own and not consumer.takes_one_step_a_call
+        assert window.steps == 2 * number
+        taken = int(model.optimizer.iterations) - before
+        assert taken >= 2 * number and taken % number == 0
+        assert model.train_function is own and consumer.takes_one_step_a_call
+        assert fit_consumer.steps_per_call(model) == 1
+    for number in (8, 32):
+        with consumer.several_steps(number):
+            assert model.train_function is kept[number]  # it is not traced again
 
 
 class Batches(keras.utils.PyDataset):

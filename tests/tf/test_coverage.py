@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.core.coverage import Coverage, Identity
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Rewrite
 from pipetune.core.errors import CannotExpress
@@ -21,7 +22,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import counting, coverage, standalone_parts
@@ -91,6 +92,14 @@ def check(source: live.LivePipeline, text: str, made: Standalone, **options: Any
     ]
 
 
+def counted(source: live.LivePipeline, text: str, made: Standalone) -> Coverage:
+    """What two workers get."""
+    (found,) = coverage.count(
+        text, source, shard_by=made.shard_by, global_batch_size=made.global_batch_size, worker_counts=(2,)
+    ).coverage
+    return found
+
+
 def proven(dataset: Any) -> tuple[str, list[dict[str, Any]]]:
     source, made, parameter = emit(dataset)
     rows = check(source, made.text, made, parameter=parameter)
@@ -140,6 +149,40 @@ def test_wrong_sharding_is_counted(tmp_path: Path, helpers: Any, files: int, old
     assert old in made.text
     rows = check(source, made.text.replace(old, new), made, worker_counts=(2,))
     assert all(row["missing"] or row["duplicated"] for row in rows)
+
+
+def test_equal_rows_are_told_apart(tmp_path: Path) -> None:
+    """Two workers that read the same half of equal rows: by their values nothing would be wrong."""
+    source, made, _ = emit(tf.data.Dataset.from_tensor_slices([7, 7, 7, 7]).batch(2))
+    found = counted(source, made.text, made)
+    assert found.complete and found.told_by is Identity.NUMBER and (found.elements, found.once) == (4, 4)
+    assert [(one.elements, one.batches, one.short_batches, one.read) for one in found.workers] == [(2, 2, 0, 2)] * 2
+    assert [one.cells for one in found.workers] == [(1, 0, 1, 0), (0, 1, 0, 1)]
+    wrong = made.text.replace("(workers, worker)", "(workers, 0)")
+    (row,) = check(source, wrong, made, worker_counts=(2,))
+    assert (row["missing"], row["duplicated"]) == (2, 2)
+    found = counted(source, wrong, made)
+    assert (found.never, found.once, found.twice) == (2, 0, 2)
+
+
+def test_where_numbers_do_not_come_through_equal_rows_are_counted_together() -> None:
+    both = tf.data.Dataset.from_tensor_slices([7, 7, 8]).concatenate(tf.data.Dataset.from_tensor_slices([7, 9]))
+    source, made, _ = emit(both.batch(2))
+    found = counted(source, made.text, made)
+    assert found.told_by is Identity.DIGEST and found.complete and found.elements == 5
+
+
+def test_what_each_worker_reads_and_which_files(tmp_path: Path, helpers: Any) -> None:
+    source, made, _ = emit(helpers.build(write_records(tmp_path, files=6, records=5)))
+    by_file = counted(source, made.text, made)
+    assert by_file.by_file and by_file.cells == (5, 6, 5, 6, 5, 6) and by_file.told_by is Identity.NUMBER
+    assert [one.cells for one in by_file.workers] == [(5, 0, 5, 0, 5, 0), (0, 6, 0, 6, 0, 6)]
+    assert [(one.elements, one.batches, one.short_batches) for one in by_file.workers] == [(15, 8, 1), (18, 9, 0)]
+    assert (by_file.first_out, by_file.short_batches, by_file.read_over_used) == (8, 1, 1.0)
+    (tmp_path / "few").mkdir()
+    source, made, _ = emit(helpers.build(write_records(tmp_path / "few", files=3, records=4)))
+    by_element = counted(source, made.text, made)
+    assert by_element.read_over_used == 2.0, "everyone reads everything"
 
 
 def test_dividing_behind_a_shuffle_that_differs_from_worker_to_worker_is_counted(tmp_path: Path) -> None:
@@ -286,7 +329,7 @@ def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:
     numbers = tf.range(1_000)
     dataset = tf.data.Dataset.from_tensor_slices({"x": numbers, "y": (numbers * 2, numbers)})
     text, rows = proven(dataset.shuffle(1_000).batch(10, drop_remainder=True))
-    assert "def dataset_fn(input_context, *, source):" in text
+    assert "def dataset_fn(input_context, *, source" in text
     assert rows[0]["batches_per_worker"] == [100, 100]
     assert rows[0]["equal_batches"] is True
 
@@ -419,20 +462,21 @@ def test_the_tuned_pipeline_is_what_is_written(tmp_path: Path, helpers: Any) -> 
     assert "map(parse, num_parallel_calls=2)" in result.module
     assert "all 33 elements came, each once per epoch" in result.module.replace("\n", " ")
     assert any("not equal" in note for note in result.notes)
-    assert result == DistributedResult("mirrored", result.module, str(out), result.notes, result.checks)
+    told = DistributedResult("mirrored", result.module, str(out), result.notes, result.checks, coverage=result.coverage)
+    assert result == told and [len(one.workers) for one in result.coverage] == [2, 3, 4]
 
 
 def test_nothing_is_written_when_an_element_is_missing(
     tmp_path: Path, helpers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipetune import distribution
+    from pipetune.distribution import writing
 
     def wrong(*arguments: Any, **keywords: Any) -> Standalone:
         made = emit_standalone(*arguments, **keywords)
         text = made.text.replace(".shard(workers, worker)", ".shard(workers, 0)")
         return Standalone(text, made.notes, made.shard_by, made.global_batch_size)
 
-    monkeypatch.setattr(distribution, "emit_standalone", wrong)
+    monkeypatch.setattr(writing, "emit_standalone", wrong)
     source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
     result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
     assert result.notes[0].startswith("Not written: with 2 workers 18 elements were missing")

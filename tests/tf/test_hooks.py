@@ -585,6 +585,8 @@ def test_a_forked_child_runs_on_as_it_was() -> None:
             raise AssertionError("the child told the command something")
 
     class Job:
+        task = None
+
         class settings:
             dataset = None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +13,14 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Move, ReplaceFunction, Safety
+from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import FunctionForm, OnBatches
 from pipetune.rules.batching import parses
 from pipetune.tf.equality.compare import compare
+from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.pipelines import live, on_batches
+from tests.tf.patching import check_patch
+from tests.tf.test_capture import Sample
 
 ROWS = 23
 
@@ -67,6 +72,26 @@ def _stacked_csv(line: Any) -> Any:
     return tf.stack([number, value])
 
 
+RAW_NUMBERS = [bytes(range(number, number + 8)) for number in range(ROWS)]
+
+
+def _taken_apart(record: Any) -> Any:
+    numbers = tf.io.decode_raw(record, tf.uint8)
+    image, rest = tf.split(numbers, [6, 2])
+    return {"image": tf.reshape(image, [2, 3]), "label": rest[0]}, rest[1]
+
+
+def _taken_apart_in_one_expression(record: Any) -> Any:
+    return tf.reshape(tf.cast(tf.io.decode_raw(record, tf.uint8), tf.int32) + 1, [2, 4])
+
+
+def _beside_its_text(record: Any) -> Any:
+    numbers = tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32)
+    size = tf.strings.length(record)
+    first, _ = tf.split(numbers, [2, 6])
+    return tf.exp(first), record, size
+
+
 PARSERS: dict[str, tuple[list[Any], Function, FunctionForm]] = {
     "dense features": (EXAMPLES, _dense, FunctionForm.VECTORIZED),
     "dense features and arithmetic": (EXAMPLES, _picture, FunctionForm.VECTORIZED),
@@ -104,6 +129,76 @@ def test_parsing_a_batch_gives_the_same(name: str) -> None:
     assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
 
 
+IN_TWO: dict[str, tuple[Function, int | None, int, tuple[str, ...]]] = {
+    "raw bytes taken apart": (_taken_apart, 1, 1, ()),
+    "in one expression": (_taken_apart_in_one_expression, None, 1, ()),
+    "the text handed on, an op that is not bit-equal": (_beside_its_text, 2, 3, ("Exp",)),
+}
+
+
+@pytest.mark.parametrize("name", IN_TWO)
+def test_what_parses_is_called_on_batches_and_the_rest_vectorized(name: str) -> None:
+    function, statement, handed, inexact = IN_TWO[name]
+    source, found = _asked(RAW_NUMBERS, function)
+    assert (found.why_not, found.form, found.inexact) == ("", FunctionForm.VECTORIZED, inexact)
+    assert found.cut is not None and (found.cut.statement, found.cut.handed) == (statement, handed)
+    safety = Safety.APPROXIMATE if inexact else Safety.EXACT
+    proof = compare(source, apply_edits(source.pipeline, in_two(found)), safety, elements=ROWS)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+
+
+def in_two(found: OnBatches) -> tuple[Edit, ...]:
+    assert found.cut is not None
+    split = SplitFunction("n1", found.cut)
+    first = ReplaceFunction(split.head, FunctionForm.ON_BATCHES, found.cut.head)
+    rest = ReplaceFunction("n1", found.form, found.digest)
+    return (split, Move("n1", "n2"), rest, Move(split.head, "n2"), first)
+
+
+def test_both_parts_are_timed_on_a_batch() -> None:
+    source = live.read(tf.data.Dataset.from_tensor_slices(RAW_NUMBERS).map(_taken_apart).batch(4))
+    told = on_batches.with_answers(source, source.pipeline)
+    assert measure_batch_costs(source, told)["n1"] > 0
+
+
+def test_the_patched_source_cuts_the_function_behind_what_parses(tmp_path: Path) -> None:
+    text = """
+        import tensorflow as tf
+
+        RECORDS = [bytes(range(number, number + 8)) for number in range(23)]
+
+        def split(record):
+            numbers = tf.io.decode_raw(record, tf.uint8)
+            image, label = tf.split(numbers, [7, 1])
+            return {"image": image}, label[0]
+
+        ds = tf.data.Dataset.from_tensor_slices(RECORDS)
+        ds = ds.map(split, num_parallel_calls=2)
+        ds = ds.shuffle(5, seed=1)
+        ds = ds.batch(4)
+        ds = ds.prefetch(1)
+        """
+    sample = Sample(tmp_path, text)
+    source = live.read(sample.run().ds)
+    batch = source.pipeline["n3"]
+    found = on_batches.ask(source, source.pipeline["n1"], batch)
+    assert found.cut is not None
+    moved = tuple(replace(edit, after="n3") if isinstance(edit, Move) else edit for edit in in_two(found))
+    rewrite = Rewrite("parse-batches", "n1", Safety.EXACT, moved, "x.")
+    expected = (
+        "ds = ds.batch(4)\n"
+        "ds = ds.map(split_head, num_parallel_calls=2)\n"
+        "ds = ds.map(lambda batch: tf.vectorized_map(split_tail, batch), num_parallel_calls=2)\n"
+    )
+    check_patch(sample, source, rewrite, expected=expected, elements=ROWS)
+
+
+def _sized_for_nothing(line: Any) -> Any:
+    numbers = tf.io.decode_raw(line, tf.uint8)
+    tf.reshape(numbers, [2, 4])
+    return numbers[:3]
+
+
 REFUSED: dict[str, tuple[list[Any], Function]] = {
     "sparse features made dense": (
         EXAMPLES, lambda line: tf.sparse.to_dense(tf.io.parse_single_example(line, SPARSE)["words"])),
@@ -113,6 +208,12 @@ REFUSED: dict[str, tuple[list[Any], Function]] = {
     "split text": (LINES, lambda line: tf.strings.split(line, ",")),
     "tensors": (
         [tf.io.serialize_tensor(tf.range(3)).numpy()] * 9, lambda line: tf.io.parse_tensor(line, tf.int32)),
+    "raw bytes of any length": (RAW_NUMBERS, lambda line: tf.io.decode_raw(line, tf.uint8)[..., :3]),
+    "raw bytes of any length, taken apart": (RAW_NUMBERS, lambda line: tf.io.decode_raw(line, tf.uint8)[:3]),
+    "raw bytes of any length beside those of one": (
+        RAW_NUMBERS, lambda line: (tf.io.decode_raw(line, tf.uint8)[:3],
+                                   tf.reshape(tf.io.decode_raw(line, tf.uint8)[:4], [2, 2]))),
+    "raw bytes sized by an op that does not run": (RAW_NUMBERS, _sized_for_nothing),
 }  # fmt: skip
 
 

@@ -363,3 +363,18 @@ def test_the_fingerprint_of_tensorflow_is_no_identity() -> None:
         return RANGE(3).map(lambda x: tf.py_function(lambda y: y, [x], tf.int64)).fingerprint().numpy()
 
     assert fingerprint() != fingerprint()
+
+
+def test_of_a_job_of_several_processes_only_the_own_devices_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorflow.python.eager import context
+
+    alone = private.own_devices()
+    assert alone == tuple(device.name for device in tf.config.list_logical_devices()) != ()
+    private.sync_devices()
+    names = [f"/job:worker/replica:0/task:{task}/device:CPU:{number}" for task in range(2) for number in range(2)]
+    listed = [tf.config.LogicalDevice(name, "CPU") for name in names]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: listed)
+    assert private.own_devices() == tuple(names)
+    server = tf.train.ServerDef(job_name="worker", task_index=1)
+    monkeypatch.setattr(context.context(), "_collective_ops_server_def", server)
+    assert private.own_devices() == tuple(names[2:])

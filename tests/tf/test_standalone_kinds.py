@@ -19,7 +19,7 @@ from pipetune.core.session import DistributedResult
 from pipetune.distribution import distribute
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf.pipelines import live
 from tests.tf.emitted_scripts import run

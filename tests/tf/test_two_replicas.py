@@ -61,6 +61,13 @@ def test_what_replicas_get(found: dict[str, Any], what: str, expected: Any) -> N
     assert found[what] == expected
 
 
+def test_several_steps_in_one_call_under_a_strategy(found: dict[str, Any]) -> None:
+    """Of Keras 3, which fails so under two replicas, and tf_keras; both models take one step in a call again."""
+    keras, tf_keras = found["several steps"]
+    assert keras == ["fit raised InvalidArgumentError", 1, True, 4]  # keras-team/keras, issue 19246
+    assert tf_keras == [32, 1, True, 4]
+
+
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
@@ -99,3 +106,9 @@ def test_where_no_other_dataset_can_be_handed_over(found: dict[str, Any]) -> Non
     assert found["why"] == ["", "", ""]
     assert "called for each replica" in found["why not"]
     assert found["one worker"] == ["MultiWorkerMirroredStrategy", 1, ""], "its one process can be given other data"
+
+
+def test_what_each_replica_holds_is_put_back(found: dict[str, Any]) -> None:
+    before, changed, after, distributed = found["put back"]
+    assert before == after == [[1.0, 1.0], [3.0, 4.0]] != changed
+    assert distributed == 0, "reading what stands for all of them may take every process of a job"

@@ -5,6 +5,7 @@ Logical processors are chosen before TensorFlow begins to work: hence a process 
 
 from __future__ import annotations
 
+import importlib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -17,11 +18,12 @@ tf.config.set_logical_device_configuration(processors[0], [tf.config.LogicalDevi
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.handover import DATASET, FUNCTION
+from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
 from pipetune.tf.equality.divided import divided_alike
 from pipetune.tf.measure import machine, runner
 from pipetune.tf.pipelines import live
-from pipetune.tf.script import consumers, handing_over, loop_consumer, strategies
+from pipetune.tf.script import consumers, fit_consumer, handing_over, loop_consumer, state, strategies
 
 Dataset = tf.data.Dataset
 STRATEGY = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -101,11 +103,54 @@ def windows_of(taken: handing_over.HandedOver, dataset: Any, count: int) -> list
     return [seen[:count], window.result.steps if window.result else None]
 
 
+def put_back() -> list[Any]:
+    """What each replica's part of a mirrored variable and of one read by summing holds: set, changed, put back."""
+    with STRATEGY.scope():
+        mirrored = tf.Variable(1.0)
+        summed = tf.Variable(
+            0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
+        )
+
+    def held() -> list[list[float]]:
+        return [[float(part) for part in STRATEGY.experimental_local_results(one)] for one in (mirrored, summed)]
+
+    def count() -> None:
+        summed.assign_add(tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32) + 3)
+
+    STRATEGY.run(count)
+    kept = state.snapshot()
+    before = held()
+    mirrored.assign(7.0)
+    STRATEGY.run(count)
+    changed = held()
+    kept.restore()
+    distributed = sum(isinstance(variable, private.DistributedVariable) for variable, _ in kept.variables)
+    return [before, changed, held(), distributed]
+
+
 def per_replica_options() -> Any:
     return tf.distribute.InputOptions(
         experimental_fetch_to_device=False,
         experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
     )
+
+
+def several_steps(library: str) -> Any:
+    """Steps of a window with 8 in a call, or how it fails; how many the model and the consumer take in one after it."""
+    keras = importlib.import_module(library)
+    with STRATEGY.scope():
+        model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    consumer = fit_consumer.FitConsumer(model, type(model).fit, {}, fit_consumer.callback_list(model))
+    data = Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
+    counted: Any
+    try:
+        with consumer.several_steps(8):
+            counted = consumer.window(data, steps=32, warmup=1).steps
+    except RunFailed as failure:
+        counted = str(failure).partition(":")[0]
+    after = consumer.window(data, steps=4, warmup=1).steps
+    return [counted, fit_consumer.steps_per_call(model), consumer.takes_one_step_a_call, after]
 
 
 def answers() -> Iterator[tuple[str, Any]]:
@@ -140,6 +185,7 @@ def answers() -> Iterator[tuple[str, Any]]:
     yield "other shares", checks(dealt, not_sharded(Dataset.range(9).batch(4)))
     yield "one replica", [check.equal for check in divided_alike(from_function(nine), nine.map(plus_one))]
     # what is measured and served
+    yield "several steps", [several_steps("keras"), several_steps("tf_keras")]
     rows = Dataset.range(40).batch(4)
     yield "input", measured(rows, handed(rows))
     yield "endless input", measured(rows.repeat(), handed(rows.repeat()))
@@ -153,6 +199,7 @@ def answers() -> Iterator[tuple[str, Any]]:
     alone = tf.distribute.MultiWorkerMirroredStrategy()
     taken = handing_over.HandedOver(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
     yield "one worker", [taken.facts().strategy, taken.facts().replicas, strategies.why_not_switched(taken)]
+    yield "put back", put_back()
     yield "why not", strategies.why_not_switched(from_function(rows, per_replica_options()))
 
 

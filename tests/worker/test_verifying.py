@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.core import sessionfile
+from pipetune.core.cluster import Task
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import Cut, CutKind
+from pipetune.core.messages import Job, Mode
 from pipetune.testing.words import pipeline
+from pipetune.worker import verifying
 from pipetune.worker.verifying import first_difference, with_file_caches_in
+from tests.core.sessions import session
 
 NAME = "pipetune-cache-82d49b9a1066104b-rank0"
 TEXT = f'dataset = dataset.map(parse).cache("{NAME}").cache("mine").batch(4)\n'
@@ -54,3 +61,32 @@ def test_the_first_part_of_a_function_hands_on_what_the_plan_says(spec: str, sam
     found = pipeline("range 9 | map | map random")
     found = replace(found, nodes=(found.nodes[0], replace(found.nodes[1], spec=spec), found.nodes[2]))
     assert (first_difference(found, wanted) == "") is same
+
+
+@pytest.mark.parametrize(("task", "code", "told"), [(None, 1, 1), (Task(0, 2), 1, 1), (Task(1, 2), 0, 0)])
+def test_of_several_workers_the_chief_alone_says_what_came_of_it(
+    task: Task | None, code: int, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Observation:
+        """Of a script that does not come to its consumer."""
+
+        def __init__(self, *_given: object) -> None:
+            pass
+
+        def run(self) -> int:
+            return 0
+
+    class Writer:
+        def __init__(self) -> None:
+            self.sent: list[Any] = []
+
+        def send(self, message: Any) -> None:
+            self.sent.append(message)
+
+    monkeypatch.setattr(verifying.observing, "Observation", Observation)
+    monkeypatch.setattr(verifying, "overlay_of", lambda _session: {})
+    sessionfile.save(session(), tmp_path / "session.json")
+    writer = Writer()
+    job = Job(Mode.VERIFY, message_descriptor=-1, session=str(tmp_path / "session.json"), task=task)
+    assert verifying.verify(job, writer) == code  # type: ignore[arg-type]
+    assert len(writer.sent) == told

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pipetune.core.standalone import Definition, Delivery, StandaloneParts
 from pipetune.source import standalone_header as header
 from pipetune.source.standalone_body import Body
+from pipetune.source.standalone_index import indexed_form
 from pipetune.source.standalone_kind import Kind, Known, Standalone
 from pipetune.source.standalone_module import (
     check_references,
@@ -53,11 +54,16 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     check_references(parts, _VARIABLES)
     where = sharding(parts.pipeline, parts.sources)
     endless = is_endless(parts.pipeline)
-    body = Body(parts, where, _wording(endless=endless))
+    wording = _wording(endless=endless)
+    body = Body(parts, where, wording)
+    indexed = indexed_form(
+        parts, wording, lambda edited: sharding(edited.pipeline, edited.sources), why_not=known.no_index
+    )
     notes = (
         *header.notes(parts, where, who="rank", batches=_BATCHES),
         *body.notes,
         *_notes(parts, where, endless=endless),
+        *indexed.notes,
     )
     signature = _signature(known, parameter=parameter)
     text = module_text(
@@ -69,6 +75,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
                 "Horovod once hvd.init() was called, else from HOROVOD_RANK and HOROVOD_SIZE, which horovodrun sets. "
                 "The folder of the training script has to be on the path where an import below needs it.",
+                *indexed.told,
                 *header.what_source_is(parameter),
             ),
             notes=notes,
@@ -79,9 +86,13 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             Definition("os", "import os"),
             _RANK_AND_SIZE,
             function_of(signature, told=_TOLD, body=body.lines),
+            *indexed.functions(
+                f"indexed_dataset_fn(*, {'source, ' if parameter else ''}size=None, rank=None)",
+                told="One pass over the part of one rank, each element behind its index.",
+            ),
         ],
     )
-    return Standalone(text, notes, where.by, None, batch_size=body.batch_size)
+    return Standalone(text, notes, where.by, None, batch_size=body.batch_size, indexed=bool(indexed.lines))
 
 
 _TOLD = """The part of the data that one rank reads.
@@ -159,4 +170,4 @@ def _notes(parts: StandaloneParts, where: Sharding, *, endless: bool) -> Iterato
         yield "with larger steps the learning rate is usually scaled by size; divide BATCH_SIZE by it to keep the step"
 
 
-KIND = Kind("horovod", emit, Delivery.RANKS)
+KIND = Kind("horovod", emit, Delivery.RANKS, in_processes=True)

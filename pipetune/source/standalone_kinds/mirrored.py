@@ -14,4 +14,5 @@ KIND = Kind(
         strategy="tf.distribute.MirroredStrategy()",
         told="The same function serves MultiWorkerMirroredStrategy.",
     ),
+    one_process=True,
 )

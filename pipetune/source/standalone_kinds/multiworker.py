@@ -14,4 +14,5 @@ KIND = Kind(
         strategy="tf.distribute.MultiWorkerMirroredStrategy()",
         told="The same function serves MirroredStrategy.",
     ),
+    in_processes=True,
 )

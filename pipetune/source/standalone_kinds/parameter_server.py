@@ -17,6 +17,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.standalone import Definition, Delivery, StandaloneParts
 from pipetune.source import standalone_header as header
 from pipetune.source.standalone_body import Body
+from pipetune.source.standalone_index import indexed_form
 from pipetune.source.standalone_kind import Kind, Known, Standalone
 from pipetune.source.standalone_module import (
     check_references,
@@ -93,7 +94,10 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     parts = parts.with_pipeline(apply_edits(parts.pipeline, edits))
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
-    notes = tuple(_notes(parts, edits, batches=bool(where.batches)))
+    indexed = indexed_form(
+        parts, _WORDING, lambda edited: undivided(edited.pipeline), why_not=known.no_index, keeps_repeats=True
+    )
+    notes = (*_notes(parts, edits, batches=bool(where.batches)), *indexed.notes)
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
@@ -105,6 +109,12 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 "own, so an epoch is so many steps and not the end of the data. The function makes everything it "
                 "uses and can be called again, as it is when a worker comes back. The coordinator needs the folder "
                 "of the training script on its path where an import below needs it.",
+                *(
+                    "indexed_dataset_fn gives the same, each element behind its index: its place in the source, for "
+                    "files 2**32 times the number of the file plus that of its record. In the steps of an epoch, and "
+                    "one for a last batch that is not full, a worker gives all; in_order takes each once, in order."
+                    for _ in indexed.told
+                ),
             ),
             notes=(*notes, *body.notes),
             checked=known.checked,
@@ -119,9 +129,13 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             ),
             _PER_WORKER,
             _CREATOR,
+            *indexed.functions(
+                "indexed_dataset_fn(input_context)", told="All of the data without end, each element behind its index."
+            ),
         ],
     )
-    return Standalone(text, (*notes, *body.notes), where.by, None, batch_size=body.batch_size)
+    notes = (*notes, *body.notes)
+    return Standalone(text, notes, where.by, None, batch_size=body.batch_size, indexed=bool(indexed.lines))
 
 
 def _prepare(pipeline: Pipeline) -> Pipeline:

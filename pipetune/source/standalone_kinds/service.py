@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Remove
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.service import ServiceNeed
 from pipetune.core.standalone import BatchBytes, Definition, Delivery, StandaloneParts
+from pipetune.model.service import recommendation
 from pipetune.source import standalone_header as header
 from pipetune.source import standalone_service_files as service_files
 from pipetune.source.standalone_body import Body
+from pipetune.source.standalone_index import IndexedForm, indexed_form
 from pipetune.source.standalone_kind import Kind, Known, Standalone
 from pipetune.source.standalone_module import (
     check_references,
@@ -47,30 +50,37 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     remote = apply_edits(remote, [Remove(node.id) for node in (*caches, *(shuffles if mixes else ()))])
     parts = parts.with_pipeline(remote)
     body = Body(parts, undivided(remote), _wording(mixes=mixes))
-    notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter), *body.notes)
+    indexed = _indexed(parts, mode, known)
+    wanted = (known.need.most_workers if known.need is not None else None) or _MANY_WORKERS
+    notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter, workers=wanted), *body.notes)
+    notes += indexed.notes
     if caches:
         notes += ("cache is left out: each pass over the data is a new task of the workers, which starts it empty",)
     given, argument = ("source", "*, source, ") if parameter else ("", "")
+    guarantee = f"How often an element comes ({mode.policy}): {mode.visits}."
+    machines = service_files.machines(known.need)
     text = module_text(
         parts,
         docstring=header.docstring(
             f"The tuned input pipeline of {known.script}, run by a tf.data service.",
             usage=(
                 "python serve.py dispatcher --port 5050               # once",
-                "python serve.py worker --dispatcher localhost:5050   # on every machine that is to help",
+                f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
                 "",
                 f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
             ),
             told=(
                 "serve.py stands beside this file and needs TensorFlow alone: the workers get the pipeline from the "
                 "training process. docker-compose.yml and kubernetes.yaml start the same commands.",
-                f"How often an element comes ({mode.policy}): {mode.visits}.",
+                guarantee,
+                *indexed.told,
+                *(() if known.need is None else (" ".join(recommendation(known.need)),)),
                 *header.what_source_is(parameter),
             ),
             notes=notes,
             checked=known.checked,
         ),
-        constants=[*_transfer(known.batch_bytes), *body.constants],
+        constants=[*_transfer(known.batch_bytes, known.need), *body.constants],
         own=[
             Definition("os", "import os"),
             *([Definition("random", "import random")] if mixes else []),
@@ -80,6 +90,10 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 told=_TOLD,
                 body=_client(mode, at_client, given),
             ),
+            *indexed.functions(
+                f"indexed_pipeline({given})", told="The same for one pass, each element behind its index."
+            ),
+            *_indexed_client(indexed, mode, at_client, given, argument),
         ],
     )
     folder = service_files.data_folder(tuple(parts.sources.values()))
@@ -89,8 +103,10 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         "",
         None,
         batch_size=body.batch_size,
-        companions=service_files.companions(folder),
+        companions=service_files.companions(folder, known.need),
         splits=mode.policy == "DYNAMIC",
+        indexed=bool(indexed.lines),
+        guarantee=guarantee,
     )
 
 
@@ -121,8 +137,26 @@ def _wording(*, mixes: bool) -> Wording:
     )
 
 
-def _client(mode: Mode, at_client: tuple[Node, ...], given: str) -> Iterator[str]:
-    yield f"dataset = pipeline({given})"
+def _indexed(parts: StandaloneParts, mode: Mode, known: Known) -> IndexedForm:
+    """The form with indices; none where each worker gives everything, so that nothing is put together."""
+    why = known.no_index or ("" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data")
+    return indexed_form(parts, _wording(mixes=False), lambda edited: undivided(edited.pipeline), why_not=why)
+
+
+def _indexed_client(
+    indexed: IndexedForm, mode: Mode, at_client: tuple[Node, ...], given: str, argument: str
+) -> Iterator[Definition]:
+    if indexed.lines:
+        once = tuple(node for node in at_client if node.op != "repeat")
+        yield function_of(
+            f"indexed_dataset_fn({argument or '*, '}service=None, job_name=None)",
+            told="What the training process reads in one pass, each element behind its index.",
+            body=_client(mode, once, given, pipeline="indexed_pipeline"),
+        )
+
+
+def _client(mode: Mode, at_client: tuple[Node, ...], given: str, pipeline: str = "pipeline") -> Iterator[str]:
+    yield f"dataset = {pipeline}({given})"
     yield "dataset = dataset.apply("
     yield "    tf.data.experimental.service.distribute("
     yield f"        processing_mode=tf.data.experimental.service.ShardingPolicy.{mode.policy},"
@@ -142,14 +176,16 @@ def _client(mode: Mode, at_client: tuple[Node, ...], given: str) -> Iterator[str
     yield "return dataset" if prefetches else "return dataset.prefetch(tf.data.AUTOTUNE)"
 
 
-def _transfer(measured: BatchBytes | None) -> list[Definition]:
+def _transfer(measured: BatchBytes | None, need: ServiceNeed | None) -> list[Definition]:
     """The constants on what is fetched ahead, and whether it is packed."""
+    workers = (need.most_workers if need is not None else None) or 1
     if measured is None:
         return [
             Definition("MAX_OUTSTANDING_REQUESTS", "MAX_OUTSTANDING_REQUESTS = None  # TensorFlow chooses"),
             Definition("COMPRESSION", 'COMPRESSION = "AUTO"'),
         ]
-    ahead = max(2, min(16, _OUTSTANDING_BYTES // max(1, measured.raw)))
+    # With fewer than workers, some of them would stand still.
+    ahead = max(2, workers, min(max(16, 2 * workers), _OUTSTANDING_BYTES // max(1, measured.raw)))
     told = f"# batches asked for ahead; one takes {_size(measured.raw)} here"
     found = [Definition("MAX_OUTSTANDING_REQUESTS", f"MAX_OUTSTANDING_REQUESTS = {ahead}  {told}")]
     if measured.packed is None:
@@ -168,7 +204,7 @@ def _size(size: int) -> str:
 
 
 def _notes(
-    parts: StandaloneParts, mode: Mode, at_client: tuple[Node, ...], *, mixes: bool, parameter: bool
+    parts: StandaloneParts, mode: Mode, at_client: tuple[Node, ...], *, mixes: bool, parameter: bool, workers: int
 ) -> Iterator[str]:
     pipeline = parts.pipeline
     if mode.note:
@@ -189,7 +225,7 @@ def _notes(
     elif mode.policy == "DYNAMIC" and any(node.op == "shuffle" for node in pipeline):
         yield "each worker shuffles what it is handed"
     for source in parts.sources.values():
-        if source.files and source.count < _MANY_WORKERS:
+        if source.files and source.count < max(workers, _MANY_WORKERS):
             yield f"the data has {source.count} files: no more workers than that can help at a time"
         if not source.files and mode.policy == "DYNAMIC":
             yield (
@@ -206,4 +242,4 @@ def _notes(
         )
 
 
-KIND = Kind("service", emit, Delivery.SERVICE, _prepare)
+KIND = Kind("service", emit, Delivery.SERVICE, _prepare, in_processes=True)

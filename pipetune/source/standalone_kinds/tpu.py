@@ -33,6 +33,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         strategy=_STRATEGY,
         told="No TPU was at hand: what was looked at is that every shape is known and that nothing runs Python.",
         notes=tuple(_notes(parts)),
+        fixed_shapes=True,
     )
 
 
@@ -67,7 +68,7 @@ def _notes(parts: StandaloneParts) -> Iterator[str]:
     if set_here:
         yield (
             f"drop_remainder is set at {' and '.join(set_here)}: the size of a batch is part of the element_spec, and "
-            "the rows of a last partial batch are not trained on"
+            "the rows of a last partial batch are not trained on, unless fill=True fills it"
         )
     for file in local_files(parts):
         yield (
@@ -81,4 +82,4 @@ def _notes(parts: StandaloneParts) -> Iterator[str]:
         )
 
 
-KIND = Kind("tpu", emit, prepare=_prepare, static_shapes=True)
+KIND = Kind("tpu", emit, prepare=_prepare, static_shapes=True, one_process=True)

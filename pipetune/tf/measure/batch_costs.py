@@ -15,6 +15,8 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.measure import failures, windows
 from pipetune.tf.pipelines import forms, live
+from pipetune.tf.pipelines.cutting import Cuttable
+from pipetune.tf.pipelines.in_two import both_parts
 from pipetune.tf.pipelines.on_batches import batch_below
 from pipetune.tf.pipelines.replay import replay
 
@@ -51,10 +53,12 @@ def _function_seconds(source: live.LivePipeline, _told: Pipeline, node: Node, ba
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     one = above.batch(batch.argument("batch_size"), drop_remainder=bool(batch.argument("drop_remainder"))).take(1)
     plain = one.cache().repeat()
-    form = node.function.on_batches.form
-    called = plain.map(
-        forms.in_form(private.python_function(original._map_func), form, plain.element_spec), synchronous=True
-    )
+    answer = node.function.on_batches
+    if answer.cut is not None:
+        _, called, _ = both_parts(plain, Cuttable(original._map_func), answer.cut.position, synchronous=True)
+    else:
+        function = forms.in_form(private.python_function(original._map_func), answer.form, plain.element_spec)
+        called = plain.map(function, synchronous=True)
     rounds = [_window(called) - _window(plain) for _ in range(_ROUNDS)]
     return max(0.0, statistics.median(rounds))
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipetune.tf import private
 from pipetune.tf.script.objects import live_objects
 
 _SMALL = 1024  # elements of a tensor that is read whole; of a larger one only the first is copied to the host
@@ -38,7 +39,7 @@ def close(produced: Any = None, *, variables: Sequence[Any] = ()) -> None:
     for value in (*_values(produced), *variables):
         _read(value)
     if tf.executing_eagerly():
-        tf.test.experimental.sync_devices()
+        private.sync_devices()
 
 
 class Closer:
@@ -61,7 +62,9 @@ def training_variables() -> tuple[Any, ...]:
     """Some trainable variables of every device, the smallest first: reading one waits for the steps before."""
     found: dict[str, list[Any]] = {}
     for candidate in live_objects():
-        if issubclass(type(candidate), tf.Variable) and _readable(candidate):
+        kind = type(candidate)
+        own = issubclass(kind, tf.Variable) and not issubclass(kind, private.DistributedVariable)
+        if own and _readable(candidate):
             found.setdefault(str(candidate.device), []).append(candidate)
     return tuple(
         variable

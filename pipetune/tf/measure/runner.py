@@ -122,13 +122,23 @@ class TensorFlowRunner:
             self._state.restore()
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
-        return self._train(self._dataset(plan), steps)
+        return self._train(self.prepared(plan), steps)
 
     def bound_window(self, *, steps: int) -> Window:
         """Training steps on one batch, cached and repeated: the model's own bound."""
+        return self._train(self.prepared(None), steps)
+
+    def prepared(self, plan: Plan | None) -> Any:
+        """What training windows are taken on: the pipeline under a plan, or one cached batch without one.
+
+        Raises:
+            RunFailed: it cannot be built.
+        """
+        if plan is not None:
+            return self._dataset(plan)
         if self._bound is None:
             self._bound = windows.on_host(self.source.dataset, lambda dataset: dataset.take(1).cache())
-        return self._train(self._bound, steps)
+        return self._bound
 
     def compare(self, plan: Plan) -> Comparison:
         try:

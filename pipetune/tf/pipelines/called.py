@@ -73,5 +73,9 @@ def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
         return whole.head(function.cut.position)
     if function.form is FunctionForm.TAIL:
         return whole.tail(function.cut.position)
+    if function.form is FunctionForm.VECTORIZED:
+        return forms.in_form(whole.called_tail(function.cut.position), function.form, above.element_spec)
     rows = tf.nest.flatten(above.element_spec)[0].shape[0]
+    if function.form is FunctionForm.ON_BATCHES:
+        return whole.head_on_batches(function.cut.position, rows)[0]
     return whole.tail_on_batches(function.cut.position, rows)[0]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from pipetune.tf import private
 from pipetune.tf.pipelines.crop_window import MARGIN_PIXELS, shapes_of, window_of
 from pipetune.tf.pipelines.crops import Crop, find_crop
+from pipetune.tf.pipelines.rebuilding import rebuilt
 
 
 def decoding_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
@@ -21,49 +22,6 @@ def decoding_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
     graph = traced.function.graph
     edited = _edited(graph, find_crop(graph), margin)
     return private.with_function(traced, rebuilt(graph, edited, graph.outputs))
-
-
-def rebuilt(
-    graph: Any,
-    graph_def: Any,
-    outputs: Sequence[Any],
-    *,
-    given: Sequence[Any] | None = None,
-    rows: tuple[int | None, ...] = (),
-) -> Any:
-    """A concrete function with the captures of `graph`, made of `graph_def`.
-
-    Args:
-        outputs: tensors of `graph`; those of the same names are given, with the same static shapes.
-        given: tensors of `graph` that it gets; None for the arguments that the graph has.
-        rows: axes in front of those that all of them have there.
-    """
-    captured = [(inner.name, outer) for outer, inner in graph.captures]
-    inner_names = {name for name, _ in captured}
-    if given is None:
-        given = [tensor for tensor in graph.inputs if tensor.name not in inner_names]
-    arguments = tuple(given)
-
-    def body(*values: Any) -> list[Any]:
-        here = tf.compat.v1.get_default_graph()
-        feeds = {tensor.name: value for tensor, value in zip(arguments, values, strict=True)}
-        feeds |= {name: here.capture(outer) for name, outer in captured}
-        present = {node.name for node in graph_def.node} | _read_by(graph_def)
-        read = {name: value for name, value in feeds.items() if name.partition(":")[0] in present}
-        names = [tensor.name for tensor in outputs if tensor.name not in feeds]
-        made = tf.graph_util.import_graph_def(graph_def, input_map=read, return_elements=names, name="edited")
-        feeds |= dict(zip(names, made, strict=True))
-        results = [feeds[tensor.name] for tensor in outputs]
-        for result, original in zip(results, outputs, strict=True):
-            result.set_shape([*rows, *original.shape] if rows else original.shape)
-        return results
-
-    specs = [tf.TensorSpec([*rows, *tensor.shape] if rows else tensor.shape, tensor.dtype) for tensor in arguments]
-    return private.data_function(body, specs)
-
-
-def _read_by(graph_def: Any) -> set[str]:
-    return {name.lstrip("^").partition(":")[0] for node in graph_def.node for name in node.input}
 
 
 def _edited(graph: Any, crop: Crop, margin: int) -> Any:

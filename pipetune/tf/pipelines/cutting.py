@@ -8,14 +8,14 @@ its attributes, its seeds among them, and the order it had; captured tensors are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune.tf import private
-from pipetune.tf.pipelines.cropped import rebuilt
+from pipetune.tf.pipelines.rebuilding import body_of, rebuilt
 from pipetune.tf.pipelines.row_wise import MixesRows, inexact_ops, keeps_meaning_on_batches
 
 
@@ -82,6 +82,25 @@ class Cuttable:
         concrete = rebuilt(self.graph, self._tail_ops(position), self.graph.outputs, given=self.handed(position))
         return private.with_function(self.traced, concrete)
 
+    def head_on_batches(self, position: int, rows: int | None) -> tuple[Any, tuple[str, ...]]:
+        """The first part for whole batches of so many rows, and its ops whose last bits depend on how many.
+
+        Raises:
+            NoCut: an op of it does something else there, or mixes the rows.
+        """
+        self._check_meaning(self.ops[:position])
+        handed = self.handed(position)
+        given = {id(tensor.op) for tensor in self.graph.inputs}
+        concrete = rebuilt(self.graph, self._part(self.ops[:position], leave=given), handed, rows=(rows,))
+        specs = tuple(tf.TensorSpec([rows, *tensor.shape], tensor.dtype) for tensor in handed)
+        gives = specs if len(specs) > 1 else specs[0]
+        return private.with_function(self.traced, concrete, gives=gives), _inexact(concrete.graph, len(self.arguments))
+
+    def called_tail(self, position: int) -> Callable[..., Any]:
+        """The second part as a Python function of what is handed on, one argument for each tensor."""
+        body = body_of(self.graph, self._tail_ops(position), self.graph.outputs, given=self.handed(position))
+        return lambda *handed: tf.nest.pack_sequence_as(self.traced.output_structure, body(*handed))
+
     def tail_on_batches(self, position: int, rows: int | None) -> tuple[Any, tuple[str, ...]]:
         """The second part for whole batches of so many rows, and its ops whose last bits depend on how many.
 
@@ -93,19 +112,19 @@ class Cuttable:
             raise NoCut("what it gives does not depend on its element, and would come once per batch")
         if not all(tensor.shape.is_fully_defined() for tensor in handed):
             raise NoCut("what its first part gives has no fixed shape")
-        other = next((op for op in self.working(self.ops[position:]) if not keeps_meaning_on_batches(op)), None)
-        if other is not None:
-            raise NoCut(f"its op {other.type} does not treat every number by itself")
+        self._check_meaning(self.ops[position:])
         tail_ops = self._tail_ops(position)
         concrete = rebuilt(self.graph, tail_ops, self.graph.outputs, given=handed, rows=(rows,))
-        try:
-            inexact = inexact_ops(concrete.graph, len(handed))
-        except MixesRows as reason:
-            raise NoCut(str(reason)) from reason
+        inexact = _inexact(concrete.graph, len(handed))
         gives = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([rows, *spec.shape], spec.dtype), self.traced.output_structure
         )
         return private.with_function(self.traced, concrete, gives=gives), inexact
+
+    def _check_meaning(self, ops: Iterable[Any]) -> None:
+        other = next((op for op in self.working(ops) if not keeps_meaning_on_batches(op)), None)
+        if other is not None:
+            raise NoCut(f"its op {other.type} does not treat every number by itself")
 
     def _tail_ops(self, position: int) -> Any:
         above = {id(op) for op in self.ops[:position] if id(op) in self.varying}
@@ -128,6 +147,13 @@ class Cuttable:
             if not places:
                 del node.attr["_class"]
         return graph_def
+
+
+def _inexact(graph: Any, arguments: int) -> tuple[str, ...]:
+    try:
+        return inexact_ops(graph, arguments)
+    except MixesRows as reason:
+        raise NoCut(str(reason)) from reason
 
 
 _IDLE = frozenset({"Identity", "NoOp", "Placeholder"})

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipetune import mistakes
+from pipetune.core.coverage import AsWritten
 from pipetune.core.handover import FIT
 from pipetune.core.profile import Finding, Profile
 from pipetune.mistakes.use import Use, shuffles_anew
+from pipetune.mistakes.workers import divided, unsharded
 from pipetune.tf.pipelines.halves import OTHER_HALF, other_half
 from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.script import rebuilding, workers
@@ -34,6 +36,12 @@ def find(
     studied = replace(_use(training, use), profile=profile, workers=workers.of(use), halves=halves)
     found = mistakes.find(studied, [_use(source, other) for source, other in others])
     return [*found, *rebuilding.find(training, use)]
+
+
+def of_division(source: LivePipeline, use: Consumption, found: AsWritten) -> list[Finding]:
+    """What is wrong in how the workers of the job divide the data, now that it was counted."""
+    counted = replace(_use(source, use), workers=workers.of(use), as_written=found)
+    return [*unsharded(counted), *divided(counted)]
 
 
 def _use(source: LivePipeline, use: Consumption) -> Use:

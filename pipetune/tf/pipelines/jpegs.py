@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from pipetune.tf import private
 from pipetune.tf.equality import recorded
-from pipetune.tf.pipelines.cropped import rebuilt
 from pipetune.tf.pipelines.crops import NoCrop
+from pipetune.tf.pipelines.rebuilding import rebuilt
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 

@@ -16,16 +16,13 @@ from pipetune.core.functions import FunctionFacts, FunctionForm, OnBatches
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import forms, functions, live
+from pipetune.tf.pipelines.in_two import in_two
+from pipetune.tf.pipelines.raw_lengths import check_lengths
 from pipetune.tf.pipelines.row_windows import gets_windows
-from pipetune.tf.pipelines.row_wise import TAKES_AXES, MixesRows, inexact_ops, not_known_exact
+from pipetune.tf.pipelines.row_wise import TAKES_AXES, MixesRows, inexact_ops
+from pipetune.tf.pipelines.vectorized import SHAPING, inexact_when_vectorized
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
-
-_SHAPING = frozenset({"Const", "ExpandDims", "Identity", "NoOp", "Placeholder", "Squeeze"})
-"""Ops that may be there on single elements and not on batches, or the other way round."""
-
-_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
-
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """`pipeline`, told of the functions that could be called on batches what they do there."""
@@ -51,7 +48,9 @@ def reaches(pipeline: Pipeline, node: Node, batch: Node) -> bool:
 
 
 def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
-    """What the function of `node` does on batches as `batch` makes them: as it is, else vectorized, else parsing."""
+    """What the function of `node` does on batches as `batch` makes them: as it is, else vectorized, else parsing, else
+    cut in two.
+    """
     components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
     fixed = all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components)
     if not fixed and gets_windows(source, node):
@@ -66,6 +65,9 @@ def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
         if not found.why_not:
             return found
         reasons.append(found.why_not)
+    found = in_two(source, node, batch)
+    if not found.why_not:
+        return found
     return OnBatches(why_not=f"{reasons[0]}, and tf.vectorized_map cannot be used: {reasons[1]}")
 
 
@@ -94,8 +96,9 @@ def tried(source: live.LivePipeline, node: Node, batch: Node, form: FunctionForm
             again = functions.read_facts(above.map(private.python_function(original._map_func))._map_func)
             if node.function is None or again.digest != node.function.digest:
                 raise MixesRows("its function is traced as something else each time")
-            inexact = _inexact_when_vectorized(single, facts)
+            inexact = inexact_when_vectorized(single.get_operations(), facts)
         else:
+            check_lengths(single)
             inexact = _inexact_as_it_is(single, many, len(tf.nest.flatten(above.element_spec)))
     except MixesRows as reason:
         return OnBatches(why_not=str(reason))
@@ -113,25 +116,9 @@ def _inexact_as_it_is(single: Any, many: Any, arguments: int) -> tuple[str, ...]
     return inexact_ops(many, arguments)
 
 
-def _inexact_when_vectorized(single: Any, facts: FunctionFacts) -> tuple[str, ...]:
-    """Ops that are not bit-equal on batches; the form that TensorFlow knows for each keeps the rows apart.
-
-    Raises:
-        MixesRows: TensorFlow would go through the rows one by one, or trace functions inside.
-    """
-    operations = single.get_operations()
-    loop = next((kind for kind in facts.operations if kind in _LOOPS), None)
-    if loop is not None:
-        raise MixesRows(f"it would run a loop ({loop})")
-    parsers = [op for op in operations if op.type == _PARSER]
-    if any(op.get_attr("num_sparse") or op.get_attr("ragged_value_types") for op in parsers):
-        raise MixesRows("it does not keep the rows of sparse and ragged features apart")
-    return not_known_exact(op for op in operations if op.type not in _SHAPING)
-
-
 def _content(graph: Any) -> tuple[Counter[str], Counter[bytes]]:
     """Ops and constants: what must be the same on single elements and on batches. Axes are not, and do differ."""
-    ops = Counter(op.type for op in graph.get_operations() if op.type not in _SHAPING)
+    ops = Counter(op.type for op in graph.get_operations() if op.type not in SHAPING)
     constants = Counter(
         op.get_attr("value").SerializeToString()
         for op in graph.get_operations()

@@ -241,9 +241,8 @@ _BY_AXIS: Mapping[str, Callable[[Any, list[bool]], bool]] = {
 }
 
 
-_EXACT = (
-    _UNARY | _BROADCASTING | _REDUCTIONS | _RESIZES | _BY_AXIS.keys() | frozenset({"BroadcastTo", "Reshape", "Tile"})
-)
+_MOVES = frozenset({"BroadcastTo", "Reshape", "Slice", "Split", "SplitV", "Tile"})
+_EXACT = _UNARY | _BROADCASTING | _REDUCTIONS | _RESIZES | _BY_AXIS.keys() | _MOVES
 
 
 TAKES_AXES = (_REDUCTIONS | _REDUCTIONS_INEXACT) | {

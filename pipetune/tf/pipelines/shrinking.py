@@ -18,8 +18,8 @@ from pipetune.core.functions import SCALES, FunctionForm, Shrinking
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import functions, jpegs, live
-from pipetune.tf.pipelines.cropped import rebuilt
 from pipetune.tf.pipelines.crops import DECODER, NoCrop, Resize, find_resize
+from pipetune.tf.pipelines.rebuilding import rebuilt
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 

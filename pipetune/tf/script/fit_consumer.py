@@ -46,13 +46,18 @@ class FitConsumer:
         self._model, self._fit, self._kept, self._callback_list = model, original_fit, dict(kept), callback_list
         self._per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
-        self._several: Any = None  # the training function of several steps a call, once it was made
+        self._several: dict[int, Any] = {}  # the training functions of several steps a call, once made
 
     @property
     def takes_one_step_a_call(self) -> bool:
-        """Whether several steps can be put into one call for a while: of Keras 3, compiled, not so called already."""
-        ours = any(base.__module__.startswith("keras.") for base in type(self._model).__mro__)
-        return ours and self._per_call == 1 and not self._model.run_eagerly
+        """Whether several steps can be put into one call for a while: compiled, and not so called already.
+
+        A coordinator schedules calls by itself: not with one.
+        """
+        model = self._model
+        keras_3 = any(base.__module__.startswith("keras.") for base in type(model).__mro__)
+        alone = keras_3 or (of_tf_keras(model) and getattr(model, "_cluster_coordinator", None) is None)
+        return alone and self._per_call == 1 and not model.run_eagerly
 
     @contextlib.contextmanager
     def several_steps(self, number: int) -> Iterator[None]:
@@ -61,19 +66,23 @@ class FitConsumer:
         The model's own function is put back, and the other kept: it is traced once.
         """
         model, own = self._model, self._model.train_function
-        model.steps_per_execution, model.train_function, self._per_call = number, self._several, number
+        model.steps_per_execution, model.train_function, self._per_call = number, self._several.get(number), number
         try:
             yield
         finally:
-            self._several = model.train_function
+            self._several[number] = model.train_function
             model.steps_per_execution, model.train_function, self._per_call = 1, own, 1
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        wanted, skipped = -(-steps // (self._per_call * self._each)), -(-warmup // self._per_call)
-        skipped = max(skipped, self._calls_to_see_every_shape(dataset, wanted + skipped))
-        window = self._measure(dataset, wanted, skipped)
+        wanted, skipped = self.counts(dataset, steps=steps, warmup=warmup)
+        window = self.exactly(dataset, steps=wanted, warmup=skipped)
         # What was compiled in it is compiled now: the same window again is free of it.
-        return self._measure(dataset, wanted, skipped) if window.compile_seconds else window
+        return self.exactly(dataset, steps=wanted, warmup=skipped) if window.compile_seconds else window
+
+    def counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
+        """Steps and warm-up of a window, as `exactly` takes them: calls of the training function."""
+        wanted, skipped = -(-steps // (self._per_call * self._each)), -(-warmup // self._per_call)
+        return wanted, max(skipped, self._calls_to_see_every_shape(dataset, wanted + skipped))
 
     def _calls_to_see_every_shape(self, dataset: Any, calls: int) -> int:
         """A first window that reaches the end of the data warms up on all of it: its last batch may be smaller."""
@@ -88,7 +97,9 @@ class FitConsumer:
         """Whether XLA compiles the step for each of several shapes."""
         return getattr(self._model, "jit_compile", False) is True and compiling.shapes_vary(dataset.element_spec)
 
-    def _measure(self, dataset: Any, wanted: int, skipped: int) -> Window:
+    def exactly(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """A window of just so many calls of the training function, whatever is compiled inside it."""
+        wanted, skipped = steps, warmup
         clock = _fit_clock(self._callback_list, self._model, wanted, skipped)
         windows.settle()
         started = time.perf_counter()

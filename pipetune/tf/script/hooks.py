@@ -44,11 +44,17 @@ Handler = Callable[[Consumption, consumers.Consumer], None]
 class Hooks:
     """Context manager: while open, `on_training` is called at the first consumer that trains."""
 
-    def __init__(self, on_training: Handler, *, wanted: str | None = None) -> None:
-        """`wanted` names the dataset to take for training, whatever consumes it; None: decide by use."""
+    def __init__(self, on_training: Handler, *, wanted: str | None = None, in_step: bool = False) -> None:
+        """Takes what to do where training begins.
+
+        Args:
+            wanted: names the dataset to take for training, whatever consumes it; None: decide by use.
+            in_step: every process that trains with this one is pipetune's, and takes the same steps.
+        """
         self._on_training = on_training
         self._context = threading.local()
         self.wanted = wanted
+        self.in_step = in_step
         self.patches = Patches()
         self.seen: list[Consumption] = []
         self.loop: loop_consumer.LoopConsumer | None = None
@@ -167,7 +173,7 @@ class Hooks:
         if self.begun:
             return
         use.role, use.how, use.handed = "training", "a Python loop", handed
-        why = strategies.why_not_switched(handed)
+        why = strategies.why_not_switched(handed, in_step=self.in_step)
         if why:
             self.begin(use, consumers.NoConsumer(why))
             raise consumers.ScriptStopped

@@ -90,7 +90,7 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
     use.across_workers = workers.across(strategy) and (handed is None or handed.facts().divides)
     if handed is not None and use.steps_per_epoch is not None:
         use.steps_per_epoch *= handed.facts().elements_per_step  # of the dataset, which `fit` has not seen
-    why = strategies.why_not_switched(use.handed)
+    why = strategies.why_not_switched(use.handed, in_step=hooks.in_step)
     if why:
         hooks.begin(use, consumers.NoConsumer(why))
         raise consumers.ScriptStopped

@@ -35,8 +35,21 @@ class LoopConsumer:
         """Returns when the script's thread stands in `next`, between two runs of its loop body."""
         self._arrived.wait()
 
+    def counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
+        """Steps and warm-up of a window, as `exactly` takes them."""
+        return steps, warmup
+
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        wanted = LoopWindow(dataset, steps=steps, warmup=warmup, closer=self._closer, handed=self._handed)
+        return self._serve(dataset, steps=steps, warmup=warmup, again=True)
+
+    def exactly(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """A window of just so many steps, whatever is compiled inside it."""
+        return self._serve(dataset, steps=steps, warmup=warmup, again=False)
+
+    def _serve(self, dataset: Any, *, steps: int, warmup: int, again: bool) -> Window:
+        wanted = LoopWindow(
+            dataset, steps=steps, warmup=warmup, closer=self._closer, handed=self._handed, again=again
+        )
         with self._asking:
             if self._ended:
                 raise RunFailed(self._ended)
@@ -90,7 +103,7 @@ class LoopConsumer:
 class LoopWindow:
     """One window in a loop: pulled forward by the loop's own calls of `next`.
 
-    Where a new shape was compiled inside it, it begins once more, on the same iterator.
+    Where a new shape was compiled inside it, it begins once more, on the same iterator, if it may.
     """
 
     def __init__(
@@ -101,6 +114,7 @@ class LoopWindow:
         warmup: int,
         closer: closing.Closer | None = None,
         handed: HandedOver | None = None,
+        again: bool = True,
     ) -> None:
         self._handed = handed
         self._each = handed.facts().elements_per_step if handed is not None else 1  # elements of the dataset in a step
@@ -115,7 +129,7 @@ class LoopWindow:
         self._examples = 0
         self._wait = 0.0
         self._first = self._start = self._cpu_start = 0.0
-        self._begun_again = False
+        self._may_begin_again = again
         self._before: Any = None  # what the step before the last one returned
         self._behind = 0  # 1: the window is opened and closed one step late, by the value of the one before
         self._returned = 0.0  # when the last element was handed out
@@ -180,8 +194,8 @@ class LoopWindow:
         self._close(produced)
         now, cpu_now = time.perf_counter(), time.process_time()
         compile_seconds = self._watch.compile_seconds(self._step_seconds, new_shapes=self._new_shapes)
-        if compile_seconds and not self._begun_again:
-            self._begun_again, self._begins = True, self._taken
+        if compile_seconds and self._may_begin_again:
+            self._may_begin_again, self._begins = False, self._taken
             return False
         self.result = Window(
             steps=self._steps * self._each,

@@ -47,6 +47,8 @@ def snapshot() -> Snapshot:
     variables, tables = [], []
     for candidate in live_objects():
         kind = type(candidate)  # not isinstance: asking a lazy proxy for its class may run foreign code
+        if issubclass(kind, private.DistributedVariable):
+            continue  # those of its replicas are among the objects, and can be read without other processes
         if issubclass(kind, tf.Variable) and _initialised(candidate):
             variables.append((candidate, candidate.numpy()))
         elif issubclass(kind, _TABLES):

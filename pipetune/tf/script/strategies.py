@@ -38,12 +38,16 @@ def taken_by_fit(strategy: Any, dataset: Any) -> HandedOver | None:
     return HandedOver(strategy, dataset, made, FIT) if isinstance(made, private.DistributedDataset) else None
 
 
-def why_not_switched(handed: HandedOver | None) -> str:
-    """Why no other dataset can be handed over in the same way; '' where one can."""
+def why_not_switched(handed: HandedOver | None, *, in_step: bool = False) -> str:
+    """Why no other dataset can be handed over in the same way; '' where one can.
+
+    Args:
+        in_step: the other processes that train with this one do what it does.
+    """
     if handed is None:
         return ""
     facts = handed.facts()
-    if facts.workers > 1:
+    if facts.workers > 1 and not in_step:
         return (
             f"{facts.workers} processes train in step under {facts.strategy}: no other input can be served by one of "
             "them alone."

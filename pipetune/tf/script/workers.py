@@ -7,12 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from pipetune.core.handover import OWN_PIPELINES, Handover
 from pipetune.mistakes.use import Workers
 from pipetune.tf import private
+from pipetune.tf.measure.worker_pipelines import Job
 from pipetune.tf.script import capture
 from pipetune.tf.script.consumption import Consumption
 
@@ -41,6 +43,54 @@ def handover(use: Consumption) -> Handover | None:
     if told is None or told[1] != _HOROVOD_SIZE or use.role != "training":
         return None
     return Handover("Horovod", told[0], OWN_PIPELINES, told[0], private.batch_size_seen(use.dataset))
+
+
+def job(use: Consumption) -> Job | None:
+    """How the workers of the job divide the dataset; None where the script trains alone.
+
+    None too where a strategy calls a function of the script for each worker: what it would make for another one is
+    not to be seen here.
+    """
+    known = of(use)
+    if known is None or known.count < 2:
+        return None
+    found = handover(use)
+    if found is not None and not found.divides and found.how != OWN_PIPELINES:
+        return None
+    divides = known.distributed or (found is not None and found.divides)
+    return Job(
+        known.count,
+        policy=(found.policy if found is not None else "") or "AUTO" if divides else "",
+        replicas_per_worker=found.replicas_per_worker if found is not None and divides else 1,
+        own_index=own_index(os.environ),
+        asks=known.asked,
+    )
+
+
+def imagined(kind: str, dataset: Any, count: int) -> Job | None:
+    """The job of so many workers that would run the script as it is; None for kinds that divide nothing between them.
+
+    Args:
+        kind: as of a distributed form: "multiworker" has the dataset handed over to the strategy, "horovod" has not.
+    """
+    if kind == "multiworker":
+        policy = str(dataset.options().experimental_distribute.auto_shard_policy.name)
+        return Job(count, policy, asks=asks(_sources()))
+    return Job(count, asks=asks(_sources())) if kind == "horovod" else None
+
+
+def own_index(environment: Mapping[str, str]) -> int | None:
+    """Which of the workers this process is; None where the environment does not tell."""
+    rank = environment.get("HOROVOD_RANK", "")
+    if rank.isdecimal():
+        return int(rank)
+    try:
+        described = json.loads(environment.get("TF_CONFIG", "{}"))
+        task = described.get("task", {})
+        before = len(described["cluster"].get("chief", ())) if task.get("type") == "worker" else 0
+        return before + int(task["index"])
+    except (ValueError, AttributeError, TypeError, KeyError):
+        return None
 
 
 def across(strategy: object) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
+from pipetune.model import coverage
+from pipetune.model.remainders import remainder
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.standalone import probe
@@ -37,8 +38,14 @@ def of_replicas(
     counts: list[int] | None,
     tuned: Pipeline,
     global_batch_size: int | None,
+    *,
+    one_process: bool = False,
 ) -> dict[str, object]:
-    """Runs each whole pipeline for a batch of a replica; the last feeds the replicas of all others."""
+    """Runs each whole pipeline for a batch of a replica; the last feeds the replicas of all others.
+
+    Args:
+        one_process: what a last batch costs is to be told for that one.
+    """
     workers = len(made) - 1
     found: dict[str, object] = {"per_replica_batch": None}
     size = None
@@ -49,23 +56,39 @@ def of_replicas(
             found["why"] = (
                 f"{workers} replicas do not divide {global_batch_size} rows: run with batches of {fitting}"
             )
-    return found | of_own_size(made, counts, tuned, size)
+    found |= of_own_size(made, counts, tuned, size)
+    if counts is not None and size is not None and _ends_with_a_batch(tuned):
+        apart = ([sum(counts)], workers) if one_process else (counts, 1)
+        cost = remainder(apart[0], size, replicas_per_worker=apart[1])
+        found |= {"dropped": cost.dropped, "filled": cost.filled}
+    return found
+
+
+def _ends_with_a_batch(tuned: Pipeline) -> bool:
+    """Whether each epoch has a last batch of its own, whose rows are those of one epoch."""
+    batches = [node for node in tuned if node.op in _BATCHES]
+    blended = any(above.op == "repeat" for node in batches for above in tuned.upstream(node.id))
+    return bool(batches) and not blended and not _changes_count_unseen(tuned)
 
 
 def of_own_size(
     made: list[live.LivePipeline], counts: list[int] | None, tuned: Pipeline, batch_size: int | None
 ) -> dict[str, object]:
     """Runs each whole pipeline for a batch; how many an epoch has follows from the counts."""
-    found: dict[str, object] = {"batches_per_worker": None, "equal_batches": None}
+    found: dict[str, object] = {"batches_per_worker": None, "short_batches_per_worker": None, "equal_batches": None}
     batches = [node for node in tuned if node.op in _BATCHES]
     reshaped = any(below.op == "map" for node in batches for below in tuned.downstream(node.id))
     for whole in made:
         _one_batch(whole, None if reshaped else batch_size)
     if counts is not None and not _changes_count_unseen(tuned):
         drop, size = any(node.argument("drop_remainder") for node in batches), batch_size or 1
-        epoch = [count // size if drop else math.ceil(count / size) for count in counts]
-        even = len(set(epoch)) == 1 and (drop or all(count % size == 0 for count in counts))
-        found |= {"batches_per_worker": epoch, "equal_batches": even}
+        made_of = [coverage.batches(count, size, drop_remainder=drop) for count in counts]
+        epoch, short = [whole for whole, _ in made_of], [partial for _, partial in made_of]
+        found |= {
+            "batches_per_worker": epoch,
+            "short_batches_per_worker": short,
+            "equal_batches": len(set(epoch)) == 1 and not any(short),
+        }
     return found
 
 

@@ -1,20 +1,27 @@
-"""Counts the elements of what a module makes, and those of the user's own pipeline to hold them against."""
+"""Counts the elements of what a module makes, and those of the user's own pipeline to hold them against.
+
+Elements are told apart by the numbers they got where they were read, if those come through and module and pipeline
+give the same number to the same value; else by their value.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from pipetune.core.coverage import Identity
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.standalone import probe
+from pipetune.tf.standalone.numbering import INSIDE_BITS
 
 MOST_BYTES = 256 * 2**20  # of files, read about ten times; beyond it their names are counted
 MOST_COUNTED = 2_000_000  # elements of an epoch
@@ -22,17 +29,18 @@ MOST_ELEMENTS = 20_000  # counted from the start where the data is longer and ha
 _TWO_EPOCHS_BYTES = 32 * 2**20
 _GROUP = 1_024
 
-Reduce = Callable[[Pipeline], Pipeline]
-
 
 @dataclass(frozen=True)
 class Measure:
     """How elements are counted."""
 
-    counted: str  # "elements", "files", or "first elements"
-    reduce: Reduce
+    counted: str  # a key of `REDUCTIONS`
     epochs: int
     against_pipeline: bool  # the user's own pipeline is the measure; else the module as a single worker
+
+    def reduce(self, pipeline: Pipeline) -> Pipeline:
+        """What is left of a pipeline to be counted."""
+        return REDUCTIONS[self.counted](pipeline)
 
 
 def measure(
@@ -49,50 +57,126 @@ def measure(
     endless = cardinality == tf.data.INFINITE_CARDINALITY or probe.repeats_inside(reduced)
     if not endless and cardinality <= MOST_COUNTED and bytes_read is not None and bytes_read <= most_bytes:
         small = bytes_read <= _TWO_EPOCHS_BYTES or shard_by == "element"
-        return Measure("elements", probe.of_elements, 2 if small else 1, against_pipeline=True)
+        return Measure("elements", 2 if small else 1, against_pipeline=True)
     if shard_by != "element" and probe.of_files(single.pipeline) is not None:
-        return Measure("files", _files_of, 2, against_pipeline=False)
+        return Measure("files", 2, against_pipeline=False)
     if not shard_by:
         raise CannotReplay("The data is too long to be counted, and has no files to count instead.")
-    return Measure(
-        "first elements",
-        lambda pipeline: probe.with_most(probe.of_elements(pipeline), MOST_ELEMENTS),
-        1,
-        against_pipeline=False,
-    )
+    return Measure("first elements", 1, against_pipeline=False)
 
 
-def _files_of(pipeline: Pipeline) -> Pipeline:
-    return probe.of_files(pipeline) or pipeline
+REDUCTIONS: Mapping[str, Callable[[Pipeline], Pipeline]] = {
+    "elements": probe.of_elements,
+    "files": lambda pipeline: probe.of_files(pipeline) or pipeline,
+    "first elements": lambda pipeline: probe.with_most(probe.of_elements(pipeline), MOST_ELEMENTS),
+}
+"""What is left of a pipeline to be counted, by what is counted."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The elements of an epoch in the order they came, as arrays of 64-bit integers."""
+
+    digests: Any
+    numbers: Any = None  # None: they did not come through
+    inside: bool = False  # see `numbering.Numbered`
+
+    def counts(self, key: Identity) -> Counter[int]:
+        """How often each number, or digest, comes; numbers in order, digests as they first came."""
+        keys = self.numbers if key is Identity.NUMBER else self.digests
+        found, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        order = np.arange(len(found)) if key is Identity.NUMBER else np.argsort(first)
+        return Counter(dict(zip(found[order].tolist(), counts[order].tolist(), strict=True)))
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no number comes twice."""
+        return self.numbers is not None and len(np.unique(self.numbers)) == len(self.numbers)
+
+    def numbers_like(self, other: Epoch) -> bool:
+        """Whether both give the same value to the same number, where both have it."""
+        if not self.distinct or not other.distinct or self.inside != other.inside:
+            return False
+        _, mine, theirs = np.intersect1d(self.numbers, other.numbers, assume_unique=True, return_indices=True)
+        agree = bool(np.array_equal(self.digests[mine], other.digests[theirs]))
+        return agree and (len(mine) > 0 or not len(self.numbers))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the epochs of a pipeline should hold, and how its elements are told apart."""
+
+    epochs: tuple[Counter[int], ...]
+    key: Identity  # of the counts: NUMBER or DIGEST
+    told_by: Identity
+    files: tuple[int, ...] = ()  # elements in each, in the order of the counts; () where that is not known
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What several readers are to give together."""
+
+    how: Measure
+    expected: Expected
 
 
 def expected(
-    how: Measure, source: live.LivePipeline, single: live.LivePipeline, tuned: Pipeline
-) -> list[Counter[int]]:
-    """What each epoch should hold.
+    how: Measure, source: live.LivePipeline, single: live.LivePipeline, tuned: Pipeline, *, numbers: bool = True
+) -> Expected:
+    """What each epoch should hold; without `numbers` elements are told apart by their values alone.
 
     Where the user's own pipeline chooses its elements at random (`shuffle` before `take`), only their number
     can be compared with it, and the choice of the module run as one worker is the measure.
     """
-    alone = epochs_of(how, single)
+    alone = [read_epoch(single, how.reduce(single.pipeline)) for _ in range(how.epochs)]
+    numbers = numbers and all(epoch.distinct for epoch in alone)
     if not how.against_pipeline:
-        return alone
-    dataset = probe.fingerprints(source, how.reduce(tuned))
-    own = [count_epoch(dataset) for _ in range(2)]
-    if own[0] == own[1]:
-        return [own[0]] * how.epochs
-    if own[0].total() != alone[0].total():
+        return _expected(how, alone, numbers=numbers)
+    reduced = how.reduce(tuned)
+    own = [read_epoch(source, reduced) for _ in range(2)]
+    first, second = (epoch.counts(Identity.DIGEST) for epoch in own)
+    if first == second:
+        return _expected(how, own[:1] * how.epochs, numbers=numbers and own[0].numbers_like(alone[0]))
+    if first.total() != len(alone[0].digests):
         raise CannotExpress(
-            f"The module gives {alone[0].total()} elements, the pipeline {own[0].total()}; it chooses "
+            f"The module gives {len(alone[0].digests)} elements, the pipeline {first.total()}; it chooses "
             "them at random, which cannot be divided among workers."
         )
-    return alone
+    return _expected(how, alone, numbers=numbers)
 
 
-def epochs_of(how: Measure, made: live.LivePipeline) -> list[Counter[int]]:
+def _expected(how: Measure, epochs: list[Epoch], *, numbers: bool) -> Expected:
+    key = Identity.NUMBER if numbers else Identity.DIGEST
+    files = files_in(epochs[0]) if numbers else ()
+    found = tuple(epoch.counts(key) for epoch in epochs)
+    return Expected(found, key, Identity.NAME if how.counted == "files" else key, files)
+
+
+def files_in(epoch: Epoch) -> tuple[int, ...]:
+    """Elements in each file, in the order of their numbers; () where elements do not come from files."""
+    if not epoch.inside:
+        return ()
+    _, counts = np.unique(epoch.numbers >> INSIDE_BITS, return_counts=True)
+    return tuple(counts.tolist())
+
+
+def epochs_of(how: Measure, made: live.LivePipeline, key: Identity) -> list[Counter[int]]:
     """What each epoch of a module's pipeline gives."""
-    dataset = probe.fingerprints(made, how.reduce(made.pipeline))
-    return [count_epoch(dataset) for _ in range(how.epochs)]
+    reduced = how.reduce(made.pipeline)
+    return [read_epoch(made, reduced).counts(key) for _ in range(how.epochs)]
+
+
+def read_epoch(source: live.LivePipeline, reduced: Pipeline) -> Epoch:
+    """An epoch of `reduced`, an edited form of `source`.
+
+    Raises:
+        CannotExpress: the pipeline fails on its way.
+        CannotReplay: it gives too many to count.
+    """
+    dataset, numbers, inside = probe.numbered_groups(source, reduced, _GROUP)
+    parts = [np.asarray(part) for part in groups(dataset)]
+    columns = np.concatenate(parts) if parts else np.zeros((0, 2 if numbers else 1), np.int64)
+    return Epoch(columns[:, -1], columns[:, 0] if numbers else None, inside)
 
 
 def count_epoch(dataset: Any) -> Counter[int]:
@@ -103,12 +187,20 @@ def count_epoch(dataset: Any) -> Counter[int]:
         CannotReplay: it gives too many to count.
     """
     found: Counter[int] = Counter()
-    with running():
-        for group in dataset.batch(_GROUP).take(MOST_COUNTED // _GROUP + 1).as_numpy_iterator():
-            found.update(group.tolist())
-    if found.total() > MOST_COUNTED:
-        raise CannotReplay(f"The pipeline gives more than {MOST_COUNTED} elements.")
+    for group in groups(dataset.batch(_GROUP)):
+        found.update(group.tolist())
     return found
+
+
+def groups(dataset: Any) -> Iterator[Any]:
+    """The groups of an epoch, as arrays of so many elements."""
+    count = 0
+    with running():
+        for group in dataset.take(MOST_COUNTED // _GROUP + 1).as_numpy_iterator():
+            count += len(group)
+            yield group
+    if count > MOST_COUNTED:
+        raise CannotReplay(f"The pipeline gives more than {MOST_COUNTED} elements.")
 
 
 @contextmanager

@@ -9,21 +9,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pipetune.core.coverage import Coverage
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.standalone import Delivery
+from pipetune.model.coverage import coverage as cover
 from pipetune.tf.pipelines import live
+from pipetune.tf.standalone import probe
 from pipetune.tf.standalone.batch_checks import check_pure, of_own_size, of_replicas
-from pipetune.tf.standalone.counting import MOST_BYTES, Measure, epochs_of, expected, measure
+from pipetune.tf.standalone.counting import MOST_BYTES, Expected, Measure, Wanted, epochs_of, expected, measure
+from pipetune.tf.standalone.element_specs import changes, sentences
 from pipetune.tf.standalone.emitted import check_same, emitted
 
 WORKER_COUNTS = (2, 3, 4)
 ALIKE_COUNTS = (2,)  # where all workers get the same: called again, the module has to give the same again
 
 
-def check(
+@dataclass(frozen=True)
+class Counted:
+    """What running a module as several workers showed."""
+
+    rows: tuple[dict[str, object], ...]  # plain values by the number of workers
+    coverage: tuple[Coverage, ...] = ()  # the same, where elements were counted
+    how: Measure | None = None  # how they were counted; None: they were not
+    expected: Expected | None = None  # what there was to come
+
+    @property
+    def wanted(self) -> Wanted | None:
+        """What processes are to give together; None where elements could not be counted."""
+        return Wanted(self.how, self.expected) if self.how is not None and self.expected is not None else None
+
+
+def check(module_text: str, source: live.LivePipeline, **options: Any) -> tuple[dict[str, object], ...]:
+    """The rows of `count`."""
+    return count(module_text, source, **options).rows
+
+
+def count(
     module_text: str,
     source: live.LivePipeline,
     *,
@@ -33,14 +58,17 @@ def check(
     global_batch_size: int | None = None,
     batch_size: int | None = None,
     delivery: Delivery = Delivery.PARTS,
+    one_process: bool = False,
     worker_counts: Sequence[int] | None = None,
     most_bytes: int = MOST_BYTES,
-) -> tuple[dict[str, object], ...]:
-    """What each number of workers gets, as plain values.
+) -> Counted:
+    """What each number of workers gets.
 
-    Keys: workers, elements (per epoch), missing, duplicated (in the worst epoch, of all workers together, or of any
-    where each is to give everything; null: not counted), per_worker, counted, epochs, shard_by, each ("a part" or
-    "everything"), per_replica_batch, batches_per_worker, equal_batches, why.
+    Keys of the rows: workers, elements (per epoch), missing, duplicated (in the worst epoch, of all workers together,
+    or of any where each is to give everything; null: not counted), per_worker, counted, epochs, shard_by, each ("a
+    part" or "everything"), per_replica_batch, batches_per_worker, short_batches_per_worker, equal_batches, dropped and
+    filled (samples of an epoch that full batches leave out, and rows that fill them instead; null: not counted), spec
+    (sentences on what its element_spec says otherwise than the script's), why.
 
     Args:
         module_text: the module `source.standalone` wrote.
@@ -48,6 +76,7 @@ def check(
         parameter: what the module takes as `source`.
         global_batch_size: the module's, or None where it does not batch.
         batch_size: rows of its batches, where these are the script's own.
+        one_process: one pipeline feeds all replicas, where it is asked what a last batch costs.
         delivery: what the workers are to give; not SERVICE, see `service_coverage`.
 
     Raises:
@@ -61,8 +90,9 @@ def check(
         alone = live.read(make(1, 0, 1))
         check_same(alone, source, tuned)
         rows: list[dict[str, object]] = []
+        found: list[Coverage] = []
         how, why = None, ""
-        wanted: list[Counter[int]] = []
+        wanted = None
         try:
             how = measure(source, alone, tuned, shard_by, most_bytes)
             wanted = expected(how, source, alone, tuned)
@@ -76,40 +106,67 @@ def check(
                 live.read(make(1, 0, 1) if alike else make(workers, worker, workers)) for worker in range(workers)
             ]
             check_pure(made if alike else ())
-            counts = None
-            if how is None:
+            row["spec"] = list(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec)))
+            counts, covered = None, None
+            if how is None or wanted is None:
                 row |= {"elements": None, "missing": None, "duplicated": None, "why": why}
             else:
-                found, per_worker = _count(how, wanted, made, alike=alike)
-                counts = per_worker if how.counted == "elements" else None
-                row |= found
+                seen = [epochs_of(how, one, wanted.key) for one in made]
+                covered = cover(
+                    wanted.epochs,
+                    seen,
+                    told_by=wanted.told_by,
+                    counted=how.counted,
+                    files=wanted.files,
+                    each_everything=alike,
+                )
+                row |= _counted(how, wanted, seen, alike=alike)
+                counts = [one.elements for one in covered.workers] if how.counted == "elements" else None
             if delivery is Delivery.PARTS:
                 # One replica for each worker, and all replicas fed by one worker.
                 shared = live.read(make(1, 0, workers))
-                row |= of_replicas([*made, shared], counts, tuned, global_batch_size)
+                row |= of_replicas(
+                    [*made, shared], counts, tuned, global_batch_size, one_process=one_process
+                )
             else:
                 row |= of_own_size(made, counts, tuned, batch_size)
+            if covered is not None:
+                everything = shard_by == "element" and probe.reads_records(probe.of_elements(tuned))
+                found.append(_with_batches(covered, row, everything=everything))
             rows.append(row)
-    return tuple(rows)
+    return Counted(tuple(rows), tuple(found), how, wanted)
 
 
-def _count(
-    how: Measure, wanted: list[Counter[int]], made: list[live.LivePipeline], *, alike: bool
-) -> tuple[dict[str, object], list[int]]:
-    seen = [epochs_of(how, worker) for worker in made]
+def _with_batches(found: Coverage, row: dict[str, object], *, everything: bool) -> Coverage:
+    """The coverage with what is known of each worker's batches, and of what it reads for them."""
+    batches, short = row["batches_per_worker"], row["short_batches_per_worker"]
+    workers = tuple(
+        replace(
+            one,
+            batches=batches[index] if isinstance(batches, list) else None,
+            short_batches=short[index] if isinstance(short, list) else None,
+            read=found.elements if everything else one.elements,
+        )
+        for index, one in enumerate(found.workers)
+    )
+    return replace(found, workers=workers)
+
+
+def _counted(
+    how: Measure, wanted: Expected, seen: list[list[Counter[int]]], *, alike: bool
+) -> dict[str, object]:
     missing = duplicated = 0
-    for epoch, whole in enumerate(wanted):
+    for epoch, whole in enumerate(wanted.epochs):
         given = [worker[epoch] for worker in seen]
         for together in given if alike else [sum(given, Counter())]:
             missing = max(missing, (whole - together).total())
             duplicated = max(duplicated, (together - whole).total())
-    per_worker = [worker[0].total() for worker in seen]
     return {
-        "elements": wanted[0].total(),
+        "elements": wanted.epochs[0].total(),
         "missing": missing,
         "duplicated": duplicated,
-        "per_worker": per_worker,
+        "per_worker": [worker[0].total() for worker in seen],
         "counted": how.counted,
-        "epochs": len(wanted),
+        "epochs": len(wanted.epochs),
         "why": "",
-    }, per_worker
+    }

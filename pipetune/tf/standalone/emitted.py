@@ -34,6 +34,8 @@ def emitted(
     parameter: Any = None,
     global_batch_size: int | None = None,
     delivery: Delivery = Delivery.PARTS,
+    by_environment: bool = False,
+    service: str = "",
 ) -> Iterator[Maker]:
     """The module's `dataset_fn`, or its `pipeline` for a service, while open.
 
@@ -41,9 +43,29 @@ def emitted(
         text: the module.
         parameter: what to pass as `source`, if it wants one.
         global_batch_size: the module's constant, if it batches; it is lowered to what the replicas divide.
+        by_environment: a rank is told neither its number nor how many there are, and has to find out by itself.
+        service: the dispatcher of a service: what training reads from there is made, and not what the workers run.
 
     Raises:
         CannotExpress: the module, or its function, raises.
+    """
+    with loaded(text) as module:
+        yield maker(
+            module,
+            parameter=parameter,
+            global_batch_size=global_batch_size,
+            delivery=delivery,
+            by_environment=by_environment,
+            service=service,
+        )
+
+
+@contextmanager
+def loaded(text: str) -> Iterator[Any]:
+    """The module, while open.
+
+    Raises:
+        CannotExpress: it raises.
     """
     with tempfile.TemporaryDirectory(prefix="pipetune-") as folder:
         # A real file: AutoGraph reads the source of what it translates.
@@ -56,23 +78,54 @@ def emitted(
         sys.modules[_NAME] = module
         try:
             _call(spec.loader.exec_module, module)
-            given = {} if parameter is None else {"source": parameter}
-
-            def make(pipelines: int, number: int, replicas: int) -> Any:
-                if global_batch_size is not None:
-                    divisible = fitting_batch_size(global_batch_size, replicas)
-                    module.GLOBAL_BATCH_SIZE = divisible  # type: ignore[attr-defined]
-                if delivery is Delivery.SERVICE:
-                    return _call(module.pipeline, **given)
-                if delivery is Delivery.RANKS:
-                    return _call(module.dataset_fn, None, size=pipelines, rank=number, **given)
-                context = tf.distribute.InputContext(pipelines, number, replicas)
-                return _call(module.dataset_fn, context, **given)
-
-            yield make
+            yield module
         finally:
             del sys.modules[_NAME]
             linecache.checkcache(path)
+
+
+def maker(
+    module: Any,
+    *,
+    parameter: Any,
+    global_batch_size: int | None,
+    delivery: Delivery,
+    by_environment: bool = False,
+    service: str = "",
+    indexed: bool = False,
+    fill: bool = False,
+) -> Maker:
+    """What makes the datasets of a module.
+
+    Args:
+        by_environment, service: as in `emitted`.
+        indexed: those whose elements stand behind their index.
+        fill: those whose last batches are filled.
+    """
+    given = {} if parameter is None else {"source": parameter}
+    given |= {"fill": True} if fill else {}
+    prefix = "indexed_" if indexed else ""
+
+    def make(pipelines: int, number: int, replicas: int) -> Any:
+        if global_batch_size is not None:
+            module.GLOBAL_BATCH_SIZE = fitting_batch_size(global_batch_size, replicas)
+        if delivery is Delivery.SERVICE and service:
+            return _call(module.dataset_fn, **given, service=service)
+        if delivery is Delivery.SERVICE:
+            return _call(getattr(module, f"{prefix}pipeline"), **given)
+        function = getattr(module, f"{prefix}dataset_fn")
+        if delivery is Delivery.RANKS:
+            steps = () if indexed else (None,)
+            which = {} if by_environment else {"size": pipelines, "rank": number}
+            return _call(function, *steps, **which, **given)
+        return _call(function, tf.distribute.InputContext(pipelines, number, replicas), **given)
+
+    return make
+
+
+def opened() -> Any:
+    """The module that is open."""
+    return sys.modules[_NAME]
 
 
 def fitting_batch_size(global_batch_size: int, replicas: int) -> int:

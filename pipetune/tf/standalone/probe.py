@@ -9,6 +9,7 @@ what was made of them, each once per epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,6 +19,7 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.standalone.numbering import numbered
 
 _BATCHES = frozenset({"batch", "padded_batch"})
 _BELOW_BATCH = frozenset(
@@ -30,6 +32,7 @@ _WITH_FUNCTION = frozenset(
     {"filter", "flat_map", "interleave", "scan", "take_while", "group_by_window", "unbatch"}
 )
 _READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
+_TEXTS = (tf.string, tf.int64, tf.int32, tf.uint8)
 
 
 def of_elements(pipeline: Pipeline) -> Pipeline:
@@ -90,18 +93,86 @@ def fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Datas
     Raises:
         CannotReplay: an operator cannot be rebuilt.
     """
+    return _comparable(source, pipeline).map(tf.autograph.experimental.do_not_convert(fingerprint))
+
+
+def numbered_groups(
+    source: live.LivePipeline, pipeline: Pipeline, size: int
+) -> tuple[tf.data.Dataset, bool, bool]:
+    """The same as matrices of so many rows: the number of an element, where numbers come through, and its fingerprint.
+
+    Returns:
+        the dataset, whether it has numbers, and whether these name files (`numbering.Numbered`).
+
+    Raises:
+        CannotReplay: an operator cannot be rebuilt.
+    """
+    dataset = _comparable(source, pipeline)
+    together = _of_scalars(dataset.element_spec)  # a call for each group, and not for each element
+
+    def with_number(number: tf.Tensor, element: object) -> tf.Tensor:
+        return tf.stack([number, _fingerprints(element) if together else fingerprint(element)], axis=-1)
+
+    def alone(*element: object) -> tf.Tensor:
+        return tf.stack([_fingerprints(element) if together else fingerprint(*element)], axis=-1)
+
+    try:
+        found = numbered(dataset)
+    except CannotReplay:
+        return _grouped(dataset, alone, size, together=together), False, False
+    return _grouped(found.dataset, with_number, size, together=together), True, found.inside
+
+
+def numbers(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
+    """The numbers alone.
+
+    Raises:
+        CannotReplay: an operator cannot be rebuilt, or loses them.
+    """
+    found = numbered(_comparable(source, pipeline))
+    return found.dataset.map(tf.autograph.experimental.do_not_convert(lambda number, _element: number))
+
+
+def _grouped(dataset: tf.data.Dataset, look: Any, size: int, *, together: bool) -> tf.data.Dataset:
+    look = tf.autograph.experimental.do_not_convert(look)
+    return dataset.batch(size).map(look) if together else dataset.map(look).batch(size)
+
+
+def _of_scalars(spec: object) -> bool:
+    return all(
+        isinstance(part, tf.TensorSpec) and part.shape.rank == 0 and part.dtype in _TEXTS
+        for part in tf.nest.flatten(spec)
+    )
+
+
+def _fingerprints(elements: object) -> tf.Tensor:
+    """A fingerprint of each of a batch of scalars, the same as of each alone."""
+    return _joined([_as_text(part) for part in tf.nest.flatten(elements)])
+
+
+def _comparable(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
     dataset = replay(source, pipeline)
     if any(isinstance(part, tf.data.DatasetSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise CannotReplay("The elements are datasets, which cannot be compared.")
-    return dataset.map(tf.autograph.experimental.do_not_convert(_fingerprint))
+    return dataset
 
 
-def _fingerprint(*element: object) -> tf.Tensor:
-    parts = tf.nest.flatten(element, expand_composites=True)
-    texts = [
-        part if part.dtype == tf.string and part.shape.rank == 0 else tf.io.serialize_tensor(part)
-        for part in parts
-    ]
+def fingerprint(*element: object) -> tf.Tensor:
+    """A number of 62 bits that follows from every part of an element."""
+    return _joined([_text(part) for part in tf.nest.flatten(element, expand_composites=True)])
+
+
+def _text(part: tf.Tensor) -> tf.Tensor:
+    if part.shape.rank == 0 and part.dtype in _TEXTS:
+        return _as_text(part)
+    return tf.io.serialize_tensor(part)
+
+
+def _as_text(part: tf.Tensor) -> tf.Tensor:
+    return part if part.dtype == tf.string else tf.strings.as_string(part)
+
+
+def _joined(texts: list[tf.Tensor]) -> tf.Tensor:
     hashes = [tf.strings.as_string(tf.strings.to_hash_bucket_fast(text, 2**62)) for text in texts]
     return tf.strings.to_hash_bucket_fast(tf.strings.join(hashes, separator=","), 2**62)
 

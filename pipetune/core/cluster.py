@@ -1,0 +1,64 @@
+"""The processes of one training job, as `TF_CONFIG` names them.
+
+Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+VARIABLE = "TF_CONFIG"
+_IN_STEP = ("chief", "worker")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process of several that train in step; the first of them is the chief, who analyses."""
+
+    index: int
+    workers: int
+    link: tuple[int, ...] = ()  # descriptors: of the chief one to each other worker, of a worker the one to the chief
+
+    @property
+    def chief(self) -> bool:
+        return self.index == 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this machine stands in a cluster that somebody else has started."""
+
+    kind: str  # "chief", "worker", "ps", "evaluator"
+    index: int  # among those of its kind
+    workers: int  # processes that train in step: chief and workers; 1 where parameter servers are between them
+    has_chief: bool = False  # else the first worker is it
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the one that speaks for all: the chief, or the first worker where there is none."""
+        return self.kind == "chief" or (self.kind == "worker" and self.index == 0 and not self.has_chief)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.index}"
+
+
+def configuration(addresses: Sequence[str], index: int) -> str:
+    """The `TF_CONFIG` of worker `index` among workers at these addresses, "host:port"."""
+    return json.dumps({"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}})
+
+
+def place_in(environment: Mapping[str, str]) -> Place | None:
+    """The task that the environment says this machine is; None where it names no cluster of several tasks."""
+    try:
+        found = json.loads(environment.get(VARIABLE, "{}"))
+        cluster, task = found.get("cluster", {}), found.get("task", {})
+        counts = {kind: len(addresses) for kind, addresses in cluster.items()}
+        kind, index = str(task.get("type", "worker")), int(task.get("index", 0))
+    except (ValueError, AttributeError, TypeError):
+        return None
+    if sum(counts.values()) < 2:
+        return None
+    workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
+    return Place(kind, index, workers, has_chief=bool(counts.get("chief")))

@@ -1,0 +1,142 @@
+"""Runs a module that was written for several workers: what they get, in which order, and as real processes."""
+
+from __future__ import annotations
+
+import math
+
+from pipetune.core.coverage import Coverage
+from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.standalone import Delivery
+from pipetune.distribution.saying import Checks, clause
+from pipetune.source.standalone_kind import Kind, Standalone
+from pipetune.tf.pipelines.live import LivePipeline
+from pipetune.tf.standalone import (
+    coverage,
+    fill_coverage,
+    index_coverage,
+    processes,
+    service_coverage,
+    service_processes,
+)
+from pipetune.tf.standalone.coverage import Counted
+from pipetune.tf.standalone.processes import NotRun
+
+_BATCHES = frozenset({"batch", "padded_batch"})
+_STEPS = 100  # that real processes take of data without end, where an epoch of it was not counted
+
+
+def count(
+    kind: Kind, written: Standalone, source: LivePipeline, tuned: Pipeline, *, parameter: object
+) -> Counted:
+    """What each number of workers gets of the written module, run in this process.
+
+    Raises:
+        CannotExpress: the module does not run, or is not the tuned pipeline.
+        CannotReplay: the pipeline cannot be cut down to what is counted.
+    """
+    if kind.delivery is Delivery.SERVICE:
+        return service_coverage.check_service(
+            written.text,
+            source,
+            tuned=tuned,
+            splits=written.splits,
+            parameter=parameter,
+            batch_size=written.batch_size,
+        )
+    return coverage.count(
+        written.text,
+        source,
+        tuned=tuned,
+        parameter=parameter,
+        shard_by=written.shard_by,
+        global_batch_size=written.global_batch_size,
+        batch_size=written.batch_size,
+        delivery=kind.delivery,
+        one_process=kind.one_process,
+    )
+
+
+def in_processes(
+    kind: Kind, written: Standalone, counted: Counted, tuned: Pipeline, *, parameter: object
+) -> tuple[Coverage | None, str]:
+    """What the module gives to real processes; None, and the reason, where none ran."""
+    wanted = counted.wanted
+    if not kind.in_processes or wanted is None:
+        return None, ""
+    batches = counted.rows[0].get("batches_per_worker")
+    most_steps = None
+    if any(node.op == "repeat" for node in tuned):  # one epoch of it
+        most_steps = max(batches) if isinstance(batches, list) else _STEPS
+    try:
+        if kind.delivery is Delivery.SERVICE:
+            return service_processes.run(
+                written.text,
+                dict(written.companions)["serve.py"],
+                wanted,
+                splits=written.splits,
+                parameter=parameter,
+                full_batch=written.batch_size or 1,
+                most_steps=most_steps,
+            ), ""
+        each = counted.rows[0].get("per_replica_batch")
+        return processes.run(
+            written.text,
+            wanted,
+            delivery=kind.delivery,
+            parameter=parameter,
+            global_batch_size=written.global_batch_size,
+            full_batch=each if isinstance(each, int) else written.batch_size or 1,
+            most_steps=most_steps,
+        ), ""
+    except (NotRun, CannotExpress, CannotReplay) as error:
+        return None, error.message
+
+
+def full(written: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:
+    """What filling last batches showed, a sentence; and why that is to be left out, where it failed."""
+    if not written.fills or written.global_batch_size is None:
+        return "", ""
+    ends = not any(node.op == "repeat" for node in tuned)
+    elements = checks[0]["elements"] if ends and checks[0].get("filled") is not None else None
+    try:
+        return fill_coverage.check_fill(
+            written.text,
+            global_batch_size=written.global_batch_size,
+            elements=elements if isinstance(elements, int) else None,
+            parameter=parameter,
+        ), ""
+    except CannotExpress as error:
+        return "", clause(error)
+
+
+def order(
+    kind: Kind, written: Standalone, tuned: Pipeline, checks: Checks, *, parameter: object
+) -> tuple[str, str]:
+    """What running the form with indices showed, a sentence; and why it is to be left out, where it failed."""
+    if not written.indexed:
+        return "", ""
+    try:
+        return index_coverage.check_order(
+            written.text,
+            tuned=tuned,
+            delivery=kind.delivery,
+            parameter=parameter,
+            global_batch_size=written.global_batch_size,
+            epoch_batches=epoch_batches(checks, tuned, written.batch_size, every_row=True),
+        ), ""
+    except CannotExpress as error:
+        return "", clause(error)
+
+
+def epoch_batches(
+    checks: Checks, tuned: Pipeline, batch_size: int | None, *, every_row: bool = False
+) -> int | None:
+    """Batches in which all of the data comes once, where that was counted; `every_row` also of a batch not full."""
+    first = checks[0]
+    elements = first["elements"]
+    if first.get("counted") != "elements" or first.get("batches_per_worker") is None or not isinstance(elements, int):
+        return None
+    drops = not every_row and any(node.argument("drop_remainder") for node in tuned if node.op in _BATCHES)
+    size = batch_size or 1
+    return elements // size if drops else math.ceil(elements / size)

@@ -1,0 +1,117 @@
+"""Writes the distributed form of a tuned pipeline, if running it proves it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.files import write_text
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.service import ServiceNeed
+from pipetune.core.session import DistributedResult
+from pipetune.core.standalone import BatchBytes, Delivery
+from pipetune.distribution import proving, saying
+from pipetune.model.service import recommendation
+from pipetune.source import standalone_kinds, standalone_tfds
+from pipetune.source.standalone import emit_standalone
+from pipetune.source.standalone_kind import Kind
+from pipetune.tf.pipelines.live import LivePipeline
+from pipetune.tf.standalone import batch_bytes, standalone_parts, static_shapes
+
+Need = Callable[[float | None], ServiceNeed]
+"""Whether a service helps, for how many times smaller its elements get once packed; None where that is not known."""
+
+
+def distribute(
+    source: LivePipeline,
+    tuned: Pipeline,
+    *,
+    kind: str,
+    out_file: Path | str,
+    script: str = "the script",
+    in_processes: bool = False,
+    service: Need | None = None,
+) -> DistributedResult:
+    """Writes `out_file`, a module with `dataset_fn`, and what belongs beside it, if running it proves it right.
+
+    Where the pipeline has no such form, or running it shows an element missing or twice, nothing is written:
+    `module` is empty and the first note says why.
+
+    Args:
+        source: the live pipeline of the user.
+        tuned: the same pipeline with the plan's edits.
+        kind: one of `standalone_kinds.names()`.
+        script: the name of the user's script, for the header.
+        in_processes: run it as several real processes too, where it is meant for such; takes some ten seconds.
+        service: asked where a service is what is to be written; None: nothing was measured.
+
+    Raises:
+        PipetuneError: a file cannot be written.
+    """
+    path, script = Path(out_file), Path(script).name
+    path.unlink(missing_ok=True)  # of an earlier run
+    try:
+        chosen = standalone_kinds.find(kind)
+        standalone_tfds.refuse(tuned, kind)
+        tuned = chosen.prepare(tuned)
+        if chosen.static_shapes:
+            static_shapes.check_static(source, tuned)
+        found = standalone_parts.collect(source, tuned)
+        weighed, need = _weigh(chosen, source, tuned, service)
+        written = emit_standalone(found.parts, kind, script=script, batch_bytes=weighed)
+        counted = proving.count(chosen, written, source, tuned, parameter=found.parameter)
+    except (CannotExpress, CannotReplay) as error:
+        return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
+    checks, covered = counted.rows, counted.coverage
+    wrong = saying.wrong_in_one(checks)
+    if wrong:
+        return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
+    order, no_index = proving.order(chosen, written, tuned, checks, parameter=found.parameter)
+    full, no_fill = proving.full(written, checks, tuned, parameter=found.parameter)
+    written = emit_standalone(
+        found.parts,
+        kind,
+        script=script,
+        checked=" ".join(filter(None, (saying.checked(chosen, checks), order, full))),
+        epoch_batches=proving.epoch_batches(checks, tuned, written.batch_size),
+        batch_bytes=weighed,
+        need=need,
+        no_index=no_index,
+        no_fill=no_fill,
+    )
+    ran, why = None, ""
+    if in_processes:
+        ran, why = proving.in_processes(chosen, written, counted, tuned, parameter=found.parameter)
+    if ran is not None and not ran.complete:
+        notes = (saying.wrong_in_processes(ran), *written.notes)
+        return DistributedResult(kind, "", "", notes=notes, checks=checks, coverage=covered, processes=ran)
+    write_text(path, written.text)
+    for name, text in written.companions:
+        write_text(path.with_name(name), text)
+    guarantee = (written.guarantee,) if written.guarantee else ()
+    return DistributedResult(
+        kind,
+        written.text,
+        str(path),
+        notes=(*guarantee, *written.notes, *saying.notes(chosen, checks), *filter(None, (order, full))),
+        checks=checks,
+        companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
+        coverage=covered,
+        processes=ran,
+        processes_why=why,
+        advice=(*(recommendation(need) if need is not None else ()), *saying.spec(checks)),
+        service=need,
+    )
+
+
+def _weigh(
+    kind: Kind, source: LivePipeline, tuned: Pipeline, service: Need | None
+) -> tuple[BatchBytes | None, ServiceNeed | None]:
+    """What a batch weighs on its way to another process, and whether it should be sent at all."""
+    if kind.delivery is not Delivery.SERVICE:
+        return None, None
+    weighed = batch_bytes.weigh(source, tuned)
+    packed = weighed.packed if weighed is not None else None
+    packing = weighed.raw / packed if weighed is not None and packed else None
+    return weighed, service(packing) if service is not None else None

@@ -1,0 +1,90 @@
+"""Several workers on this machine that train in step: started together, each with its `TF_CONFIG`, ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipetune.core import cluster as tasks
+from pipetune.core.errors import PipetuneError
+from pipetune.core.messages import Job
+from pipetune.supervisor import accelerators
+from pipetune.supervisor.offspring import adopted
+from pipetune.supervisor.process import WORKER_COMMAND, WorkerProcess, worker
+
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Running workers: the chief, who analyses, and the others in their order."""
+
+    chief: WorkerProcess
+    others: tuple[WorkerProcess, ...] = ()
+
+
+@contextlib.contextmanager
+def started(
+    job: Job, *, workers: int, logs: Sequence[Path], command: Sequence[str] = WORKER_COMMAND
+) -> Iterator[Cluster]:
+    """The processes at work on `job`; on leaving, they and everything they started have ended.
+
+    Args:
+        job: the task of the chief; the others run the same script, and do what the chief says.
+        workers: 1 starts the one process that a script without a cluster needs, and no `TF_CONFIG`.
+        logs: the files that take what the script of each worker prints.
+        command: how to start a worker; the path of the job file is added.
+
+    Raises:
+        PipetuneError: no process can be started, or there are no free ports.
+    """
+    if workers == 1:
+        with worker(job, log=logs[0], command=command) as alone:
+            yield Cluster(alone)
+        return
+    addresses, gpus = free_addresses(workers), accelerators.gpus(os.environ)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(adopted())
+        running = []
+        with contextlib.ExitStack() as ends:  # of the links; who holds the far end is alive
+            pairs = [socket.socketpair() for _ in range(workers - 1)]
+            for pair in pairs:
+                for end in pair:
+                    ends.enter_context(end)
+            for index in range(workers):
+                mine = [near for near, _ in pairs] if index == 0 else [pairs[index - 1][1]]
+                task = tasks.Task(index, workers, tuple(end.fileno() for end in mine))
+                one = worker(
+                    replace(job, task=task),
+                    log=logs[index],
+                    command=command,
+                    alone=False,
+                    environment={
+                        tasks.VARIABLE: tasks.configuration(addresses, index),
+                        **accelerators.share(gpus, workers=workers, index=index),
+                    },
+                )
+                running.append(stack.enter_context(one))
+        yield Cluster(running[0], tuple(running[1:]))
+
+
+def free_addresses(count: int) -> list[str]:
+    """So many on this machine's loopback, free now and no two alike.
+
+    Raises:
+        PipetuneError: there are not as many free ports.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            listening = [stack.enter_context(socket.create_server((_HOST, 0))) for _ in range(count)]
+            return [f"{_HOST}:{one.getsockname()[1]}" for one in listening]
+    except OSError as error:
+        raise PipetuneError(
+            f"There are no {count} free ports on {_HOST} for the workers: {error.strerror or error}.",
+            hint="End what holds them, or analyse one process, without --workers.",
+            exit_code=1,
+        ) from error

@@ -1,0 +1,67 @@
+"""The workers beside the chief: heard while it is watched; when one of them is lost, all have to be ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+from pathlib import Path
+
+from pipetune.supervisor.conversation import Conversation, Lines, describe_exit
+from pipetune.supervisor.process import WorkerProcess
+
+_TAIL_BYTES, _TAIL_LINES = 8192, 6
+_IN_PASSING = re.compile(
+    r"[IW]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d [\d:.]+ [IW] |WARNING: All log messages before absl::"
+)  # absl's information and warnings, in both its forms
+
+
+class Other:
+    """One worker, and everything heard from it."""
+
+    def __init__(self, worker: int, running: WorkerProcess, *, log: Path) -> None:
+        self.conversation = Conversation(worker=worker)
+        self._running, self._log = running, log
+        self._lines = Lines(self.conversation, lambda _message: None)
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """What to wait for: its messages, and its end."""
+        return self._running.messages, self._running.ended
+
+    def hear(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
+        """Takes note of what it says and of its end; whether it is lost: gone, failed, or out of the others' step."""
+        messages, ended = self.descriptors
+        if messages in ready and self._lines.read(messages) == 0:
+            selector.unregister(messages)
+        if ended in ready:
+            selector.unregister(ended)
+            while self._lines.read(messages) > 0:
+                pass
+            self.conversation.status = self._running.process.wait()
+        why = self._why()
+        if why:
+            self.conversation.why, self.conversation.last_lines = why, last_lines(self._log)
+        return bool(why)
+
+    def _why(self) -> str:
+        said = self.conversation
+        if said.out_of_step:
+            return f"fell out of step: {said.out_of_step}"
+        if said.script_failed:  # its process lives on, and takes no step
+            return "could not go on: its script raised"
+        if said.finished:
+            return f"ended with exit status {said.finished.exit_code}" if said.finished.exit_code else ""
+        return "" if said.status is None else describe_exit(said.status)
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log, without what TensorFlow's runtime says in passing; '' where there is nothing."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+    said = [line for line in text.splitlines() if line.strip() and not _IN_PASSING.match(line)]
+    return "\n".join(said[-_TAIL_LINES:])

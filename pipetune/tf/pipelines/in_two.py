@@ -1,0 +1,100 @@
+"""A function that can be called on batches in two parts: its beginning as it is, the rest through tf.vectorized_map.
+
+So go functions that decode raw bytes, which `tf.vectorized_map` knows no form for, and take the numbers apart along
+their first axis, which on a batch is another one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.functions import Cut, CutKind, FunctionForm, OnBatches
+from pipetune.core.pipeline import Node
+from pipetune.tf import private
+from pipetune.tf.pipelines import forms, functions, live
+from pipetune.tf.pipelines.cutting import Cuttable, NoCut
+from pipetune.tf.pipelines.raw_lengths import check_lengths
+from pipetune.tf.pipelines.row_wise import MixesRows, keeps_meaning_on_batches
+from pipetune.tf.pipelines.statements import statements_of
+from pipetune.tf.pipelines.vectorized import inexact_when_vectorized
+
+REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+
+def in_two(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
+    """How the function of `node` can be called on batches as `batch` makes them when it is cut in two; or why not."""
+    try:
+        return _described(source, node, batch, Cuttable(source.datasets[node.id]._map_func))
+    except (NoCut, MixesRows) as reason:
+        return OnBatches(why_not=str(reason))
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
+        return OnBatches(why_not=f"its graph cannot be cut ({type(error).__name__})")
+
+
+def _described(source: live.LivePipeline, node: Node, batch: Node, whole: Cuttable) -> OnBatches:
+    position, statement = _place(whole)
+    check_lengths(whole.graph)
+    above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
+    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
+    head, tail, inexact = both_parts(above.batch(size, drop_remainder=drops), whole, position)
+    if tail.element_spec != original.batch(size, drop_remainder=drops).element_spec:
+        raise NoCut("its shapes would not be known any more")
+    parts = [functions.read_facts(made._map_func) for made in (head, tail)]
+    if any(not part.stateless or part.can_raise for part in parts):
+        raise NoCut("its function has state or checks values when it is traced on batches")
+    inexact = tuple(sorted({*inexact, *inexact_when_vectorized(whole.working(whole.ops[position:]), parts[1])}))
+    specs = tuple(tf.TensorSpec(one.shape, one.dtype) for one in whole.handed(position))
+    cut = Cut(
+        CutKind.BEHIND_PARSING,
+        position=position,
+        spec=str(specs if len(specs) > 1 else specs[0]),
+        element_bytes=live.element_bytes(list(specs)),
+        head=parts[0].digest,
+        tail=parts[1].digest,
+        inexact=inexact,
+        statement=statement,
+        handed=len(specs),
+        taken=whole.taken(position),
+        components=len(whole.arguments),
+    )
+    return OnBatches(form=FunctionForm.VECTORIZED, digest=cut.tail, inexact=inexact, cut=cut)
+
+
+def both_parts(batches: Any, whole: Cuttable, position: int, *, synchronous: bool = False) -> tuple[Any, Any, Any]:
+    """A map of the beginning over `batches`, one of the rest behind it, and ops whose last bits depend on the rows.
+
+    Raises:
+        NoCut: the beginning cannot be called on batches.
+        ValueError: tf.vectorized_map has no form for an op of the rest.
+    """
+    rows = tf.nest.flatten(batches.element_spec)[0].shape[0]
+    first, inexact = whole.head_on_batches(position, rows)
+    with private.reusing_traced_functions():
+        head = batches.map(first, synchronous=synchronous)
+    rest = forms.in_form(whole.called_tail(position), FunctionForm.VECTORIZED, head.element_spec, loops=False)
+    return head, head.map(rest, synchronous=synchronous), inexact
+
+
+def _place(whole: Cuttable) -> tuple[int, int | None]:
+    """Behind the last op that tf.vectorized_map has no form for: between two statements if it can be.
+
+    Raises:
+        NoCut: it has a form for each, or an op above does something else on batches.
+    """
+    without = [place for place, op in enumerate(whole.ops) if not private.op_is_vectorizable(op.type)]
+    lacking = [place for place in without if whole.working([whole.ops[place]])]
+    if not lacking:
+        raise NoCut("tf.vectorized_map has a form for every op of it")
+    first = lacking[-1] + 1
+    other = next((op for op in whole.working(whole.ops[:first]) if not keeps_meaning_on_batches(op)), None)
+    if other is not None:
+        raise NoCut(f"its op {other.type} does not treat every number by itself")
+    statements = statements_of(private.python_function(whole.traced), whole.ops)
+    for place in range(first, len(whole.ops)):
+        if statements is not None and statements[place] > statements[place - 1]:
+            return place, statements[place]
+        if whole.working([whole.ops[place]]) and not keeps_meaning_on_batches(whole.ops[place]):
+            break
+    return first, None

@@ -1,0 +1,224 @@
+"""Runs a stand-alone module as several real processes on this machine, and counts what each of them reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.coverage import Coverage
+from pipetune.core.errors import PipetuneError
+from pipetune.core.standalone import Delivery
+from pipetune.model.coverage import coverage
+from pipetune.tf.standalone.counting import Wanted
+from pipetune.tf.standalone.emitted import emitted, opened
+from pipetune.tf.standalone.order import restored
+from pipetune.tf.standalone.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
+
+WORKERS = 2
+SECONDS = 90.0  # until all have to be done
+MOST_PARAMETER_BYTES = 256 * 2**20
+
+_COMMAND = (sys.executable, "-P", "-m", "pipetune.tf.standalone.reading_process")
+_OF_A_JOB = ("TF_CONFIG", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE")
+
+
+class NotRun(PipetuneError):
+    """The processes did not come to their end; the message says why."""
+
+
+def run(
+    module_text: str,
+    wanted: Wanted,
+    *,
+    delivery: Delivery,
+    parameter: Any = None,
+    global_batch_size: int | None = None,
+    full_batch: int = 1,
+    most_steps: int | None = None,
+    workers: int = WORKERS,
+    seconds: float = SECONDS,
+) -> Coverage:
+    """The coverage of an epoch that so many processes read at once.
+
+    Args:
+        delivery: PARTS for processes in step under a strategy, RANKS for those that horovodrun would start.
+        full_batch: rows of a batch of one worker that is not short.
+        most_steps: where the data does not end.
+
+    Raises:
+        NotRun: they could not be started, one of them failed, or they took too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="pipetune-") as name:
+        folder = Path(name)
+        (folder / MODULE).write_text(module_text, encoding="utf-8")
+        _write_parameter(parameter, folder)
+        job = ReadingJob(
+            delivery,
+            workers,
+            wanted.how.counted,
+            wanted.expected.key,
+            global_batch_size,
+            full_batch,
+            most_steps,
+            seconds,
+            tuple(map(os.path.abspath, sys.path)),
+        )
+        job.write(folder)
+        with running(folder, [(*_COMMAND, name, str(index)) for index in range(workers)], _variables(job)) as started:
+            started.wait_for(lambda: all((folder / READY.format(index)).exists() for index in range(workers)), seconds)
+            (folder / GO).touch()
+            started.wait_until_done(seconds)
+        found = [Read.read(folder, index) for index in range(workers)]
+        given = [_counts(folder, index) for index in range(workers)]
+        with emitted(module_text):
+            in_order = restored(opened(), folder, range(workers))
+    read = [one for one in found if one is not None]
+    if sorted(one.worker for one in read) != list(range(workers)) or any(one.workers != workers for one in read):
+        raise NotRun("The processes did not find one another.")
+    given = [given[index] for index in sorted(range(workers), key=lambda index: read[index].worker)]
+    return replace(_covered(wanted, given, sorted(read, key=lambda one: one.worker)), in_order=in_order)
+
+
+def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[Read]) -> Coverage:
+    found = coverage(
+        wanted.expected.epochs[:1],
+        [[counts] for counts in given],
+        told_by=wanted.expected.told_by,
+        counted=wanted.how.counted,
+        files=wanted.expected.files,
+    )
+    workers = tuple(
+        replace(
+            share,
+            batches=one.batches,
+            short_batches=one.short_batches,
+            first_batch_seconds=round(one.first_batch_seconds, 4),
+        )
+        for share, one in zip(found.workers, read, strict=True)
+    )
+    return replace(found, workers=workers, processes=True)
+
+
+def _variables(job: ReadingJob) -> list[dict[str, str]]:
+    """What the environment of each process says beside that of this one."""
+    if job.delivery is Delivery.RANKS:
+        return [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(job.workers)} for rank in range(job.workers)]
+    cluster = {"worker": addresses(job.workers)}
+    return [
+        {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
+        for index in range(job.workers)
+    ]
+
+
+def _write_parameter(parameter: Any, folder: Path) -> None:
+    if parameter is None:
+        return
+    if sum(np.asarray(part).nbytes for part in tf.nest.flatten(parameter)) > MOST_PARAMETER_BYTES:
+        raise NotRun("The arrays that the module is given are too large to be handed to other processes here.")
+    tf.data.Dataset.from_tensors(parameter).save(str(folder / PARAMETER))
+
+
+def _counts(folder: Path, index: int) -> Counter[int]:
+    with np.load(folder / COUNTS.format(index)) as found:
+        return Counter(dict(zip(found["keys"].tolist(), found["counts"].tolist(), strict=True)))
+
+
+def addresses(count: int) -> list[str]:
+    """So many on 127.0.0.1, free now and no two alike."""
+    with ExitStack() as stack:
+        listening = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in listening]
+
+
+@dataclass(frozen=True)
+class Running:
+    """Processes at work in a folder; what they print is in the file `log-INDEX` there."""
+
+    folder: Path
+    processes: tuple[subprocess.Popen[bytes], ...]
+
+    def wait_for(self, come: Callable[[], bool], seconds: float) -> None:
+        """Waits for something that processes do which go on.
+
+        Raises:
+            NotRun: a process ended before, or it took too long.
+        """
+        end = time.monotonic() + seconds
+        while not come():
+            ended = [index for index, one in enumerate(self.processes) if one.poll() is not None]
+            if ended:
+                raise self._failed(ended[0])
+            self._pause(end)
+
+    def wait_until_done(self, seconds: float) -> None:
+        """Waits until all have ended well.
+
+        Raises:
+            NotRun: one did not, or it took too long.
+        """
+        end = time.monotonic() + seconds
+        while any(one.poll() is None for one in self.processes):
+            failed = [index for index, one in enumerate(self.processes) if one.poll()]
+            if failed:
+                raise self._failed(failed[0])
+            self._pause(end)
+        for index, one in enumerate(self.processes):
+            if one.poll():
+                raise self._failed(index)
+
+    def printed(self, index: int) -> str:
+        """What a process has printed so far."""
+        return (self.folder / f"log-{index}").read_text(errors="replace")
+
+    def _pause(self, end: float) -> None:
+        if time.monotonic() > end:
+            raise NotRun("The processes took too long and were ended.")
+        time.sleep(0.05)
+
+    def _failed(self, index: int) -> NotRun:
+        lines = self.printed(index).strip().splitlines()
+        return NotRun(f"Process {index} ended with {self.processes[index].returncode}: {lines[-1] if lines else ''}")
+
+
+@contextmanager
+def running(
+    folder: Path, commands: Sequence[Sequence[str]], variables: Sequence[Mapping[str, str]]
+) -> Iterator[Running]:
+    """Processes of these commands; on leaving, all of them have ended.
+
+    They stay in this process's group, so that whoever ends that ends them too.
+
+    Raises:
+        NotRun: one cannot be started.
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
+    # They read: the devices are left to the process that measures.
+    kept |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with ExitStack() as stack:
+        started = []
+        for index, (command, own) in enumerate(zip(commands, variables, strict=True)):
+            log = stack.enter_context((folder / f"log-{index}").open("wb"))
+            try:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env={**kept, **own}
+                )
+            except OSError as error:
+                raise NotRun(f"A process cannot be started: {error}.") from error
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            started.append(process)
+        yield Running(folder, tuple(started))

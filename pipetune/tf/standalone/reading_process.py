@@ -1,0 +1,107 @@
+"""`python -m pipetune.tf.standalone.reading_process FOLDER INDEX`: one of several processes that read a module.
+
+Each is what it would be in training: under `MultiWorkerMirroredStrategy` in a cluster that `TF_CONFIG` names, or a
+rank that the variables of `horovodrun` name. It waits for the others, reads an epoch, and writes down what came.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipetune.core.standalone import Delivery
+from pipetune.tf.standalone.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
+
+
+def main(folder: Path, index: int) -> None:
+    """Reads the module in `folder`.
+
+    Raises:
+        TimeoutError: the others did not come.
+        PipetuneError: the module does not run.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    from pipetune.tf.pipelines import live
+    from pipetune.tf.standalone.batch_sizes import rows, timed
+    from pipetune.tf.standalone.counting import REDUCTIONS, read_epoch
+    from pipetune.tf.standalone.emitted import emitted, opened
+    from pipetune.tf.standalone.order import offered, read_indices
+
+    job = ReadingJob.read(folder)
+    sys.path += [place for place in job.path if place not in sys.path]
+    given = folder / PARAMETER
+    parameter = tf.data.Dataset.load(str(given)).get_single_element() if given.exists() else None
+    in_step = job.delivery is Delivery.PARTS
+    strategy = tf.distribute.MultiWorkerMirroredStrategy() if in_step else None
+    with emitted(
+        (folder / MODULE).read_text(),
+        parameter=parameter,
+        global_batch_size=job.global_batch_size,
+        delivery=job.delivery,
+        by_environment=True,
+    ) as make:
+        made: list[tuple[int, int, Any]] = []
+
+        def dataset_fn(context: Any) -> Any:
+            place = context.num_input_pipelines, context.input_pipeline_id
+            made.append((*place, make(*place, context.num_replicas_in_sync)))
+            return made[-1][2]
+
+        (folder / READY.format(index)).touch()
+        _wait(lambda: (folder / GO).exists(), job.seconds)
+        started = time.perf_counter()
+        if strategy is not None:
+            read = strategy.distribute_datasets_from_function(dataset_fn)
+            steps = (sum(map(rows, strategy.experimental_local_results(value))) for value in read)
+        else:
+            made.append((job.workers, index, make(job.workers, index, job.workers)))
+            steps = (rows(element) for element in made[0][2])
+        sizes, first = timed(steps, job.most_steps, started)
+        workers, worker, dataset = made[0]
+        pipeline = live.read(dataset)
+        counts = read_epoch(pipeline, REDUCTIONS[job.counted](pipeline.pipeline)).counts(job.key)
+        if offered(opened()):
+            read_indices(
+                opened(),
+                folder,
+                index,
+                delivery=job.delivery,
+                workers=workers,
+                worker=worker,
+                given={} if parameter is None else {"source": parameter},
+            )
+        np.savez(folder / COUNTS.format(index), keys=list(counts), counts=list(counts.values()))
+    full = [size for size in sizes if size]
+    short = sum(size < job.full_batch for size in full)
+    Read(worker, workers, len(full), short, len(sizes), first).write(folder, index)
+    # The first of a cluster serves the others, whom its end would end too.
+    _wait(lambda: all(Read.read(folder, other) for other in range(job.workers)), job.seconds)
+
+
+def _wait(come: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not come():
+        if time.monotonic() > end:
+            raise TimeoutError("the other processes did not come")
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    code = 1
+    try:
+        main(Path(sys.argv[1]), int(sys.argv[2]))
+        code = 0
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # the threads of a cluster would keep it for a while

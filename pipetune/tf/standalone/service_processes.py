@@ -1,0 +1,98 @@
+"""Runs a module for a tf.data service with a dispatcher and workers that are real processes on this machine."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipetune.core.coverage import Coverage
+from pipetune.core.standalone import Delivery
+from pipetune.tf.pipelines import live
+from pipetune.tf.standalone.batch_sizes import sizes_of
+from pipetune.tf.standalone.counting import Wanted
+from pipetune.tf.standalone.counting import running as runs_to_its_end
+from pipetune.tf.standalone.emitted import emitted
+from pipetune.tf.standalone.processes import SECONDS, WORKERS, NotRun, Running, running
+from pipetune.tf.standalone.service_coverage import covered, fetched
+
+_ADDRESS = re.compile(r"dispatcher at (\S+)")
+
+
+def run(
+    module_text: str,
+    serve_text: str,
+    wanted: Wanted,
+    *,
+    splits: bool,
+    parameter: Any = None,
+    full_batch: int = 1,
+    most_steps: int | None = None,
+    workers: int = WORKERS,
+    seconds: float = SECONDS,
+) -> Coverage:
+    """The coverage of an epoch that this process reads from a service of so many workers.
+
+    Args:
+        serve_text: the script that starts its servers.
+        splits: whether the dispatcher divides the data; else each worker gives all of it.
+        full_batch: rows of a batch that is not short.
+        most_steps: batches that are read where the data does not end.
+
+    Raises:
+        NotRun: the servers did not start.
+        CannotExpress: the pipeline fails on its way.
+    """
+    with serving(serve_text, workers, seconds=seconds) as address:
+        with emitted(module_text, parameter=parameter, delivery=Delivery.SERVICE) as make:
+            given = fetched(wanted.how, live.read(make(1, 0, 1)), address=address, splits=splits)
+        with emitted(module_text, parameter=parameter, delivery=Delivery.SERVICE, service=address) as make:
+            started = time.perf_counter()
+            with runs_to_its_end():
+                sizes, first = sizes_of(make(1, 0, 1), most_steps, started)
+    found = covered(wanted, given, servers=workers, times=1 if splits else workers)
+    share = replace(
+        found.workers[0],
+        batches=len(sizes),
+        short_batches=sum(size < full_batch for size in sizes),
+        first_batch_seconds=round(first, 4),
+    )
+    return replace(found, workers=(share,), processes=True)
+
+
+@contextmanager
+def serving(serve_text: str, workers: int, *, seconds: float = SECONDS) -> Iterator[str]:
+    """A service of processes that the script `serve_text` starts; the address of its dispatcher.
+
+    Raises:
+        NotRun: one did not start in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="pipetune-") as name:
+        folder = Path(name)
+        script = folder / "serve.py"
+        script.write_text(serve_text, encoding="utf-8")
+        command = (sys.executable, "-P", str(script))
+        (folder / "dispatcher").mkdir()
+        with running(folder / "dispatcher", [(*command, "dispatcher", "--port", "0")], [{}]) as dispatcher:
+            address = _address(dispatcher, seconds)
+            to = address.partition("://")[2]
+            one = (*command, "worker", "--host", "127.0.0.1", "--dispatcher", to)
+            with running(folder, [one] * workers, [{}] * workers) as started:
+                started.wait_for(
+                    lambda: all("worker of" in started.printed(index) for index in range(workers)), seconds
+                )
+                yield address
+
+
+def _address(dispatcher: Running, seconds: float) -> str:
+    dispatcher.wait_for(lambda: _ADDRESS.search(dispatcher.printed(0)) is not None, seconds)
+    found = _ADDRESS.search(dispatcher.printed(0))
+    if found is None:
+        raise NotRun("The dispatcher did not say where it listens.")
+    return found[1]

@@ -1,0 +1,90 @@
+"""A script that trains in several processes in step: what the chief does for it, and what the other workers do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Iterator
+
+from pipetune.core.cluster import Task
+from pipetune.core.errors import PipetuneError
+from pipetune.core.in_step import Link
+from pipetune.core.messages import Job, MessageWriter, OutOfStep, Progress
+from pipetune.core.session import Session
+from pipetune.core.team import Team
+from pipetune.core.version import VERSION
+from pipetune.journal import Journal, Silence
+from pipetune.stages.study import Study, Subject
+from pipetune.tf.measure import in_step, machine
+from pipetune.tf.pipelines import live
+from pipetune.tf.script import consumers, consumption, hooks
+from pipetune.tf.script.in_step_consumer import InStepConsumer, OwnConsumer
+from pipetune.worker import observing, script
+
+
+@contextlib.contextmanager
+def team_of(task: Task | None, writer: MessageWriter) -> Iterator[Team | None]:
+    """The other workers while the chief needs them; None where the process trains alone."""
+    if task is None:
+        yield None
+        return
+    team = Team([Link(descriptor) for descriptor in task.link], out_of_step=functools.partial(_fell_out, writer))
+    try:
+        yield team
+    finally:
+        team.leave()
+
+
+def consumer_of(
+    team: Team, use: consumption.Consumption, source: live.LivePipeline, consumer: consumers.Consumer
+) -> consumers.Consumer:
+    """What trains on the dataset, once all workers have come to it.
+
+    Raises:
+        PipetuneError: the script does not train in several processes.
+    """
+    facts = use.handed.facts() if use.handed is not None else None
+    if facts is None or facts.workers != len(team):
+        how = f"It trains under {facts.strategy}, in one process" if facts else "It hands its dataset to no strategy"
+        raise PipetuneError(
+            f"{len(team)} workers were started, but the script does not train in several processes. {how}.",
+            hint="--workers is for scripts that use tf.distribute.MultiWorkerMirroredStrategy: leave it out.",
+        )
+    difference = team.gather(in_step.operators_of(source.pipeline))
+    if not isinstance(consumer, OwnConsumer):
+        return consumer
+    if difference:
+        return consumers.NoConsumer(f"The workers cannot try another pipeline together: {difference}.")
+    return InStepConsumer(consumer, team)
+
+
+def follow(job: Job, writer: MessageWriter) -> int:
+    """Runs the script of a worker that is not the chief to its first training step, and serves the chief there."""
+    assert job.task is not None
+    link = Link(*job.task.link)
+    writer.send(Progress("capture", "running the script"))
+
+    def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
+        source = live.read(use.dataset, name=use.name)
+        here = machine.read_machine(job.settings.device)
+        journal = Journal(Session(VERSION, command={}), job.settings, Silence())
+        runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
+        own = consumer if isinstance(consumer, OwnConsumer) else None
+        gc.collect()
+        gc.freeze()  # as the chief does: it would wait for the collection behind each window here
+        in_step.Follower(runner, own, link, out_of_step=functools.partial(_fell_out, writer)).follow()
+        runner.forget()
+        return 0
+
+    return observing.Observation(job, writer, work).run()
+
+
+def _fell_out(writer: MessageWriter, why: str, cause: BaseException | None) -> None:
+    writer.send(OutOfStep(why, script.users_traceback(cause) if cause is not None else ""))
+
+
+def stand_by(task: Task) -> int:
+    """Waits at the first training step until the chief is done with what it alone does there."""
+    in_step.wait_for_leave(Link(*task.link))
+    return 0

@@ -1,0 +1,216 @@
+"""What the chief of several workers and the others say, and what the chief makes of it; over real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from pipetune.core import team as teams
+from pipetune.core.cluster import Place, Task, configuration, place_in
+from pipetune.core.edits import Plan
+from pipetune.core.errors import PipetuneError
+from pipetune.core.in_step import Answer, Leave, Link, LinkBroken, MeasureInput, Prepare, Train
+from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.team import Team
+from tests.core.sessions import PARALLEL
+
+OPERATORS = ("range (n0)", "map (n1)")
+
+
+def window(steps: int = 5, **changes: float) -> Window:
+    return Window(steps=steps, examples=5, wall_seconds=0.5, cpu_seconds=0.4, first_seconds=0.1, **changes)
+
+
+class FellOut(Exception):
+    """In place of the end of the process."""
+
+
+class Chief(Team):
+    """A team whose chief does not end its process."""
+
+    def fall_out(self, why: str, cause: BaseException | None = None) -> NoReturn:
+        raise FellOut(why)
+
+
+@pytest.fixture
+def links() -> Iterator[list[tuple[Link, Link]]]:
+    """Of two other workers: the chief's end, and theirs."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    made = [(Link(near.detach()), Link(far.detach())) for near, far in pairs]
+    yield made
+    for pair in made:
+        for end in pair:
+            end.close()
+
+
+def chief(links: list[tuple[Link, Link]]) -> Chief:
+    return Chief([near for near, _ in links], out_of_step=lambda why, cause: None)
+
+
+def answer(links: list[tuple[Link, Link]], *answers: Answer) -> None:
+    for (_, far), one in zip(links, answers, strict=True):
+        far.answer(one)
+
+
+def test_orders_and_answers_arrive_as_they_were_sent(links: list[tuple[Link, Link]]) -> None:
+    near, far = links[0]
+    orders = [Prepare(Plan("p", (PARALLEL,))), Prepare(), Train(5, 2), MeasureInput(0.5, 0.1), Leave()]
+    for order in orders:
+        near.order(order)
+    assert [far.next_order(5) for _ in orders] == orders
+    answers = [Answer(window=window(compile_seconds=0.25)), Answer(why="no"), Answer(operators=OPERATORS)]
+    for one in answers:
+        far.answer(one)
+    assert [near.next_answer(5) for _ in answers] == answers
+
+
+def test_who_is_gone_or_silent_is_said_so(links: list[tuple[Link, Link]]) -> None:
+    (near, far), (silent, _) = links
+    far.close()
+    with pytest.raises(LinkBroken, match="is gone"):
+        near.next_answer(5)
+    with pytest.raises(LinkBroken, match="is gone"):
+        for _ in range(2):  # the first may still find room in the socket
+            near.order(Leave())
+    with pytest.raises(LinkBroken, match="did not answer for 0 s"):
+        silent.next_answer(0.01)
+
+
+def test_what_is_no_message_is_an_error(links: list[tuple[Link, Link]]) -> None:
+    near, far = links[0]
+    far._socket.sendall(b"?\n")
+    with pytest.raises(PipetuneError, match="no message"):
+        near.next_answer(5)
+
+
+def test_all_have_to_come_with_the_same_operators(links: list[tuple[Link, Link]]) -> None:
+    answer(links, Answer(operators=OPERATORS), Answer(operators=OPERATORS))
+    assert chief(links).gather(OPERATORS) == ""
+    answer(links, Answer(operators=OPERATORS), Answer(operators=(OPERATORS[0], "batch (n1)")))
+    assert chief(links).gather(OPERATORS) == "operator 2 is batch (n1) on worker 2 and map (n1) on worker 0"
+    answer(links, Answer(operators=OPERATORS[:1]), Answer(operators=OPERATORS))
+    assert chief(links).gather(OPERATORS) == "worker 1 has 1 operators and worker 0 2"
+    answer(links, Answer(why="nothing trains"), Answer(operators=OPERATORS))
+    assert chief(links).gather(OPERATORS) == "nothing trains"
+
+
+def test_a_worker_that_does_not_come_ends_it(links: list[tuple[Link, Link]]) -> None:
+    links[0][1].answer(Answer(operators=OPERATORS))
+    with pytest.raises(FellOut, match="worker 2 did not answer"):
+        chief(links).gather(OPERATORS, limit_seconds=0.05)
+
+
+def test_what_one_cannot_build_fails_before_a_step(links: list[tuple[Link, Link]]) -> None:
+    answer(links, Answer(), Answer(why="The plan cannot be built: no such file"))
+    with pytest.raises(RunFailed, match="worker 2: The plan cannot be built"):
+        chief(links).prepare(Plan("p"))
+    assert [far.next_order(5) for _, far in links] == [Prepare(Plan("p"))] * 2
+    answer(links, Answer(), Answer())
+    chief(links).prepare(None)
+
+
+def test_windows_of_as_many_steps_are_in_step(links: list[tuple[Link, Link]]) -> None:
+    found = chief(links)
+    found.train(steps=5, warmup=2)
+    assert [far.next_order(5) for _, far in links] == [Train(5, 2)] * 2
+    answer(links, Answer(window=window(compile_seconds=1.0)), Answer(window=window()))
+    assert [one.compile_seconds for one in found.windows(window())] == [1.0, 0.0]
+    answer(links, Answer(why="The script's loop ended."), Answer(why="The script's loop ended."))
+    assert found.windows(None) == [], "nobody has taken them"
+
+
+@pytest.mark.parametrize(
+    ("answers", "own", "why"),
+    [
+        ((Answer(window=window()), Answer(window=window(4))), window(), "worker 2 took 4 steps, worker 0 5"),
+        ((Answer(why="it raised"), Answer(window=window())), window(), "worker 1 took fewer steps: it raised"),
+        ((Answer(why="it ended"), Answer(window=window())), None, "worker 2 took 5 steps, worker 0 fewer"),
+    ],
+)
+def test_windows_of_other_steps_are_not(
+    links: list[tuple[Link, Link]], answers: tuple[Answer, ...], own: Window | None, why: str
+) -> None:
+    answer(links, *answers)
+    with pytest.raises(FellOut, match=why):
+        chief(links).windows(own)
+
+
+def test_a_worker_that_is_gone_ends_it_whatever_is_asked(
+    links: list[tuple[Link, Link]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teams, "ANSWER_SECONDS", 0.05)
+    links[0][1].close()
+    found = chief(links)
+    for ask in (
+        lambda: found.prepare(None),
+        lambda: found.windows(window()),
+        lambda: found.measure_input(1, seconds=0.0, warmup_seconds=0.0),
+    ):
+        with pytest.raises(FellOut, match="worker 1"):
+            ask()
+    with pytest.raises(FellOut, match="worker 2 did not answer"):
+        found.measure_input(2, seconds=0.0, warmup_seconds=0.0)
+    found.leave()
+    assert isinstance(links[1][1].next_order(5), MeasureInput | Prepare | Leave), "who is there hears it"
+
+
+def test_one_worker_measures_while_the_others_rest(links: list[tuple[Link, Link]]) -> None:
+    links[1][1].answer(Answer(window=window()))
+    assert chief(links).measure_input(2, seconds=0.5, warmup_seconds=0.1) == window()
+    assert links[1][1].next_order(5) == MeasureInput(0.5, 0.1)
+    with pytest.raises(LinkBroken, match="did not answer"):
+        links[0][1].next_order(0.01)
+    links[0][1].answer(Answer(why="The dataset is empty."))
+    with pytest.raises(RunFailed, match=r"^The dataset is empty\."):
+        chief(links).measure_input(1, seconds=0.5, warmup_seconds=0.1)
+
+
+def config(kind: str = "worker", index: object = 0, **cluster: int) -> str:
+    found = {kind: [f"host{number}:1" for number in range(count)] for kind, count in cluster.items()}
+    return json.dumps({"cluster": found, "task": {"type": kind, "index": index}})
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (None, None),
+        ("", None),
+        ("{}", None),
+        ("[1]", None),
+        ("no json", None),
+        ('{"cluster": null}', None),
+        ('{"cluster": {"worker": 3}}', None),
+        (config(worker=1), None),
+        (config(index="last", worker=2), None),
+        (config(worker=2), Place("worker", 0, 2)),
+        (config(index=1, worker=2), Place("worker", 1, 2)),
+        (config("chief", chief=1, worker=2), Place("chief", 0, 3, has_chief=True)),
+        (config("ps", index=1, ps=2, worker=2), Place("ps", 1, 1)),
+    ],
+)
+def test_the_place_of_a_machine_in_a_cluster(told: str | None, expected: Place | None) -> None:
+    assert place_in({} if told is None else {"TF_CONFIG": told}) == expected
+
+
+def test_the_configuration_of_a_worker_is_read_back() -> None:
+    told = configuration(["127.0.0.1:1", "127.0.0.1:2"], 1)
+    assert place_in({"TF_CONFIG": told}) == Place("worker", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("place", "first"),
+    [
+        (Place("worker", 0, 2), True),
+        (Place("worker", 1, 2), False),
+        (Place("chief", 0, 2, has_chief=True), True),
+        (Place("worker", 0, 2, has_chief=True), False),
+        (Place("ps", 0, 1), False),
+    ],
+)
+def test_who_speaks_for_all(place: Place, first: bool) -> None:
+    assert place.first is first
+    assert Task(0, 2).chief and not Task(1, 2).chief

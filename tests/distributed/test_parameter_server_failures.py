@@ -1,0 +1,92 @@
+"""A worker of a parameter-server job that is killed and comes back: the coordinator calls the emitted function again.
+
+After the guide "Parameter server training": a step that was lost with its worker is run again by another, and a worker
+that comes back makes its dataset anew. Data without end keeps no count of epochs: what is promised is that all of it
+goes on coming, no element more often than the passes that were begun anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.distribution import distribute
+from pipetune.tf.pipelines import live
+from tests.tf.emitted_scripts import run
+
+ROWS = 24
+
+COORDINATOR = """
+import faulthandler, json, os, socket, subprocess, sys
+faulthandler.dump_traceback_later(70, exit=True)
+os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as the guide has it: a lost worker is noticed at once
+
+SERVER = '''
+import json, sys
+import tensorflow as tf
+threads = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)
+cluster = tf.train.ClusterSpec(json.loads(sys.argv[1]))
+tf.distribute.Server(cluster, sys.argv[2], int(sys.argv[3]), protocol="grpc", config=threads).join()
+'''
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return [f"127.0.0.1:{port}" for port in ports]
+
+first, second, third = free_ports(3)
+cluster = {"worker": [first, second], "ps": [third]}
+
+def start(kind, index):
+    command = [sys.executable, "-c", SERVER, json.dumps(cluster), kind, str(index)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+servers = [start("ps", 0), start("worker", 0), start("worker", 1)]
+try:
+    import tensorflow as tf
+    import distributed
+
+    strategy = tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster), rpc_layer="grpc")
+    )
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    iterator = iter(distributed.per_worker_dataset(coordinator))
+
+    @tf.function
+    def step(iterator):
+        return strategy.run(lambda batch: batch, args=(next(iterator),))
+
+    results = [coordinator.schedule(step, args=(iterator,)) for _ in range(15)]
+    coordinator.join()
+    servers[2].kill()
+    servers[2].wait()
+    results += [coordinator.schedule(step, args=(iterator,)) for _ in range(15)]
+    servers.append(start("worker", 1))
+    coordinator.join()
+    results += [coordinator.schedule(step, args=(iterator,)) for _ in range(30)]
+    coordinator.join()
+    print(json.dumps([int(number) for result in results for number in result.fetch()]), flush=True)
+finally:
+    for server in servers:
+        server.kill()
+os._exit(0)
+"""
+
+
+def test_all_of_the_data_goes_on_coming(tmp_path: Path) -> None:
+    source = live.read(tf.data.Dataset.range(ROWS).shuffle(ROWS).batch(4))
+    made = distribute(source, source.pipeline, kind="parameter-server", out_file=tmp_path / "distributed.py")
+    assert made.module, made.notes
+    seen = Counter(json.loads(run(COORDINATOR, tmp_path).splitlines()[-1]))
+    assert seen.total() == 60 * 4, "every step that was scheduled was done, once"
+    assert set(seen) == set(range(ROWS))
+    # Three pipelines gave each row once in a pass: two workers, and the second again when it came back.
+    assert max(seen.values()) - min(seen.values()) <= 3

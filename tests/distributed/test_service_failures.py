@@ -1,0 +1,117 @@
+"""A worker of a tf.data service that is killed in the middle of an epoch and comes back: what still arrives.
+
+After `tf.data.experimental.service.ShardingPolicy`: by DYNAMIC nothing comes twice, and what the lost worker was
+working on may be missed; by OFF a worker that comes back begins again from the start.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.model.coverage import times
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.source.standalone_service_files import companions
+from pipetune.tf.standalone.processes import addresses, running
+
+FILES, LINES = 12, 20
+WANTED = Counter(range(FILES * LINES))
+SECONDS = 60.0
+KILLED_AFTER = 30
+
+service = tf.data.experimental.service
+
+
+@dataclass
+class Service:
+    """A dispatcher and workers, which are real processes; `serve.py` as it is written beside a module."""
+
+    folder: Path
+    stack: ExitStack
+    address: str = ""
+    workers: dict[str, Any] = field(default_factory=dict)  # by port
+
+    def start(self, name: str, *arguments: str) -> Any:
+        own = self.folder / name
+        own.mkdir()
+        command = (sys.executable, "-P", str(self.folder / "serve.py"), *arguments)
+        return self.stack.enter_context(running(own, [command], [{}]))
+
+    def start_workers(self, *ports: str, name: str) -> None:
+        common = ("worker", "--dispatcher", self.address.partition("://")[2], "--host", "127.0.0.1", "--port")
+        started = [self.start(f"{name}-{port}", *common, port) for port in ports]
+        for port, one in zip(ports, started, strict=True):
+            one.wait_for(lambda one=one: "worker of" in one.printed(0), SECONDS)
+            self.workers[port] = one.processes[0]
+
+    def lose_a_worker(self, name: str) -> None:
+        """Kills one and starts another in its place, which is reached there too."""
+        port = next(iter(self.workers))
+        self.workers[port].kill()
+        self.workers[port].wait()
+        self.start_workers(port, name=name)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "serve.py").write_text(dict(companions(""))["serve.py"])
+    with ExitStack() as stack:
+        found = Service(folder, stack)
+        dispatcher = found.start("dispatcher", "dispatcher", "--port", "0")
+        dispatcher.wait_for(lambda: "dispatcher at" in dispatcher.printed(0), SECONDS)
+        found.address = dispatcher.printed(0).split()[-1]
+        found.start_workers(*(place.rpartition(":")[2] for place in addresses(2)), name="worker")
+        yield found
+
+
+def numbers(folder: Path) -> Any:
+    """The numbers of `WANTED` from files, each a few milliseconds of work."""
+    for file in range(FILES):
+        lines = "".join(f"{number}\n" for number in range(file * LINES, (file + 1) * LINES))
+        (folder / f"part-{file:02d}.txt").write_text(lines)
+
+    def worked(line: Any) -> Any:
+        matrix = tf.random.stateless_uniform([300, 300], [1, 2])
+        return tf.strings.to_number(line, tf.int64) + tf.cast(tf.reduce_max(matrix @ matrix) * 0, tf.int64)
+
+    names = tf.data.Dataset.list_files(str(folder / "part-*.txt"), shuffle=False)
+    return names.flat_map(tf.data.TextLineDataset).map(worked)
+
+
+def came(served: Service, folder: Path, policy: Any) -> Counter[int]:
+    """What a training process reads of two workers, one of which is lost on the way and comes back."""
+    found: Counter[int] = Counter()
+    read = numbers(folder).apply(
+        service.distribute(policy, served.address, max_outstanding_requests=2, compression=None)
+    )
+    for count, number in enumerate(read.as_numpy_iterator()):
+        found[int(number)] += 1
+        if count == KILLED_AFTER:
+            served.lose_a_worker(policy.name)
+    return found
+
+
+def test_by_dynamic_sharding_nothing_comes_twice_and_little_is_missed(tmp_path: Path, served: Service) -> None:
+    found = came(served, tmp_path, service.ShardingPolicy.DYNAMIC)
+    told = times(WANTED, found)
+    assert (told.twice, told.oftener, told.foreign) == (0, 0, 0)
+    # The lost worker had a file, and elements on their way; all else comes, from the worker that comes back too.
+    assert told.once >= (FILES - 3) * LINES and told.never + told.once == FILES * LINES
+
+
+def test_without_sharding_a_worker_that_comes_back_begins_again(tmp_path: Path, served: Service) -> None:
+    found = came(served, tmp_path, service.ShardingPolicy.OFF)
+    told = times(WANTED, found)
+    assert (told.never, told.foreign) == (0, 0)
+    assert min(found.values()) >= 2 and told.oftener > 0, "all of both, and again what the lost worker had given"

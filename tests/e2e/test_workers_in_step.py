@@ -1,0 +1,53 @@
+"""Scripts that train in several processes in step, each a real process of its own, started by the command."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import jsonschema
+import psutil
+import pytest
+
+from tests.core.test_sessionfile import schema
+from tests.e2e.command import Done
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+
+@pytest.mark.run("in-step")
+def test_every_worker_takes_the_steps_of_every_window(done: Done) -> None:
+    assert (done.code, done.summary["status"]) == (0, "done"), done.err
+    jsonschema.validate(done.session, schema("session"))
+    found = done.first["handover"]
+    assert (found["strategy"], found["workers"], found["shares"]) == ("MultiWorkerMirroredStrategy", 2, [8])
+    consumer = done.first["profile"]["consumer"]
+    assert consumer["kind"] == "loop" and consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
+    assert not any(trial["outcome"] == "failed" for trial in done.session["trials"]), done.session["trials"]
+    assert len(done.logs) == 2
+    assert not any("the end" in log or "Traceback" in log for log in done.logs)
+
+
+@pytest.mark.run("in-step")
+def test_the_worker_with_more_work_is_named(done: Done) -> None:
+    skew = done.summary["datasets"][0]["skew"]
+    assert [len(one["rounds_ms"]) for one in skew["inputs"]] == [3, 3]
+    assert (skew["slowest"], skew["ratio"] > 1) == (1, True), skew
+    assert "Input skew: each alone, the inputs of 2 workers take" in " ".join(done.out.split())
+    assert any("2 workers share" in note for note in done.session["notes"])
+
+
+@pytest.mark.run("loses-a-worker")
+def test_a_worker_killed_in_the_middle_of_a_window_ends_the_command(done: Done) -> None:
+    assert (done.code, done.summary["status"]) == (3, "failed"), done.err
+    assert "Worker 1 was killed (SIGKILL)" in done.said
+    assert "The other workers were ended with it." in done.said
+    assert "no more of this" in done.said, "the end of its log"
+    assert "comparing the training step" in done.said, "it had begun to measure"
+    assert not any(path.startswith(str(done.results)) for path in _open_files()), "nothing is left that writes there"
+
+
+def _open_files() -> Iterator[str]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            yield from (file.path for file in process.open_files())

@@ -1,0 +1,90 @@
+"""What counting showed of how workers divide the data: the longer table is where nothing is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.coverage import AsWritten, Coverage, Identity
+from pipetune.mistakes.use import Workers
+from pipetune.model.coverage import coverage
+from tests.mistakes.uses import codes, found
+
+STRATEGY = Workers(2, "TF_CONFIG", distributed=True)
+ALONE = Workers(2, "HOROVOD_SIZE")
+ASKED = Workers(2, "HOROVOD_SIZE", asked=True)
+ALL = range(8)
+
+
+def counted(
+    *workers: Sequence[int], batches: Sequence[int] = (2, 2), read: Sequence[int] = (4, 4), files: Sequence[int] = ()
+) -> Coverage:
+    made = coverage([Counter(ALL)], [[Counter(mine)] for mine in workers], told_by=Identity.NUMBER, files=files)
+    shares = zip(made.workers, batches, read, strict=True)
+    return replace(made, workers=tuple(replace(one, batches=count, read=times) for one, count, times in shares))
+
+
+FAIR = counted([0, 2, 4, 6], [1, 3, 5, 7])
+BOTH = counted(ALL, ALL, batches=(4, 4), read=(8, 8))
+HALF = counted([0, 4], [1, 5], batches=(1, 1))
+SAME = counted([0, 2, 4, 6], [0, 2, 4, 6])
+ONE_IDLE = counted(ALL, [], batches=(4, 0), read=(8, 0))
+UNEVEN = counted([0, 1, 2, 3, 4, 5], [6, 7], batches=(6, 2), read=(6, 2))
+READS_ALL = counted([0, 2, 4, 6], [1, 3, 5, 7], read=(8, 8), files=(4, 4))
+LINES = "list_files | interleave inner=TextLineDataset | batch 4"
+
+
+@pytest.mark.parametrize(
+    ("text", "workers", "as_written", "expected"),
+    [
+        ("range | batch 4", STRATEGY, AsWritten(2, FAIR, "DATA"), []),
+        ("range | batch 4", STRATEGY, AsWritten(2, why="The data is too long to be counted."), []),
+        ("range | batch 4", STRATEGY, None, []),
+        ("range | batch 4", None, AsWritten(2, HALF), []),
+        ("range | batch 4", replace(STRATEGY, count=1), AsWritten(1, HALF), []),
+        ("range | shard 2 | batch 4", ASKED, AsWritten(2, FAIR), []),
+        ("range | shuffle 9 | batch 4", ALONE, AsWritten(2, BOTH), []),  # each draws an order of its own
+        ("range | batch 4", STRATEGY, AsWritten(2, counted([0, 2, 4, 6], [1, 3, 5, 7], batches=(3, 2)), "DATA"), []),
+        ("range | batch 4", STRATEGY, AsWritten(2, counted([0, 2], [1, 3, 4, 5, 6, 7], batches=(10, 11)), "FILE"), []),
+        # with four replicas six batches make two steps, and two make one
+        ("range | batch 4", STRATEGY, AsWritten(2, replace(UNEVEN, replicas_per_worker=4), "FILE"), []),
+        # in memory, or from fewer files than workers, everyone has to read everything
+        ("range | batch 4", STRATEGY, AsWritten(2, replace(READS_ALL, files=1), "DATA"), []),
+        (LINES, STRATEGY, AsWritten(2, replace(READS_ALL, files=1), "DATA"), []),
+        (LINES, STRATEGY, AsWritten(2, counted(ALL, [], read=(8, 8), batches=(1, 0), files=(4, 4)), "OFF"), []),
+        ("range | batch 4", ALONE, AsWritten(2, BOTH), ["unsharded-workers n1"]),
+        ("range | shard 4 | batch 4", ASKED, AsWritten(2, HALF), ["data-left-out n1"]),
+        ("range | shard 2 | batch 4", STRATEGY, AsWritten(2, HALF, "DATA"), ["data-left-out n1"]),
+        ("range | shard 2 | batch 4", ALONE, AsWritten(2, SAME), ["data-left-out n1"]),
+        ("range | shard 1 | batch 4", ALONE, AsWritten(2, BOTH), ["data-repeated n1"]),
+        ("range | batch 4", STRATEGY, AsWritten(2, ONE_IDLE, "FILE"), ["idle-workers n1"]),
+        ("range | batch 4", STRATEGY, AsWritten(2, UNEVEN, "FILE"), ["uneven-workers n1"]),
+        (LINES, STRATEGY, AsWritten(2, READS_ALL, "DATA"), ["read-by-all-workers n3"]),
+        (LINES, STRATEGY, AsWritten(2, None, "FILE", "one file only", refused=True), ["too-few-files n3"]),
+    ],
+)
+def test_division(text: str, workers: Workers | None, as_written: AsWritten | None, expected: list[str]) -> None:
+    assert codes(text, workers=workers, as_written=as_written) == expected
+
+
+def test_the_messages_have_the_numbers() -> None:
+    (one,) = found("range | batch 4", workers=ALONE, as_written=AsWritten(2, BOTH))
+    assert one.message.endswith("every epoch trains on each of its 8 examples 2 times, in 4 steps.")
+    (one,) = found("range | shard 2 | batch 4", workers=STRATEGY, as_written=AsWritten(2, HALF, "DATA"))
+    assert "divides each part again, by DATA: 4 of 8 elements come to none of 2 workers" in one.message
+    assert "OFF" in one.hint
+    (one,) = found("range | batch 4", workers=STRATEGY, as_written=AsWritten(2, UNEVEN, "FILE"))
+    assert "The workers get 6, 2 batches of an epoch: after 2 of 6 steps" in one.message
+    (one,) = found("range | batch 4", workers=STRATEGY, as_written=AsWritten(2, ONE_IDLE, "FILE"))
+    assert one.message == "Of 2 workers worker 1 gets nothing at all."
+
+
+def test_why_everyone_reads_everything_is_said() -> None:
+    (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
+    assert "reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA." in one.message
+    hidden = "list_files | interleave inner=TextLineDataset | scan | batch 4"
+    (one,) = found(hidden, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA", stopped_at="n3"))
+    assert "gives up at scan" in one.message and "OFF" in one.hint

@@ -1,0 +1,150 @@
+"""The form with indices as text: where there is none and why, then where the index is given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.functions import FunctionFacts
+from pipetune.core.pipeline import Node, Pipeline, Value
+from pipetune.core.standalone import Definition, FunctionSource, SourceText, StandaloneParts
+from tests.source.test_standalone import AUGMENT, PARSE, READ, Step, files, parts, photos
+from tests.source.test_standalone_kinds import ROWS, dataset_calls, emit, function
+
+SLICES = SourceText(9, expression="tf.data.Dataset.from_tensor_slices(([1, 2], [3, 4]))")
+BATCH: Step = ("batch", {"batch_size": 4})
+
+
+def calls(made: StandaloneParts, kind: str = "multiworker") -> list[str]:
+    return dataset_calls(emit(made, kind).text, "indexed_dataset_fn")
+
+
+def why_not(made: StandaloneParts, kind: str = "multiworker") -> str:
+    """The reason, where `dataset_fn` is written all the same and nothing with indices."""
+    written = emit(made, kind)
+    assert not written.indexed and "indexed" not in written.text.replace("has no form with indices", "")
+    assert "in_order(" not in written.text and function(written.text, "dataset_fn")
+    (note,) = [note for note in written.notes if note.startswith("it has no form with indices")]
+    return note
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([BATCH, ("map", {}, PARSE), ("unbatch", {}), BATCH], "batch makes one element of several"),
+        ([("unbatch", {}), BATCH], "unbatch makes several elements of one"),
+        ([("unique", {}), BATCH], "unique compares elements"),
+        ([("window", {"size": 3}), ("flat_map", {}, PARSE), BATCH], "window makes datasets of elements"),
+        ([("flat_map", {}, PARSE), ("flat_map", {}, PARSE), BATCH], "an index has room for two numbers"),
+        ([("interleave", {"cycle_length": 2}, AUGMENT), BATCH], "may be others each time"),
+        ([("repeat", {"count": -1}), ("skip", {"count": 5}), BATCH], "the data never ends"),
+    ],
+)
+def test_no_index_where_an_element_does_not_stay_what_it_is(steps: list[Step], reason: str) -> None:
+    assert reason in why_not(parts(files(9), *steps))
+
+
+def test_no_index_where_rows_of_a_file_are_shuffled_as_they_are_read() -> None:
+    made = parts(files(9), ("interleave", {"cycle_length": 2}, READ), BATCH)
+    shuffles = ("TFRecordDataset", "ShuffleDatasetV3")
+    nodes = (replace(node, inner=shuffles) if node.op == "interleave" else node for node in made.pipeline)
+    assert "may be others each time" in why_not(replace(made, pipeline=Pipeline(tuple(nodes))))
+
+
+def test_no_index_where_the_script_has_something_of_that_name() -> None:
+    made = parts(files(9), ("map", {}, PARSE), BATCH)
+    named = FunctionSource("in_order", (Definition("in_order", "from helpers import in_order"),))
+    written = emit(replace(made, functions={"n1": named}), "multiworker")
+    assert not written.indexed and any("calls something else in_order" in note for note in written.notes)
+    assert "from helpers import in_order" in written.text
+
+
+def test_no_index_where_every_worker_of_a_service_gives_everything() -> None:
+    steps: list[tuple[str, Mapping[str, Value]]] = [
+        ("shuffle", {"buffer_size": 9, "seed": None}), ("skip", {"count": 5}), ("batch", {"batch_size": 4})
+    ]  # fmt: skip
+    made = parts(ROWS, *steps, ("repeat", {"count": -1}))
+    assert "every worker of the service gives all" in why_not(made, "service")
+
+
+def test_indices_are_given_to_the_names_of_files_before_they_are_divided() -> None:
+    assert calls(photos(14)) == [
+        ".from_tensor_slices((tf.range(len(files), dtype=tf.int64), files))",
+        ".shard(workers, worker)",
+        ".shuffle(14)",
+        ".interleave(numbering_rows(tf.data.TFRecordDataset), num_parallel_calls=tf.data.AUTOTUNE, "
+        "deterministic=False)",
+        ".map(keeping_index(parse), num_parallel_calls=2)",
+        ".map(keeping_index(augment))",
+        ".shuffle(256)",
+        ".batch(batch_size)",  # every row, and one pass
+        ".prefetch(2 * replicas)",
+    ]
+
+
+def test_what_dataset_fn_does_is_not_touched() -> None:
+    text = emit(photos(14), "multiworker").text
+    assert not {"tf.range", "keeping_index"} & set(ast.unparse(function(text, "dataset_fn")).split("("))
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        (ROWS, ".range(1000).map(lambda number: (tf.cast(number, tf.int64), number))"),
+        (SLICES, ".from_tensor_slices((tf.range(9, dtype=tf.int64), ([1, 2], [3, 4])))"),
+        (SourceText(1, expression="tf.data.Dataset.from_tensors(7)"), ".from_tensors(7).enumerate()"),
+    ],
+)
+def test_rows_in_memory_are_numbered_where_they_come_from(source: SourceText, written: str) -> None:
+    assert calls(parts(source, BATCH))[0] == written
+
+
+def test_numbers_of_a_range_are_places_in_it() -> None:
+    source = Node("n0", "range", arguments={"start": 10, "stop": 0, "step": -2}, cardinality=5)
+    made = StandaloneParts(
+        Pipeline((source, Node("n1", "batch", ("n0",), {"batch_size": 2}))),
+        {"n0": SourceText(5, expression="tf.data.Dataset.range(10, 0, -2)")},
+    )
+    assert calls(made)[0] == (
+        ".range(10, 0, -2).map(lambda number: ((tf.cast(number, tf.int64) - 10) // -2, number))"
+    )
+
+
+def test_predicates_do_not_see_the_index_and_tuples_are_given_as_arguments() -> None:
+    keep = FunctionFacts(name="keep", digest="d")
+    made = parts(ROWS, ("filter", {}, keep), ("map", {}, PARSE), BATCH)
+    several = replace(made.functions["n2"], several=True)
+    written = calls(replace(made, functions={**made.functions, "n2": several}))
+    assert ".filter(without_index(lambda x: x > 0))" in written
+    assert ".map(keeping_index(parse, several=True))" in written
+
+
+def test_readers_number_their_records_behind_the_number_of_the_file() -> None:
+    reader = parts(files(9), ("TFRecordDataset", {}), BATCH)
+    assert ".flat_map(numbering_rows(lambda name: tf.data.TFRecordDataset(name)))" in calls(reader)
+    extra = {"n1": {"compression_type": '"GZIP"', "num_parallel_reads": "4"}}
+    assert (
+        ".interleave(numbering_rows(lambda name: tf.data.TFRecordDataset(name, compression_type='GZIP')), "
+        "cycle_length=4, num_parallel_calls=4)"
+    ) in calls(replace(reader, extra_arguments=extra))
+
+
+def test_each_kind_has_the_form_and_says_how_to_use_it() -> None:
+    for kind in ("mirrored", "multiworker", "tpu", "horovod", "parameter-server", "service"):
+        written = emit(photos(14), kind)
+        assert written.indexed, kind
+        names = [node.name for node in ast.parse(written.text).body if isinstance(node, ast.FunctionDef)]
+        assert {"dataset_fn", "indexed_dataset_fn", "in_order"} <= set(names), kind
+        docstring = " ".join((ast.get_docstring(ast.parse(written.text)) or "").split())
+        assert "indexed_dataset_fn gives" in docstring, kind
+    repeats = dataset_calls(emit(photos(14), "parameter-server").text, "indexed_dataset_fn")
+    assert ".repeat()" in repeats  # its workers are not to run out
+    assert ".repeat()" not in dataset_calls(emit(photos(14), "service").text, "indexed_dataset_fn")
+
+
+def test_failing_it_is_left_out_with_what_was_found() -> None:
+    written = emit(photos(14), "multiworker", no_index="with 2 workers it went wrong")
+    assert not written.indexed and written.notes[-1].endswith("in order: with 2 workers it went wrong")

@@ -1,0 +1,157 @@
+"""Workers of a cluster that measure nothing: the first argument names what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from pipetune.core.in_step import Answer, Leave, Link
+from pipetune.core.messages import Failed, Finished, Log, Mode, OutOfStep, ScriptFailed, TrialStarted, read_job
+from tests.supervisor.fake_worker import TRACEBACK, Scenarios
+
+LONG = 600
+
+
+class Clusters(Scenarios):
+    """One method per thing that can happen to several workers; each runs in all of them."""
+
+    @property
+    def index(self) -> int:
+        assert self.job.task is not None
+        return self.job.task.index
+
+    def tell(self) -> None:
+        """Leaves what this process is, and was told, in the folder of the results."""
+        assert self.job.task is not None
+        known = {"pid": os.getpid(), "mode": self.job.mode.value, "config": json.loads(os.environ["TF_CONFIG"])}
+        with (Path(self.job.out) / f"told-{self.index}").open("a") as stream:
+            stream.write(json.dumps({**known, "group": os.getpgid(0), "attempt": self.job.attempt}) + "\n")
+        print(f"worker {self.index} prints this", flush=True)
+
+    def until_told(self) -> None:
+        assert self.job.task is not None
+        link = Link(*self.job.task.link)
+        link.answer(Answer(operators=("range",)))
+        assert isinstance(link.next_order(30), Leave)
+
+    def in_step(self) -> None:
+        self.tell()
+        assert self.job.task is not None
+        if self.index:
+            self.until_told()
+            self.send(Finished(0))
+            os._exit(7 if self.job.mode is Mode.ANALYZE else 0)  # as a runtime that is torn down may
+        links = [Link(descriptor) for descriptor in self.job.task.link]
+        for link in links:
+            assert link.next_answer(30) == Answer(operators=("range",))
+            link.order(Leave())
+        time.sleep(0.2)  # the others are gone before this one has said its last word
+        self.normal()
+
+    def last_is_killed(self) -> None:
+        self.tell()
+        self.start()
+        if self.index == self.job.task.workers - 1:  # type: ignore[union-attr]
+            print("no more memory", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LONG)
+
+    def one_raises(self) -> None:
+        self.tell()
+        if self.index == 1:
+            self.send(ScriptFailed(TRACEBACK))
+            self.send(Finished(3))
+            return
+        self.start()
+        time.sleep(LONG)
+
+    def one_raises_and_stays(self) -> None:
+        self.tell()
+        self.start()
+        if self.index == 1:
+            self.send(ScriptFailed(TRACEBACK))
+        time.sleep(LONG)
+
+    def one_fails(self) -> None:
+        self.tell()
+        if self.index == 1:
+            self.send(Failed("There is no GPU here.", "Ask for another device.", 5))
+            self.send(Finished(5))
+            return
+        self.start()
+        time.sleep(LONG)
+
+    def killed_in_a_trial_of_the_chief(self) -> None:
+        self.tell()
+        if self.job.skip:
+            return self.in_step()
+        if self.index:
+            while not (Path(self.job.out) / "trying").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.start()
+        self.verdict()
+        self.send(TrialStarted("prefetch@n3"))
+        (Path(self.job.out) / "trying").touch()
+        time.sleep(LONG)
+
+    def out_of_step(self) -> None:
+        self.tell()
+        if self.index == 0:
+            self.start()
+            self.verdict()
+            self.send(OutOfStep("worker 1 took 4 steps, worker 0 5"))
+        time.sleep(LONG)
+
+    def one_says_out_of_step(self) -> None:
+        self.tell()
+        self.start()
+        if self.index == 1:
+            self.send(OutOfStep("its input raised"))
+        time.sleep(LONG)
+
+    def one_raises_in_a_step(self) -> None:
+        self.tell()
+        self.start()
+        if self.index == 1:
+            self.send(OutOfStep("its input raised", TRACEBACK))
+        time.sleep(LONG)
+
+    def chief_dies(self) -> None:
+        self.tell()
+        if self.index == 0:
+            self.start()
+            os._exit(9)
+        time.sleep(LONG)
+
+    def hangs(self) -> None:
+        self.tell()
+        if self.index == 0:
+            self.start()
+        time.sleep(LONG)
+
+    def others_leave_a_child(self) -> None:
+        """It has a session of its own, as what launchers start has."""
+        if self.index:
+            child = os.fork()
+            if child == 0:
+                os.setsid()
+                self.tell()
+                time.sleep(LONG)
+            time.sleep(LONG)
+        path = Path(self.job.out) / "told-1"
+        while not path.exists() or not path.read_text().endswith("\n"):
+            time.sleep(0.01)
+        self.send(Log("the child is there"))
+        self.send(Finished(0))
+
+
+if __name__ == "__main__":
+    task = read_job(Path(sys.argv[1]))
+    getattr(Clusters(task), task.arguments[0])()

@@ -1,0 +1,40 @@
+"""GPUs of one machine, dealt to several workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipetune.supervisor.accelerators import gpus, share
+
+
+@pytest.mark.parametrize(
+    ("environment", "devices", "found"),
+    [
+        ({}, (), ()),
+        ({}, ("nvidiactl", "nvidia-uvm", "null"), ()),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ("nvidia0",), ()),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, ("nvidia0",), ()),
+        ({"CUDA_VISIBLE_DEVICES": "1,-1,0"}, ("nvidia0", "nvidia1"), ("1",)),
+        ({}, ("nvidia10", "nvidia2", "nvidiactl", "nvidia0"), ("0", "2", "10")),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8a, 3"}, (), ("GPU-8a", "3")),
+    ],
+)
+def test_the_gpus_a_process_sees(environment: dict[str, str], devices: tuple[str, ...], found: tuple[str, ...]) -> None:
+    assert gpus(environment, devices=devices) == found
+
+
+@pytest.mark.parametrize(
+    ("found", "workers", "shares"),
+    [
+        ((), 2, [None, None]),
+        (("0",), 2, ["-1", "-1"]),
+        (("0", "1"), 2, ["0", "1"]),
+        (("0", "1", "2"), 2, ["0", "1"]),
+        (("0", "1", "2", "3"), 2, ["0,1", "2,3"]),
+    ],
+)
+def test_each_worker_gets_as_many_as_the_others(
+    found: tuple[str, ...], workers: int, shares: list[str | None]
+) -> None:
+    dealt = [share(found, workers=workers, index=index) for index in range(workers)]
+    assert [one.get("CUDA_VISIBLE_DEVICES") for one in dealt] == shares

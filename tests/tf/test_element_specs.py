@@ -1,0 +1,101 @@
+"""What a module gives, held against an `input_signature` made from the script's spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.core.session import DistributedResult
+from pipetune.distribution import distribute
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
+
+from pipetune.tf.pipelines import live
+from pipetune.tf.standalone.element_specs import changes, sentences
+from tests.tf.test_standalone_kinds import load
+
+
+def spec(*shape: int | None, dtype: Any = None) -> Any:
+    return tf.TensorSpec(shape, dtype or tf.float32)
+
+
+def rows(*, drop_remainder: bool) -> Any:
+    numbers = tf.data.Dataset.range(24)
+    numbers = numbers.map(lambda number: {"x": tf.fill([3], number), "y": number})
+    return numbers.batch(8, drop_remainder=drop_remainder)
+
+
+def emit(dataset: Any, kind: str, folder: Path) -> DistributedResult:
+    source = live.read(dataset)
+    return distribute(source, source.pipeline, kind=kind, out_file=folder / "distributed.py")
+
+
+def taking(dataset: Any) -> Any:
+    """A function that takes what the script's pipeline gives, as scripts declare it."""
+
+    @tf.function(input_signature=[dataset.element_spec])
+    def step(batch: Any) -> Any:
+        return tf.reduce_sum(batch["y"])
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("script", "emitted"),
+    [
+        (spec(None, 3), spec(None, 3)),
+        ({"a": spec(8), "b": (spec(), spec(2))}, {"a": spec(8), "b": (spec(), spec(2))}),
+        (tf.RaggedTensorSpec([None, None], tf.int64), tf.RaggedTensorSpec([None, None], tf.int64)),
+    ],
+)
+def test_nothing_is_said_of_what_is_kept(script: Any, emitted: Any) -> None:
+    assert changes(script, emitted) == () and list(sentences(())) == []
+
+
+def test_each_part_that_differs_is_named_and_whether_a_signature_takes_it() -> None:
+    script = {"a": spec(8, 3), "b": (spec(None), spec(2))}
+    found = changes(script, {"a": spec(4, 3), "b": (spec(4), spec(2))})
+    assert [(one.part, one.script, one.emitted, one.accepted) for one in found] == [
+        ("['a']", "(8, 3) float32", "(4, 3) float32", False),
+        ("['b'][0]", "(None,) float32", "(4,) float32", True),
+    ]
+    refused, narrower = sentences(found)
+    assert "['a'] (8, 3) float32 becomes (4, 3) float32. A tf.function" in refused and "refuses" in refused
+    assert "['b'][0] (None,) float32 becomes (4,) float32" in narrower and "takes such elements" in narrower
+    (wider,) = changes(spec(8), spec(None))
+    assert not wider.accepted
+    (other,) = changes(spec(8), (spec(8), spec()))
+    assert not other.accepted and not changes(spec(8), spec(8, dtype=tf.int64))[0].accepted
+
+
+@pytest.mark.parametrize("kind", ["multiworker", "service"])
+def test_a_signature_of_the_script_takes_what_every_worker_gives(tmp_path: Path, kind: str) -> None:
+    written = rows(drop_remainder=False)
+    result = emit(written, kind, tmp_path)
+    assert result.module and result.checks[0]["spec"] == [] and result.advice == ()
+    module, step = load(result), taking(written)
+    for worker in range(2):
+        context = tf.distribute.InputContext(2, worker, 2)
+        for batch in module.pipeline() if kind == "service" else module.dataset_fn(context):
+            step(batch)
+
+
+def test_batches_of_a_fixed_size_are_those_of_a_replica_and_the_change_is_said(tmp_path: Path) -> None:
+    written = rows(drop_remainder=True)
+    result = emit(written, "multiworker", tmp_path)
+    (told,) = result.advice
+    assert "['x'] (8, 3) int64 becomes (4, 3) int64, ['y'] (8,) int64 becomes (4,) int64" in told
+    batch = next(iter(load(result).dataset_fn(tf.distribute.InputContext(2, 0, 2))))
+    with pytest.raises((TypeError, ValueError)):
+        taking(written)(batch)
+
+
+def test_one_shape_for_a_tpu_is_taken_by_a_signature_that_left_it_open(tmp_path: Path) -> None:
+    written = rows(drop_remainder=False)
+    result = emit(written, "tpu", tmp_path)
+    (told,) = result.advice
+    assert "['y'] (None,) int64 becomes (4,) int64" in told and "takes such elements" in told
+    taking(written)(next(iter(load(result).dataset_fn(tf.distribute.InputContext(2, 0, 2)))))

@@ -1,0 +1,195 @@
+"""Modules read by real processes on this machine; and processes that fail, or do not end."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipetune.core.coverage import Identity
+from pipetune.core.session import DistributedResult
+from pipetune.core.standalone import Delivery
+from pipetune.distribution import distribute
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.source import standalone_kinds
+from pipetune.source.standalone import emit_standalone
+from pipetune.tf.pipelines import live
+from pipetune.tf.standalone import order, processes, standalone_parts
+from pipetune.tf.standalone.coverage import Counted, count
+from pipetune.tf.standalone.processes import NotRun, running
+
+FILES, RECORDS = 5, 4
+
+HELPERS = """
+import tensorflow as tf
+
+
+def parse(record):
+    return tf.strings.to_number(record, tf.int64) % 5
+
+
+def build(pattern):
+    dataset = tf.data.Dataset.list_files(pattern)
+    return dataset.interleave(tf.data.TFRecordDataset, cycle_length=2).map(parse).shuffle(8).batch(4)
+"""
+
+
+INDEXED = """
+
+def indexed_dataset_fn(*, size=None, rank=None):
+    if size is None:
+        rank, size = rank_and_size()
+    indices = tf.data.Dataset.range(20).shuffle(20).filter(lambda index: index % size == rank)
+    return indices.batch(3).map(lambda index: (index, index))
+
+
+def in_order(predictions, indices):
+    import numpy as np
+
+    order = np.argsort(np.concatenate(indices))
+    return np.concatenate(predictions)[order]
+"""
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Twenty numbers below 5 from five files, of which every one comes four times: their values tell nothing."""
+    (tmp_path / "processes_helpers.py").write_text(HELPERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for file in range(FILES):
+        with tf.io.TFRecordWriter(str(tmp_path / f"part-{file}.tfrecord")) as writer:
+            for record in range(RECORDS):
+                writer.write(str(RECORDS * file + record).encode())
+    yield importlib.import_module("processes_helpers").build(str(tmp_path / "part-*.tfrecord"))
+    del sys.modules["processes_helpers"]
+
+
+def emit(dataset: Any, kind: str, folder: Path) -> DistributedResult:
+    source = live.read(dataset)
+    return distribute(source, source.pipeline, kind=kind, out_file=folder / "distributed.py", in_processes=True)
+
+
+def python(*programs: str) -> list[tuple[str, ...]]:
+    return [(sys.executable, "-c", program) for program in programs]
+
+
+# any processes
+
+
+def test_processes_that_end_well(tmp_path: Path) -> None:
+    with running(tmp_path, python("print('a')", "open('/dev/null')"), [{}, {}]) as started:
+        started.wait_until_done(30)
+        assert started.printed(0) == "a\n"
+
+
+def test_each_has_its_own_variables_and_none_of_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", "another")
+    shows = "import os; print(os.environ.get('TF_CONFIG'), os.environ.get('HOROVOD_RANK'))"
+    with running(tmp_path, python(shows, shows), [{"HOROVOD_RANK": "0"}, {"TF_CONFIG": "mine"}]) as started:
+        started.wait_until_done(30)
+        assert [started.printed(0), started.printed(1)] == ["None 0\n", "mine None\n"]
+
+
+def test_one_that_fails_is_named_and_the_others_are_ended(tmp_path: Path) -> None:
+    programs = python("import time; time.sleep(600)", "import sys; print('one'); sys.exit('the reason')")
+    with (
+        pytest.raises(NotRun, match="Process 1 ended with 1: the reason"),
+        running(tmp_path, programs, [{}, {}]) as started,
+    ):
+        started.wait_until_done(30)
+    assert all(process.returncode is not None for process in started.processes)
+
+
+def test_what_never_comes_is_not_waited_for_in_vain(tmp_path: Path) -> None:
+    sleeps = python("import time; time.sleep(600)")
+    with pytest.raises(NotRun, match="took too long"), running(tmp_path, sleeps, [{}]) as started:
+        started.wait_for(lambda: False, 0.2)
+    assert started.processes[0].returncode is not None
+    with pytest.raises(NotRun, match="Process 0 ended with 0"), running(tmp_path, python("pass"), [{}]) as started:
+        started.wait_for(lambda: False, 60)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotRun, match="cannot be started"), running(tmp_path, [(str(tmp_path / "missing"),)], [{}]):
+        pass
+
+
+# modules
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster_share_an_epoch(tmp_path: Path, dataset: Any) -> None:
+    result = emit(dataset, "multiworker", tmp_path)
+    found = result.processes
+    assert found is not None and result.module, (result.processes_why, result.notes)
+    assert found.complete and found.processes and (found.elements, found.told_by) == (20, Identity.NUMBER)
+    assert [(one.elements, one.batches, one.short_batches) for one in found.workers] == [(12, 6, 0), (8, 4, 0)]
+    assert found.by_file and [one.cells for one in found.workers] == [(4, 0, 4, 0, 4), (0, 4, 0, 4, 0)]
+    assert found.first_out == 4 and found.idle_workers == ()
+    assert all(one.first_batch_seconds for one in found.workers) and found.first_batch_skew_seconds is not None
+
+
+@pytest.mark.slow
+def test_ranks_find_out_by_the_variables_of_horovodrun(tmp_path: Path, dataset: Any) -> None:
+    source = live.read(dataset.repeat())
+    parts = standalone_parts.collect(source, source.pipeline).parts
+    made = emit_standalone(parts, "horovod", script="train.py")
+    counted: Counted = count(
+        made.text, source, shard_by=made.shard_by, batch_size=4, delivery=Delivery.RANKS, worker_counts=(2,)
+    )
+    assert counted.wanted is not None
+    options: dict[str, Any] = {"delivery": Delivery.RANKS, "full_batch": 4, "most_steps": 5}
+    # Both take the first part, by the same numbers: no value shows it.
+    wrong = made.text.replace(".shard(size, rank)", ".shard(size, 0)")
+    found = processes.run(wrong + INDEXED, counted.wanted, **options)
+    assert (found.never, found.once, found.twice) == (8, 0, 12)
+    assert [one.elements for one in found.workers] == [12, 12]
+    assert [one.batches for one in found.workers] == [5, 5], "data without end is read for so many steps"
+    assert found.in_order is True, "what its indices number is divided by the true rank"
+
+
+@pytest.mark.slow
+def test_a_service_of_processes_gives_an_epoch(tmp_path: Path, dataset: Any) -> None:
+    result = emit(dataset, "service", tmp_path)
+    found = result.processes
+    assert found is not None, result.processes_why
+    assert found.complete and found.servers == 2 and found.elements == 20
+    (reader,) = found.workers
+    assert reader.elements == 20 and reader.batches is not None and reader.batches >= 5
+    assert reader.first_batch_seconds
+
+
+def test_kinds_that_several_processes_read() -> None:
+    """One process feeds all devices of `mirrored`; no TPU is here; parameter servers divide nothing."""
+    kinds = {name for name in standalone_kinds.names() if standalone_kinds.find(name).in_processes}
+    assert kinds == {"multiworker", "horovod", "service"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([[4, 0], [2]], [[1, 3]], True),
+        ([[4, 0]], [[1, 3]], True),  # that one is missing is for the counts to tell
+        ([[4, 0], [2]], [[1, 2]], False),  # one comes twice
+    ],
+)
+def test_indices_of_all_processes_have_to_come_back_in_order(
+    tmp_path: Path, first: list[list[int]], second: list[list[int]], expected: bool
+) -> None:
+    namespace: dict[str, Any] = {"tf": tf}
+    exec(INDEXED, namespace)
+    module = SimpleNamespace(**namespace)
+    assert order.restored(module, tmp_path, range(2)) is None, "nothing was written"
+    for process, batches in enumerate((first, second)):
+        np.savez(tmp_path / f"indices-{process}.npz", *map(np.array, batches))
+    assert order.restored(module, tmp_path, range(2)) is expected
+    assert order.restored(SimpleNamespace(dataset_fn=None), tmp_path, range(2)) is None

@@ -1,0 +1,81 @@
+"""What a script has to be for several workers to be started for it, and what trains then."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.errors import PipetuneError
+from pipetune.core.handover import DATASET, Handover
+from pipetune.tf.pipelines import live
+from pipetune.tf.script.consumers import Consumer, NoConsumer
+from pipetune.tf.script.consumption import Consumption
+from pipetune.tf.script.in_step_consumer import InStepConsumer
+from pipetune.tf.script.loop_consumer import LoopConsumer
+from pipetune.worker import together
+
+IN_STEP = Handover("MultiWorkerMirroredStrategy", 2, DATASET, workers=2)
+
+
+def team(difference: str = "") -> Any:
+    """Two workers of which the other one finds the same pipeline, or says what differs."""
+
+    class Two:
+        def __len__(self) -> int:
+            return 2
+
+        def gather(self, operators: tuple[str, ...]) -> str:
+            assert operators == ("range (n0)", "batch (n1)")
+            return difference
+
+    return Two()
+
+
+def consumer_of(facts: Handover | None, consumer: Consumer, *, difference: str = "") -> Consumer:
+    dataset = tf.data.Dataset.range(8).batch(4)
+    use = Consumption(dataset=dataset, variable="train", role="training", how="a Python loop")
+    use.handed = None if facts is None else SimpleNamespace(facts=lambda: facts)  # type: ignore[assignment]
+    return together.consumer_of(team(difference), use, live.read(dataset), consumer)
+
+
+@pytest.mark.parametrize(
+    ("facts", "how"),
+    [
+        (None, "It hands its dataset to no strategy."),
+        (Handover("MirroredStrategy", 2, DATASET), "It trains under MirroredStrategy, in one process."),
+    ],
+)
+def test_a_script_that_trains_in_one_process_is_refused(facts: Handover | None, how: str) -> None:
+    with pytest.raises(PipetuneError, match="2 workers were started, but the script does not train in") as caught:
+        consumer_of(facts, LoopConsumer())
+    assert caught.value.message.endswith(how)
+    assert (caught.value.exit_code, "MultiWorkerMirroredStrategy" in caught.value.hint) == (2, True)
+
+
+def test_other_pipelines_on_other_workers_are_measured_alone() -> None:
+    found = consumer_of(IN_STEP, LoopConsumer(), difference="worker 1 has 3 operators and worker 0 2")
+    assert isinstance(found, NoConsumer)
+    assert found.sentence == (
+        "The workers cannot try another pipeline together: worker 1 has 3 operators and worker 0 2."
+    )
+
+
+def test_what_cannot_be_switched_stays_as_it_is() -> None:
+    alone = NoConsumer("It is inside a tf.function.")
+    assert consumer_of(IN_STEP, alone) is alone
+
+
+def test_what_trains_does_so_in_step() -> None:
+    found = consumer_of(IN_STEP, LoopConsumer())
+    assert isinstance(found, InStepConsumer)
+    assert found.sentence == "a Python loop, in 2 processes in step"
+
+
+def test_without_a_task_there_is_no_team() -> None:
+    with together.team_of(None, None) as found:  # type: ignore[arg-type]
+        assert found is None
