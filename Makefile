@@ -14,6 +14,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PHOTOS := examples/photos
+HOROVOD := 0.28.1
+HOROVOD_VENV := .venv-horovod
+HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .PHONY: help demo test lint types imports test-one-core test-all test-horovod browser clean
@@ -21,17 +24,17 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 help:
 	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
-	@echo "make test-horovod        the Horovod example by horovodrun, with a Horovod built here"
+	@echo "make test-horovod        the Horovod example and the module made of it on two ranks of a Horovod built here"
 
-$(BIN)/python:
+$(BIN)/python $(HOROVOD_VENV)/bin/python: %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "pipetune needs Python 3.11 or later; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "Python's venv module is missing; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $*
 
-$(INSTALLED): pyproject.toml pipetune/core/version.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(INSTALLED) $(HOROVOD_VENV)/.installed: %/.installed: pyproject.toml pipetune/core/version.py | %/bin/python
+	$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: $(INSTALLED)
@@ -75,27 +78,35 @@ test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))
 	$(BIN)/python -m pytest -q $(ALONE)
 
-# A real Horovod beside the stand-in of the tests: built from its source with Gloo, some minutes, so no part of `test`.
-# As published it does not compile with this TensorFlow; without its operations for XLA it does.
-HOROVOD := 0.28.1
-HOROVOD_SOURCE := build/horovod-$(HOROVOD)
-HOROVOD_HERE := $(CURDIR)/build/horovod
+# A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
+# environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.
+# Debian and Ubuntu: apt-get install cmake g++ libfarmhash-dev libhighwayhash-dev (TensorFlow's headers include the two).
+test-horovod: $(HOROVOD_READY) $(HOROVOD_VENV)/.installed
+	$(HOROVOD_VENV)/bin/python -m pytest -q -m horovod tests/distributed
 
-test-horovod: $(INSTALLED) $(HOROVOD_HERE)/.installed
-	PYTHONPATH=$(HOROVOD_HERE) HOROVODRUN=$(HOROVOD_HERE)/bin/horovodrun \
-	  $(BIN)/python -m pytest -q tests/distributed/test_horovodrun.py
-
-$(HOROVOD_HERE)/.installed: | $(INSTALLED)
-	@command -v cmake g++ >/dev/null && ls /usr/include/farmhash.h /usr/include/highwayhash >/dev/null \
-	  || { echo "Horovod needs a compiler: apt-get install cmake g++ libfarmhash-dev libhighwayhash-dev" >&2; exit 1; }
-	rm -rf $(HOROVOD_SOURCE) $(HOROVOD_HERE) && mkdir -p build
-	$(BIN)/python -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --dest build horovod==$(HOROVOD)
-	tar -C build -xf build/horovod-$(HOROVOD).tar.gz
-	sed -i /xla_mpi_ops.cc/d $(HOROVOD_SOURCE)/horovod/tensorflow/CMakeLists.txt
-	PATH="$(CURDIR)/$(BIN):$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-	  HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 $(BIN)/python -m pip install --quiet --no-build-isolation \
-	  --target $(HOROVOD_HERE) ./$(HOROVOD_SOURCE)
+$(HOROVOD_READY):
+	@missing=""; \
+	for command in cmake g++; do command -v $$command >/dev/null || missing+=" $$command"; done; \
+	for header in farmhash highwayhash/arch_specific; do \
+	  g++ -E -x c++ -include $$header.h /dev/null >/dev/null 2>&1 || missing+=" lib$${header%%/*}-dev"; \
+	done; \
+	[ -z "$$missing" ] \
+	  || { echo "Horovod cannot be compiled here; on Debian and Ubuntu: apt-get install$$missing" >&2; exit 1; }
+	$(MAKE) --no-print-directory $(HOROVOD_VENV)/.installed
+	rm -rf $(HOROVOD_VENV)/source && mkdir $(HOROVOD_VENV)/source
+	$(HOROVOD_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  setuptools wheel packaging cloudpickle psutil pyyaml
+	$(HOROVOD_VENV)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+	  --no-build-isolation --dest $(HOROVOD_VENV)/source horovod==$(HOROVOD)
+	tar -C $(HOROVOD_VENV)/source --strip-components 1 -xf $(HOROVOD_VENV)/source/horovod-$(HOROVOD).tar.gz
+	sed -i /xla_mpi_ops.cc/d $(HOROVOD_VENV)/source/horovod/tensorflow/CMakeLists.txt
+	PATH="$(CURDIR)/$(HOROVOD_VENV)/bin:$$PATH" MAKEFLAGS=-j$$(nproc) \
+	  HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+	  HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+	  $(HOROVOD_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  ./$(HOROVOD_VENV)/source
+	rm -rf $(HOROVOD_VENV)/source
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(HOROVOD_VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
