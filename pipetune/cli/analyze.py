@@ -173,8 +173,8 @@ def execute(arguments: argparse.Namespace) -> int:
     with Progress(quiet=arguments.quiet) as screen:
         if place is not None and arguments.workers:
             screen.warn(
-                f"TF_CONFIG is set: this machine is {place} of a cluster that exists. It runs as that task; --workers "
-                "starts no other."
+                f"{place.told_by} is set: this machine is {place} of a cluster that exists. It runs as that task; "
+                "--workers starts no other."
             )
         analysis = analyze(request, screen=screen)
     _print_results(analysis.session, arguments)

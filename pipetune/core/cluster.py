@@ -1,6 +1,7 @@
-"""The processes of one training job, as `TF_CONFIG` names them.
+"""The processes of one training job, as `TF_CONFIG` or the variables of `horovodrun` name them.
 
-Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`.
+Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`;
+"Run Horovod" (its documentation) on `HOROVOD_RANK` and `HOROVOD_SIZE`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 VARIABLE = "TF_CONFIG"
+RANK, RANKS = "HOROVOD_RANK", "HOROVOD_SIZE"
 _IN_STEP = ("chief", "worker")
 
 
@@ -34,6 +36,7 @@ class Place:
     index: int  # among those of its kind
     workers: int  # processes that train in step: chief and workers; 1 where parameter servers are between them
     has_chief: bool = False  # else the first worker is it
+    told_by: str = VARIABLE  # the variable that says so
 
     @property
     def first(self) -> bool:
@@ -50,7 +53,10 @@ def configuration(addresses: Sequence[str], index: int) -> str:
 
 
 def place_in(environment: Mapping[str, str]) -> Place | None:
-    """The task that the environment says this machine is; None where it names no cluster of several tasks."""
+    """The task that the environment says this machine is; None where it names no cluster of several tasks.
+
+    A rank of Horovod is the worker of that number: all of them train in step.
+    """
     try:
         found = json.loads(environment.get(VARIABLE, "{}"))
         cluster, task = found.get("cluster", {}), found.get("task", {})
@@ -59,6 +65,13 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
     except (ValueError, AttributeError, TypeError):
         return None
     if sum(counts.values()) < 2:
-        return None
+        return _rank_in(environment)
     workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
     return Place(kind, index, workers, has_chief=bool(counts.get("chief")))
+
+
+def _rank_in(environment: Mapping[str, str]) -> Place | None:
+    rank, ranks = environment.get(RANK, ""), environment.get(RANKS, "")
+    if not (rank.isdecimal() and ranks.isdecimal()) or int(ranks) < 2:
+        return None
+    return Place("worker", int(rank), int(ranks), told_by=RANK)

@@ -130,12 +130,14 @@ def test_a_worker_that_is_lost_is_named_with_the_end_of_its_log(
     assert "reports/train/worker-0.log to worker-1.log" in error
 
 
+@pytest.mark.parametrize("told_by", ["TF_CONFIG", "HOROVOD_RANK"])
 def test_a_task_of_a_cluster_starts_no_workers_and_keeps_to_its_own_folder(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, told_by: str
 ) -> None:
-    monkeypatch.setenv("TF_CONFIG", cluster_of_two(1))
+    monkeypatch.setenv(told_by, cluster_of_two(1) if told_by == "TF_CONFIG" else "1")
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
     assert main(["analyze", "--workers", "2", "train.py", "normal"]) == 0
-    assert "TF_CONFIG is set: this machine is worker 1 of a cluster" in capsys.readouterr().err
+    assert f"{told_by} is set: this machine is worker 1 of a cluster" in capsys.readouterr().err
     results = folder / "reports" / "train" / "worker-1"
     data = json.loads((results / "session.json").read_text())
     assert not list(results.glob("worker-*.log"))

@@ -196,6 +196,24 @@ def test_the_place_of_a_machine_in_a_cluster(told: str | None, expected: Place |
     assert place_in({} if told is None else {"TF_CONFIG": told}) == expected
 
 
+@pytest.mark.parametrize(
+    ("rank", "ranks", "expected"),
+    [
+        ("", "2", None),
+        ("0", "", None),
+        ("0", "1", None),
+        ("0", "many", None),
+        ("-1", "2", None),
+        ("0", "2", Place("worker", 0, 2, told_by="HOROVOD_RANK")),
+        ("3", "4", Place("worker", 3, 4, told_by="HOROVOD_RANK")),
+    ],
+)
+def test_a_rank_of_horovod_is_a_worker_of_a_cluster(rank: str, ranks: str, expected: Place | None) -> None:
+    told = {"HOROVOD_RANK": rank, "HOROVOD_SIZE": ranks}
+    assert place_in(told) == expected
+    assert place_in({**told, "TF_CONFIG": config(worker=2)}) == Place("worker", 0, 2), "what it names comes first"
+
+
 def test_the_configuration_of_a_worker_is_read_back() -> None:
     told = configuration(["127.0.0.1:1", "127.0.0.1:2"], 1)
     assert place_in({"TF_CONFIG": told}) == Place("worker", 1, 2)

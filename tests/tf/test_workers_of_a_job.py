@@ -97,6 +97,15 @@ def test_processes_in_step_cannot_be_given_other_data_by_one_of_them() -> None:
     assert strategies.why_not_switched(handed).startswith("2 processes train in step under Strategy")
 
 
+def test_ranks_of_horovod_cannot_be_given_other_data_by_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_SIZE", "4")
+    assert strategies.why_not_switched(None) == "", "nothing of Horovod is imported"
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    assert strategies.why_not_switched(None).startswith("4 processes train in step under Horovod")
+    monkeypatch.setenv("HOROVOD_SIZE", "1")
+    assert strategies.why_not_switched(None) == ""
+
+
 @pytest.mark.parametrize(
     ("cluster", "expected"),
     [

@@ -45,16 +45,18 @@ def why_not_switched(handed: HandedOver | None, *, in_step: bool = False) -> str
         in_step: the other processes that train with this one do what it does.
     """
     if handed is None:
-        return ""
+        ranks = workers.ranks()
+        return _one_of_many(ranks, "Horovod") if ranks > 1 else ""
     facts = handed.facts()
     if facts.workers > 1 and not in_step:
-        return (
-            f"{facts.workers} processes train in step under {facts.strategy}: no other input can be served by one of "
-            "them alone."
-        )
+        return _one_of_many(facts.workers, facts.strategy)
     if len(private.host_pipelines(handed.distributed)) > 1:
         return "The script's dataset function is called for each replica: one dataset cannot take the place of several."
     return ""
+
+
+def _one_of_many(count: int, strategy: str) -> str:
+    return f"{count} processes train in step under {strategy}: no other input can be served by one of them alone."
 
 
 def _around_dataset(hooks: Hooks, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:

@@ -39,10 +39,16 @@ def handover(use: Consumption) -> Handover | None:
     """How the dataset comes to the replicas that train on it; None where the script trains alone."""
     if use.handed is not None:
         return use.handed.facts()
-    told = told_by(os.environ, horovod="horovod" in sys.modules)
-    if told is None or told[1] != _HOROVOD_SIZE or use.role != "training":
+    count = ranks()
+    if count < 2 or use.role != "training":
         return None
-    return Handover("Horovod", told[0], OWN_PIPELINES, told[0], private.batch_size_seen(use.dataset))
+    return Handover("Horovod", count, OWN_PIPELINES, count, private.batch_size_seen(use.dataset))
+
+
+def ranks() -> int:
+    """How many processes of Horovod train in step, this one among them; 1 where the script trains without."""
+    told = told_by(os.environ, horovod="horovod" in sys.modules)
+    return told[0] if told is not None and told[1] == _HOROVOD_SIZE else 1
 
 
 def job(use: Consumption) -> Job | None:
