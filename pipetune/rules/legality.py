@@ -152,3 +152,13 @@ def last_working(pipeline: Pipeline) -> Node:
 def described(node: Node) -> str:
     """How a sentence names an operator: `map (train.py:12)`."""
     return f"{node.title} ({node.location})" if node.location else node.title
+
+
+def picks_by_place(node: Node, context: RuleContext) -> Node | None:
+    """The first operator below that picks elements by their place, for good: no skip of a job that goes on.
+
+    Another order above it lets other elements through.
+    """
+    resumed = {one.node for one in context.resuming}
+    below = context.pipeline.downstream(node.id)
+    return next((one for one in below if one.op in ("take", "skip") and one.id not in resumed), None)

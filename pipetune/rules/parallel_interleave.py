@@ -13,6 +13,7 @@ from pipetune.rules.legality import (
     draws,
     keeps_state,
     parallel_safety,
+    picks_by_place,
     runs_python,
 )
 from pipetune.rules.pricing import bytes_per_element, element_count
@@ -68,7 +69,7 @@ def _at(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
     for calls in _calls(length, context.cores):
         if calls != node.argument("num_parallel_calls"):
             yield _rewrite(node, context, length=length, calls=calls)
-    dropped = _dropped_by_place(node, context)
+    dropped = picks_by_place(node, context)
     most = inputs if inputs is not None and inputs > 0 else _WIDE
     for longer in dict.fromkeys((min(2 * length, most), min(_WIDE, most))):
         if longer > length and dropped is not None:
@@ -77,13 +78,6 @@ def _at(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
             return
         if longer > length:  # another order, so an offer at best: one number is enough
             yield _rewrite(node, context, length=longer, calls=AUTOTUNE)
-
-
-def _dropped_by_place(node: Node, context: RuleContext) -> Node | None:
-    """The first operator below that picks elements by their place, for good: no skip of a job that goes on."""
-    resumed = {one.node for one in context.resuming}
-    below = context.pipeline.downstream(node.id)
-    return next((one for one in below if one.op in ("take", "skip") and one.id not in resumed), None)
 
 
 def _calls(cycle_length: int, cores: int) -> tuple[int, ...]:

@@ -8,7 +8,15 @@ from pipetune.core.edits import Edit, ReplaceOperator, Rewrite, Safety, SetArgum
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.storage import Reader
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, deterministic, draws, inner_facts, keeps_state, runs_python
+from pipetune.rules.legality import (
+    described,
+    deterministic,
+    draws,
+    inner_facts,
+    keeps_state,
+    picks_by_place,
+    runs_python,
+)
 from pipetune.rules.pricing import bytes_per_element, element_count
 from pipetune.rules.small_files import many_small_files
 
@@ -34,10 +42,11 @@ def _at_reader(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
     files = _files(node, context)
     if files == 1:
         return
-    for length in (1, *_lengths(node, context, files)):
+    picks = picks_by_place(node, context)
+    for length in (1, *(() if picks else _lengths(node, context, files))):
         edits = (SetArgument(node.id, "num_parallel_reads", length),)
         yield _rewrite(node, context, edits, length=length, block=1)
-    yield from _no_gain(node, context)
+    yield from _no_gain(node, context, picks)
 
 
 def _at_flat_map(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -49,12 +58,13 @@ def _at_flat_map(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence
     if state or runs_python(node):
         yield Silence(NAME, node.id, f"Files are read in turn: its function {state or 'runs Python'}.")
         return
-    for length in (1, *_lengths(node, context, files)):
+    picks = picks_by_place(node, context)
+    for length in (1, *(() if picks else _lengths(node, context, files))):
         for block in _BLOCKS if length > 1 else _BLOCKS[:1]:
             wanted = {"cycle_length": length, "block_length": block, "num_parallel_calls": AUTOTUNE}
             edits = (ReplaceOperator(node.id, "interleave", {**wanted, "deterministic": None}),)
             yield _rewrite(node, context, edits, length=length, block=block)
-    yield from _no_gain(node, context)
+    yield from _no_gain(node, context, picks)
 
 
 def _files(node: Node, context: RuleContext) -> int | None:
@@ -79,8 +89,10 @@ def _knee(node: Node, context: RuleContext) -> int | None:
     return next((one.knee for one in sweeps if one.reader is Reader.SOURCE and one.node == node.id), None)
 
 
-def _no_gain(node: Node, context: RuleContext) -> Iterator[Silence]:
-    if _knee(node, context) == 1:
+def _no_gain(node: Node, context: RuleContext, picks: Node | None) -> Iterator[Silence]:
+    if picks is not None:
+        yield Silence(NAME, node.id, f"One file at a time: {described(picks)} would let elements of others through.")
+    elif _knee(node, context) == 1:
         yield Silence(
             NAME, node.id, f"{described(node)} was run with several files at a time, which was no faster than one."
         )
@@ -129,9 +141,9 @@ RULE = Rule(
         "interleave with the same function. One file at a time keeps the order: the next ones are opened, and their "
         "first elements read, while this one is. Several at a time take turns, by as many files as a sweep of the "
         "source found useful (2 or the cores, and 16, where there was none), 1 or 16 elements of each; none where "
-        "the sweep found no gain. Never where the function keeps state or runs Python. Where many small files hold "
-        "one element each, the share of opening them is measured and a conversion to TFRecords is described, which "
-        "pipetune never does itself."
+        "the sweep found no gain, nor above a take or skip, which would let other elements through. Never where the "
+        "function keeps state or runs Python. Where many small files hold one element each, the share of opening them "
+        "is measured and a conversion to TFRecords is described, which pipetune never does itself."
     ),
     safety=(
         "EXACT with one file at a time; STATISTICAL where what is opened draws random numbers, or the script "

@@ -91,7 +91,17 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
         _cycles("n2", "STATISTICAL", 2),
     ),
     ("list_files elements=2 | flat_map random", {}, _cycles("n2", "STATISTICAL", 2)),
+    # Several files at a time would let other elements through.
+    ("TFRecordDataset files=40 | take 9 | batch 2", {}, _reads("n0", "EXACT")),
+    ("TFRecordDataset files=40 | map | skip 9", {}, _reads("n0", "EXACT")),
+    ("list_files elements=20 | flat_map | take 9", {}, _cycles("n2", "EXACT")),
 ]
+
+
+def test_above_a_take_it_says_why_one_file_at_a_time() -> None:
+    _, silences = proposals(NAME, context("TFRecordDataset files=40 | take 9"))
+    why = "One file at a time: take (train.py:2) would let elements of others through."
+    assert [silence.why for silence in silences] == [why]
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
