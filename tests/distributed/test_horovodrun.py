@@ -1,4 +1,7 @@
-"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze`."""
+"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze`.
+
+Last passed on 21 November with Horovod 0.28.1, built with Gloo and without XLA, TensorFlow 2.21, two ranks.
+"""
 
 from __future__ import annotations
 
