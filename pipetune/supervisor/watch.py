@@ -15,6 +15,7 @@ from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.others import Other
 from pipetune.supervisor.process import WorkerProcess
 
+_CAUSE_SECONDS = 2.0
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
@@ -60,6 +61,8 @@ def watch(
             if running.ended in ready:
                 break
             lost = [other for other in others if other.hear(ready, selector)]
+            if conversation.out_of_step and not lost:
+                lost = _ended_meanwhile(others)
             if (lost or conversation.out_of_step) and not conversation.finished and not stopping:
                 conversation.lost = lost[0].conversation if lost else None
                 break
@@ -79,6 +82,21 @@ def watch(
                 break
         _close(running, lines)
     return _ended(conversation, running, limits=limits, out_of_memory=_memory_kills() > killed_before)
+
+
+def _ended_meanwhile(others: Sequence[Other]) -> list[Other]:
+    """Of the workers, one that ends now: a step fails where another is gone, and may be heard of first."""
+    end = time.monotonic() + _CAUSE_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for descriptor in (descriptor for other in others for descriptor in other.descriptors):
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map() and time.monotonic() < end:
+            ready = {key.fd for key, _ in selector.select(_seconds_until(end))}
+            lost = [other for other in others if other.hear(ready, selector)]
+            gone = [other for other in lost if other.conversation.status is not None]
+            if gone:
+                return gone
+    return []
 
 
 def _seconds_until(deadline: float) -> float | None:

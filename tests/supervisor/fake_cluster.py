@@ -109,6 +109,19 @@ class Clusters(Scenarios):
             self.send(OutOfStep("worker 1 took 4 steps, worker 0 5"))
         time.sleep(LONG)
 
+    def heard_of_before_it_is_gone(self) -> None:
+        self.tell()
+        self.start()
+        if self.index == 0:
+            self.send(OutOfStep("a step raised", TRACEBACK))
+            (Path(self.job.out) / "said").touch()
+        else:
+            while not (Path(self.job.out) / "said").exists():
+                time.sleep(0.01)
+            time.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LONG)
+
     def one_says_out_of_step(self) -> None:
         self.tell()
         self.start()

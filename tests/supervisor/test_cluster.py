@@ -118,6 +118,12 @@ def test_workers_out_of_step_are_ended(tmp_path: Path, scenario: str, detail: st
     assert detail in analysis.session.status_detail
 
 
+def test_a_step_that_fails_for_a_worker_that_is_gone_is_not_its_own_fault(tmp_path: Path) -> None:
+    analysis, _, _ = run(tmp_path, "heard_of_before_it_is_gone")
+    assert (analysis.exit_code, analysis.traceback) == (3, "")
+    assert analysis.session.status_detail.startswith("Worker 1 was killed (SIGKILL)")
+
+
 def test_a_cluster_that_hangs_is_ended(tmp_path: Path) -> None:
     analysis, _, _ = run(tmp_path, "hangs", limits=replace(SOON, other=1.0))
     assert "gave no sign of life for 1 s" in analysis.session.status_detail
