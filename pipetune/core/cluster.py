@@ -7,9 +7,12 @@ Source: "Multi-worker training with Keras" and "Distributed training with Tensor
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
+LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
 RANK, RANKS = "HOROVOD_RANK", "HOROVOD_SIZE"
 _IN_STEP = ("chief", "worker")
@@ -45,6 +48,17 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.index}"
+
+
+def free_addresses(count: int) -> list[str]:
+    """So many on this machine's loopback, "host:port", free now and no two alike.
+
+    Raises:
+        OSError: there are not as many free ports.
+    """
+    with ExitStack() as stack:
+        listening = [stack.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
+        return [f"{LOOPBACK}:{one.getsockname()[1]}" for one in listening]
 
 
 def configuration(addresses: Sequence[str], index: int) -> str:

@@ -16,8 +16,6 @@ from pipetune.supervisor import accelerators
 from pipetune.supervisor.offspring import adopted
 from pipetune.supervisor.process import WORKER_COMMAND, WorkerProcess, worker
 
-_HOST = "127.0.0.1"
-
 
 @dataclass(frozen=True)
 class Cluster:
@@ -46,7 +44,7 @@ def started(
         with worker(job, log=logs[0], command=command) as alone:
             yield Cluster(alone)
         return
-    addresses, gpus = free_addresses(workers), accelerators.gpus(os.environ)
+    addresses, gpus = _free_addresses(workers), accelerators.gpus(os.environ)
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
         running = []
@@ -72,19 +70,12 @@ def started(
         yield Cluster(running[0], tuple(running[1:]))
 
 
-def free_addresses(count: int) -> list[str]:
-    """So many on this machine's loopback, free now and no two alike.
-
-    Raises:
-        PipetuneError: there are not as many free ports.
-    """
+def _free_addresses(count: int) -> list[str]:
     try:
-        with contextlib.ExitStack() as stack:
-            listening = [stack.enter_context(socket.create_server((_HOST, 0))) for _ in range(count)]
-            return [f"{_HOST}:{one.getsockname()[1]}" for one in listening]
+        return tasks.free_addresses(count)
     except OSError as error:
         raise PipetuneError(
-            f"There are no {count} free ports on {_HOST} for the workers: {error.strerror or error}.",
+            f"There are no {count} free ports on {tasks.LOOPBACK} for the workers: {error.strerror or error}.",
             hint="End what holds them, or analyse one process, without --workers.",
             exit_code=1,
         ) from error

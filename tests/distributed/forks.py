@@ -1,20 +1,10 @@
-"""Addresses for processes that talk to one another, and the end of all of them."""
+"""The end of processes that talk to one another, of all of them."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
-
-
-def addresses(count: int) -> list[str]:
-    """So many on 127.0.0.1, free now and no two alike."""
-    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in listening]
-    for one in listening:
-        one.close()
-    return found
 
 
 def ended(children: set[int], deadline: float) -> bool:

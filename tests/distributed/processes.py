@@ -20,8 +20,9 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from pipetune.core.cluster import free_addresses
 from tests.distributed.cases import CLUSTERS, MIRRORED, Case
-from tests.distributed.forks import addresses, ended
+from tests.distributed.forks import ended
 
 Steps = list[list[list[int]]]
 
@@ -106,7 +107,7 @@ def forked(kind: str, index: int, configuration: str, folder: Path) -> int:
 def main() -> int:
     folder, seconds, kinds = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
     deadline = time.monotonic() + seconds
-    free = addresses(sum(int(kind) for kind in kinds if kind != "mirrored"))
+    free = free_addresses(sum(int(kind) for kind in kinds if kind != "mirrored"))
     children = set()
     for kind in kinds:
         if kind == "mirrored":

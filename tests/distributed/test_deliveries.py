@@ -15,8 +15,9 @@ import pytest
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
+from pipetune.core.cluster import free_addresses
 from tests.distributed.cases import CLUSTERS, MIRRORED, Case, elements
-from tests.distributed.forks import addresses, ended
+from tests.distributed.forks import ended
 
 LIMIT_SECONDS = 100
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ def test_a_process_that_hangs_is_ended() -> None:
 
 
 def test_addresses_are_not_alike() -> None:
-    assert len(set(addresses(9))) == 9
+    assert len(set(free_addresses(9))) == 9
 
 
 def test_every_case_has_a_name_of_its_own() -> None:

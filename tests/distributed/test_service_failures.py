@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
+from pipetune.core.cluster import free_addresses
 from pipetune.model.coverage import times
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.source.standalone_service_files import companions
-from pipetune.tf.standalone.processes import addresses, running
+from pipetune.tf.standalone.processes import running
 
 FILES, LINES = 12, 20
 WANTED = Counter(range(FILES * LINES))
@@ -71,7 +72,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         dispatcher = found.start("dispatcher", "dispatcher", "--port", "0")
         dispatcher.wait_for(lambda: "dispatcher at" in dispatcher.printed(0), SECONDS)
         found.address = dispatcher.printed(0).split()[-1]
-        found.start_workers(*(place.rpartition(":")[2] for place in addresses(2)), name="worker")
+        found.start_workers(*(place.rpartition(":")[2] for place in free_addresses(2)), name="worker")
         yield found
 
 

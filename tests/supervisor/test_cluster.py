@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from pipetune.core import cluster as tasks
 from pipetune.core.errors import PipetuneError
 from pipetune.core.settings import Settings
-from pipetune.supervisor import cluster
 from pipetune.supervisor.analysis import Analysis, Request, analyze
 from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.others import last_lines
@@ -159,4 +159,4 @@ def test_without_free_ports_nothing_is_started(tmp_path: Path, monkeypatch: pyte
 
 
 def test_free_addresses_differ() -> None:
-    assert len(set(cluster.free_addresses(5))) == 5
+    assert len(set(tasks.free_addresses(5))) == 5

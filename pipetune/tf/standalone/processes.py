@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipetune.core.cluster import RANK, RANKS, VARIABLE, configuration, free_addresses
 from pipetune.core.coverage import Coverage
 from pipetune.core.errors import PipetuneError
 from pipetune.core.standalone import Delivery
@@ -33,7 +32,7 @@ SECONDS = 90.0  # until all have to be done
 MOST_PARAMETER_BYTES = 256 * 2**20
 
 _COMMAND = (sys.executable, "-P", "-m", "pipetune.tf.standalone.reading_process")
-_OF_A_JOB = ("TF_CONFIG", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE")
+_OF_A_JOB = (VARIABLE, RANK, RANKS, "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE")
 
 
 class NotRun(PipetuneError):
@@ -116,12 +115,9 @@ def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[
 def _variables(job: ReadingJob) -> list[dict[str, str]]:
     """What the environment of each process says beside that of this one."""
     if job.delivery is Delivery.RANKS:
-        return [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(job.workers)} for rank in range(job.workers)]
-    cluster = {"worker": addresses(job.workers)}
-    return [
-        {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
-        for index in range(job.workers)
-    ]
+        return [{RANK: str(rank), RANKS: str(job.workers)} for rank in range(job.workers)]
+    addresses = free_addresses(job.workers)
+    return [{VARIABLE: configuration(addresses, index)} for index in range(job.workers)]
 
 
 def _write_parameter(parameter: Any, folder: Path) -> None:
@@ -135,13 +131,6 @@ def _write_parameter(parameter: Any, folder: Path) -> None:
 def _counts(folder: Path, index: int) -> Counter[int]:
     with np.load(folder / COUNTS.format(index)) as found:
         return Counter(dict(zip(found["keys"].tolist(), found["counts"].tolist(), strict=True)))
-
-
-def addresses(count: int) -> list[str]:
-    """So many on 127.0.0.1, free now and no two alike."""
-    with ExitStack() as stack:
-        listening = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in listening]
 
 
 @dataclass(frozen=True)
