@@ -24,6 +24,7 @@ def test_every_worker_takes_the_steps_of_every_window(done: Done) -> None:
     consumer = done.first["profile"]["consumer"]
     assert consumer["kind"] == "loop" and consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
     assert not any(trial["outcome"] == "failed" for trial in done.session["trials"]), done.session["trials"]
+    assert any(trial["unit"] == "training" and trial["ratios"] for trial in done.session["trials"])
     assert len(done.logs) == 2
     assert not any("the end" in log or "Traceback" in log for log in done.logs)
 
@@ -35,6 +36,30 @@ def test_the_worker_with_more_work_is_named(done: Done) -> None:
     assert (skew["slowest"], skew["ratio"] > 1) == (1, True), skew
     assert "Input skew: each alone, the inputs of 2 workers take" in " ".join(done.out.split())
     assert any("2 workers share" in note for note in done.session["notes"])
+
+
+@pytest.mark.run("in-step")
+def test_what_pays_in_all_workers_is_patched_and_the_patch_is_run_in_all(done: Done) -> None:
+    assert done.summary["training"]["speedup"]["low"] > 1, done.out
+    (dataset,) = done.summary["datasets"]
+    assert "parallel-map" in [rewrite["rule"] for rewrite in dataset["rewrites"]]
+    assert dataset["equality"]["equal"] is True
+    patch = done.summary["patch"]
+    assert patch["verified"] is True and "parallel-map" in patch["covered"]
+    assert ".map(read, num_parallel_calls=" in (done.results / "tuned.patch").read_text()
+    assert "patched script" in done.said
+
+
+@pytest.mark.run("dies-in-step")
+def test_a_worker_killed_in_a_trial_costs_that_trial_alone(done: Done) -> None:
+    assert (done.folder / "died").exists(), "or the test shows nothing"
+    assert done.code == 0, done.err
+    assert "lost worker 1, which was killed (SIGKILL)" in done.said
+    assert "That plan counts as failed; starting once more, without it." in done.said
+    assert (done.summary["status"], done.summary["complete"]) == ("done", True)
+    (failed,) = (trial for trial in done.session["trials"] if trial["outcome"] == "failed")
+    assert "lost worker 1" in failed["why"]
+    assert "lost worker" not in done.said.rpartition("starting once more")[2]
 
 
 @pytest.mark.run("loses-a-worker")

@@ -1,6 +1,6 @@
 """Trains in several processes in step, those of TF_CONFIG, in the way that its first argument names.
 
-What each worker reads is its own share; "uneven" makes the share of worker 1 three times the work.
+What each worker reads is its own share.
 """
 
 import json
@@ -17,7 +17,7 @@ way = sys.argv[1]
 
 
 def sharpen(row):
-    for _ in range(12 if way == "uneven" and worker else 4):
+    for _ in range(4):
         row = tf.tanh(tf.sort(row))
     return row, tf.reduce_sum(row)[tf.newaxis]
 
@@ -51,7 +51,7 @@ def batches():
     return rows().map(sharpen).batch(GLOBAL_BATCH).repeat()
 
 
-if way in ("loop", "uneven"):
+if way == "loop":
     dataset = batches()
     for x, y in strategy.experimental_distribute_dataset(dataset):
         step(x, y)
