@@ -152,8 +152,9 @@ def _add_deciding(group: argparse._ArgumentGroup) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from pipetune.report.progress import Progress
-    from pipetune.supervisor.analysis import Request, analyze
+    from pipetune.supervisor.analysis import analyze
     from pipetune.supervisor.limits import Limits
+    from pipetune.supervisor.request import Request
     from pipetune.supervisor.results import Results
 
     target = target_of(arguments)

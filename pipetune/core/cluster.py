@@ -10,7 +10,7 @@ import json
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
@@ -25,6 +25,7 @@ class Task:
     index: int
     workers: int
     link: tuple[int, ...] = ()  # descriptors: of the chief one to each other worker, of a worker the one to the chief
+    elsewhere: bool = False  # the cluster was there before: each worker is a task of it, on a machine of its own
 
     @property
     def chief(self) -> bool:
@@ -40,11 +41,22 @@ class Place:
     workers: int  # processes that train in step: chief and workers; 1 where parameter servers are between them
     has_chief: bool = False  # else the first worker is it
     told_by: str = VARIABLE  # the variable that says so
+    host: str = field(default="", compare=False)  # of the one that speaks for all, as the others know it
 
     @property
     def first(self) -> bool:
         """Whether it is the one that speaks for all: the chief, or the first worker where there is none."""
         return self.kind == "chief" or (self.kind == "worker" and self.index == 0 and not self.has_chief)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether it is one of several that may train in step, and that may be started again as often as is wanted."""
+        return self.workers > 1 and self.kind in _IN_STEP and self.told_by == VARIABLE
+
+    @property
+    def number(self) -> int:
+        """Among all that train in step, the first of them 0."""
+        return self.index + (self.has_chief and self.kind != "chief")
 
     def __str__(self) -> str:
         return f"{self.kind} {self.index}"
@@ -81,7 +93,9 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
     if sum(counts.values()) < 2:
         return _rank_in(environment)
     workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
-    return Place(kind, index, workers, has_chief=bool(counts.get("chief")))
+    has_chief = bool(counts.get("chief"))
+    first = (cluster.get("chief") or cluster.get("worker") or [""])[0]
+    return Place(kind, index, workers, has_chief, host=str(first).rpartition(":")[0].strip("[]"))
 
 
 def _rank_in(environment: Mapping[str, str]) -> Place | None:

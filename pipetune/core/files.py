@@ -15,8 +15,11 @@ from pipetune.core.errors import PipetuneError
 Value = TypeVar("Value")
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Replace `path` by `text` in one step, so that a reader or a crash never sees half a file.
+
+    Args:
+        mode: who may do what with it, as far as the user's mask lets them.
 
     Raises:
         PipetuneError: the folder cannot be made or written to.
@@ -25,7 +28,14 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            with open(
+                temporary,
+                "w",
+                encoding="utf-8",
+                errors="surrogateescape",
+                newline="",
+                opener=lambda name, flags: os.open(name, flags, mode),
+            ) as stream:
                 stream.write(text)
             os.replace(temporary, path)
         finally:

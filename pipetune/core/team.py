@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from pipetune.core.edits import Plan
-from pipetune.core.in_step import Answer, Leave, Link, LinkBroken, MeasureInput, Order, Prepare, Train
+from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Order, Prepare, Train
+from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 
 ARRIVAL_SECONDS = 600.0  # from the chief's arrival at its training to the last worker's: their data may be larger

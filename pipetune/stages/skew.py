@@ -36,6 +36,8 @@ def compare_inputs(study: Study) -> None:
                     reasons[worker] = str(failure)
     inputs = (_input(worker, *one) for worker, one in enumerate(zip(windows, reasons, strict=True)))
     journal.dataset(skew=InputSkew(tuple(inputs)))
+    if study.elsewhere:
+        return
     shared = (
         f"{len(team)} workers share the {study.cores} cores of this machine: with a machine for each, a step is "
         "shorter, and another plan may be the best."

@@ -93,6 +93,7 @@ class Study:
     machine: Machine
     journal: Journal
     team: Team | None = None  # the other workers, where several train in step and this is their chief
+    elsewhere: bool = False  # each of them has a machine of its own
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune ran the pipeline at all
     failed: Mapping[str, str] = field(
@@ -141,7 +142,7 @@ class Study:
         Not beside other workers of the script: they would be taken for neighbours.
         """
         load = self.runner.load.load()
-        if load is None or self.team is not None or not self.journal.studies_training:
+        if load is None or (self.team is not None and not self.elsewhere) or not self.journal.studies_training:
             return
         notes = self.journal.session.notes
         if load.others_share > _BUSY_SHARE:

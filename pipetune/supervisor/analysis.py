@@ -6,57 +6,28 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pipetune.core import sessionfile
-from pipetune.core.cluster import Place
 from pipetune.core.codec import encode
-from pipetune.core.messages import Failed, Job, Message, Mode, SessionSaved, Verified
+from pipetune.core.messages import Job, Message, Mode, SessionSaved, Verified
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
-from pipetune.supervisor import accelerators
+from pipetune.supervisor import accelerators, in_cluster
 from pipetune.supervisor.cluster import started
 from pipetune.supervisor.conversation import Conversation, Ending
 from pipetune.supervisor.display import Screen, Tail, show
+from pipetune.supervisor.elsewhere import Tasks
 from pipetune.supervisor.gathering import gathered
 from pipetune.supervisor.interrupts import Interrupts
-from pipetune.supervisor.limits import Limits
-from pipetune.supervisor.others import Other
 from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
-from pipetune.supervisor.process import WORKER_COMMAND
-from pipetune.supervisor.results import Results
-from pipetune.supervisor.target import Target
+from pipetune.supervisor.request import Analysis, Request, job_of
 from pipetune.supervisor.watch import watch
 
 _ROUNDS = 3  # of verification: each takes out of the patch what failed
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be analysed, how, and where the results go."""
-
-    target: Target
-    settings: Settings
-    results: Results
-    limits: Limits = field(default_factory=Limits)
-    worker_command: Sequence[str] = WORKER_COMMAND
-    verbose: bool = False  # show what the script prints
-    place: Place | None = None  # of this machine, where somebody else has started a cluster
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """The session, and what the command ends with."""
-
-    session: Session
-    exit_code: int
-    traceback: str = ""  # the user's own
-    failed: Failed | None = None
-    last_lines: str = ""  # of the log of a worker that was lost
 
 
 def analyze(request: Request, *, screen: Screen) -> Analysis:
@@ -76,7 +47,13 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
         tempfile.TemporaryDirectory(prefix="pipetune-") as private,
         _tail(request, screen),
     ):
-        return _Run(request, screen, interrupts, Path(private)).analyze()
+
+        def run(tasks: Tasks | None = None) -> Analysis:
+            return _Run(request, screen, interrupts, Path(private), tasks).analyze()
+
+        if request.place is None or not request.place.in_step:
+            return run()
+        return in_cluster.analyze(request, screen, interrupts, Path(private), run=run)
 
 
 def _tail(request: Request, screen: Screen) -> contextlib.AbstractContextManager[object]:
@@ -86,8 +63,15 @@ def _tail(request: Request, screen: Screen) -> contextlib.AbstractContextManager
 class _Run:
     """One analysis at work; holds the session as it grows."""
 
-    def __init__(self, request: Request, screen: Screen, interrupts: Interrupts, private: Path) -> None:
-        self._request = request
+    def __init__(
+        self,
+        request: Request,
+        screen: Screen,
+        interrupts: Interrupts,
+        private: Path,
+        tasks: Tasks | None = None,  # the others of a cluster that exists, where they have found each other
+    ) -> None:
+        self._request, self._tasks = request, tasks
         self._screen = screen
         self._interrupts = interrupts
         self._private = private / sessionfile.SESSION_FILE  # never redacted, gone afterwards
@@ -144,7 +128,7 @@ class _Run:
 
     def _verify(self) -> int:
         """Run the patched source until what is left of the patch is proven; the exit status."""
-        if self._request.place is not None:
+        if self._request.place is not None and self._tasks is None:
             self._leave_unverified()
             return 0
         for _ in range(_ROUNDS):
@@ -183,7 +167,7 @@ class _Run:
 
     def _gather(self) -> None:
         place = self._request.place
-        if place is not None and place.first:
+        if place is not None and place.first and self._tasks is None:
             elapsed = time.monotonic() - self._started
             self._screen.update("report", "waiting for the sessions of the other tasks", elapsed=elapsed)
             self._session = gathered(self._session, self._request.results.folder, place, self._interrupts)
@@ -199,33 +183,23 @@ class _Run:
             else:
                 show(message, self._screen)
 
-        request = self._request
-        logs, workers = request.results.logs, request.settings.workers
-        with started(job, workers=workers, logs=logs, command=request.worker_command) as running:
+        request, logs = self._request, self._request.results.logs
+        if self._tasks is not None:
+            starting = self._tasks.started(job, log=logs[0], command=request.worker_command)
+        else:
+            starting = started(job, workers=request.settings.workers, logs=logs, command=request.worker_command)
+        with starting as running:
             return watch(
                 running.chief,
                 limits=request.limits,
                 interrupts=self._interrupts,
                 on_message=on_message,
                 phase="verification" if job.mode is Mode.VERIFY else "",
-                others=[
-                    Other(worker, one, log=logs[worker]) for worker, one in enumerate(running.others, start=1)
-                ],
+                others=running.others,
             )
 
     def _job(self, mode: Mode) -> Job:
-        target = self._request.target
-        return Job(
-            mode=mode,
-            message_descriptor=-1,
-            settings=self._request.settings,
-            script=target.script,
-            module=target.module,
-            arguments=target.arguments,
-            directory=target.directory,
-            out=str(self._request.results.folder),
-            command=self._command(),
-        )
+        return replace(job_of(self._request, mode), command=self._command())
 
     def _command(self) -> dict[str, object]:
         target, settings = self._request.target, self._request.settings

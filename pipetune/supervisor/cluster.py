@@ -14,6 +14,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job
 from pipetune.supervisor import accelerators
 from pipetune.supervisor.offspring import adopted
+from pipetune.supervisor.others import Beside, Other
 from pipetune.supervisor.process import WORKER_COMMAND, WorkerProcess, worker
 
 
@@ -22,7 +23,7 @@ class Cluster:
     """Running workers: the chief, who analyses, and the others in their order."""
 
     chief: WorkerProcess
-    others: tuple[WorkerProcess, ...] = ()
+    others: tuple[Beside, ...] = ()
 
 
 @contextlib.contextmanager
@@ -67,7 +68,8 @@ def started(
                     },
                 )
                 running.append(stack.enter_context(one))
-        yield Cluster(running[0], tuple(running[1:]))
+        others = (Other(index, running[index], log=logs[index]) for index in range(1, workers))
+        yield Cluster(running[0], tuple(others))
 
 
 def _free_addresses(count: int) -> list[str]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 import selectors
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
+from pipetune.core.messages import Message
 from pipetune.supervisor.conversation import Conversation, Lines, describe_exit
 from pipetune.supervisor.process import WorkerProcess
 
@@ -16,22 +19,42 @@ _IN_PASSING = re.compile(
 )  # absl's information and warnings, in both its forms
 
 
-class Other:
-    """One worker, and everything heard from it."""
+class Beside(Protocol):
+    """A worker beside the chief, wherever it runs."""
 
-    def __init__(self, worker: int, running: WorkerProcess, *, log: Path) -> None:
-        self.conversation = Conversation(worker=worker)
-        self._running, self._log = running, log
-        self._lines = Lines(self.conversation, lambda _message: None)
+    conversation: Conversation
 
     @property
-    def descriptors(self) -> tuple[int, int]:
+    def descriptors(self) -> tuple[int, ...]:
+        """What to wait for."""
+
+    def hear(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
+        """Takes note of what is heard from it; whether it is lost."""
+
+
+class Other:
+    """One worker of this machine, and everything heard from it."""
+
+    def __init__(
+        self,
+        worker: int,
+        running: WorkerProcess,
+        *,
+        log: Path,
+        on_message: Callable[[Message], None] = lambda _message: None,
+    ) -> None:
+        self.conversation = Conversation(worker=worker)
+        self._running, self._log = running, log
+        self._lines = Lines(self.conversation, on_message)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
         """What to wait for: its messages, and its end."""
         return self._running.messages, self._running.ended
 
     def hear(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
         """Takes note of what it says and of its end; whether it is lost: gone, failed, or out of the others' step."""
-        messages, ended = self.descriptors
+        messages, ended = self._running.messages, self._running.ended
         if messages in ready and self._lines.read(messages) == 0:
             selector.unregister(messages)
         if ended in ready:
@@ -39,20 +62,21 @@ class Other:
             while self._lines.read(messages) > 0:
                 pass
             self.conversation.status = self._running.process.wait()
-        why = self._why()
+        why = why_lost(self.conversation)
         if why:
             self.conversation.why, self.conversation.last_lines = why, last_lines(self._log)
         return bool(why)
 
-    def _why(self) -> str:
-        said = self.conversation
-        if said.out_of_step:
-            return f"fell out of step: {said.out_of_step}"
-        if said.script_failed:  # its process lives on, and takes no step
-            return "could not go on: its script raised"
-        if said.finished:
-            return f"ended with exit status {said.finished.exit_code}" if said.finished.exit_code else ""
-        return "" if said.status is None else describe_exit(said.status)
+
+def why_lost(said: Conversation) -> str:
+    """Why the others cannot go on with a worker that has said this, and ended so; "" where they can."""
+    if said.out_of_step:
+        return f"fell out of step: {said.out_of_step}"
+    if said.script_failed:  # its process lives on, and takes no step
+        return "could not go on: its script raised"
+    if said.finished:
+        return f"ended with exit status {said.finished.exit_code}" if said.finished.exit_code else ""
+    return "" if said.status is None else describe_exit(said.status)
 
 
 def last_lines(log: Path) -> str:

@@ -12,7 +12,7 @@ from pipetune.core.messages import Message
 from pipetune.supervisor.conversation import Conversation, Ending, Lines, describe_exit
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.limits import Limits
-from pipetune.supervisor.others import Other
+from pipetune.supervisor.others import Beside
 from pipetune.supervisor.process import WorkerProcess
 
 _CAUSE_SECONDS = 2.0
@@ -26,7 +26,7 @@ def watch(
     interrupts: Interrupts,
     on_message: Callable[[Message], None],
     phase: str = "",
-    others: Sequence[Other] = (),
+    others: Sequence[Beside] = (),
 ) -> Conversation:
     """Everything the worker says, until it has ended; it is stopped where that is needed.
 
@@ -84,7 +84,7 @@ def watch(
     return _ended(conversation, running, limits=limits, out_of_memory=_memory_kills() > killed_before)
 
 
-def _ended_meanwhile(others: Sequence[Other]) -> list[Other]:
+def _ended_meanwhile(others: Sequence[Beside]) -> list[Beside]:
     """Of the workers, one that ends now: a step fails where another is gone, and may be heard of first."""
     end = time.monotonic() + _CAUSE_SECONDS
     with selectors.DefaultSelector() as selector:

@@ -36,21 +36,29 @@ def team_of(task: Task | None, writer: MessageWriter) -> Iterator[Team | None]:
         team.leave()
 
 
-def consumer_of(
-    team: Team, use: consumption.Consumption, source: live.LivePipeline, consumer: consumers.Consumer
-) -> consumers.Consumer:
-    """What trains on the dataset, once all workers have come to it.
+def join_in(task: Task | None, team: Team | None, use: consumption.Consumption) -> Team | None:
+    """The team where the script trains in its processes; None where it trains alone.
 
     Raises:
-        PipetuneError: the script does not train in several processes.
+        PipetuneError: processes were started for a script that does not train in several.
     """
+    if task is None or team is None:
+        return None
     facts = use.handed.facts() if use.handed is not None else None
-    if facts is None or facts.workers != len(team):
-        how = f"It trains under {facts.strategy}, in one process" if facts else "It hands its dataset to no strategy"
-        raise PipetuneError(
-            f"{len(team)} workers were started, but the script does not train in several processes. {how}.",
-            hint="--workers is for scripts that use tf.distribute.MultiWorkerMirroredStrategy: leave it out.",
-        )
+    if facts is not None and facts.workers == len(team):
+        return team
+    if task.elsewhere:  # nobody asked for it
+        team.leave()
+        return None
+    how = f"It trains under {facts.strategy}, in one process" if facts else "It hands its dataset to no strategy"
+    raise PipetuneError(
+        f"{len(team)} workers were started, but the script does not train in several processes. {how}.",
+        hint="--workers is for scripts that use tf.distribute.MultiWorkerMirroredStrategy: leave it out.",
+    )
+
+
+def consumer_of(team: Team, source: live.LivePipeline, consumer: consumers.Consumer) -> consumers.Consumer:
+    """What trains on the dataset, once all workers have come to it."""
     difference = team.gather(in_step.operators_of(source.pipeline))
     if not isinstance(consumer, OwnConsumer):
         return consumer

@@ -63,15 +63,17 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         source = live.read(use.dataset, name=use.name)
         if not source.pipeline.nodes:
             raise PipetuneError("The dataset has no readable operator.", exit_code=4)
-        with together.team_of(job.task, writer) as team:
+        with together.team_of(job.task, writer) as started_with:
+            team = together.join_in(job.task, started_with, use)
             if team is not None:
-                consumer = together.consumer_of(team, use, source, consumer)
+                consumer = together.consumer_of(team, source, consumer)
             subject = Subject(
                 source, consumer, use, others_of(seen.seen, use), (*seen.resuming, *resuming.find(source))
             )
             failed = {key: job.skip_reason or "ended the worker" for key in job.skip}
             here = replace(machine.read_machine(job.settings.device), believed=read_believed())
-            study = Study(subject, job.settings, here, journal, team=team, failed=failed)
+            elsewhere = job.task is not None and job.task.elsewhere
+            study = Study(subject, job.settings, here, journal, team=team, elsewhere=elsewhere, failed=failed)
             gc.collect()
             gc.freeze()  # each window ends with a collection: over all that TensorFlow imports it takes 0.2 s
             workflow.analyze(study)

@@ -11,7 +11,7 @@ import pytest
 from pipetune.cli.analyze import settings_of
 from pipetune.cli.main import build_parser, main
 from pipetune.core.cluster import Place
-from pipetune.supervisor import analysis
+from pipetune.supervisor import analysis, limits
 from tests.supervisor.test_analysis import FAKE, SOON
 from tests.supervisor.test_cluster import FAKE as FAKE_CLUSTER
 
@@ -136,6 +136,7 @@ def test_a_task_of_a_cluster_starts_no_workers_and_keeps_to_its_own_folder(
 ) -> None:
     monkeypatch.setenv(told_by, cluster_of_two(1) if told_by == "TF_CONFIG" else "1")
     monkeypatch.setenv("HOROVOD_SIZE", "2")
+    monkeypatch.setattr(limits, "MEETING_SECONDS", 0.1)
     assert main(["analyze", "--workers", "2", "train.py", "normal"]) == 0
     assert f"{told_by} is set: this machine is worker 1 of a cluster" in capsys.readouterr().err
     results = folder / "reports" / "train" / "worker-1"
@@ -150,10 +151,13 @@ def test_the_first_task_of_a_cluster_gathers_the_others(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", cluster_of_two(0))
-    assert main(["analyze", "--quiet", "train.py", "normal"]) == 0
+    monkeypatch.setattr(limits, "MEETING_SECONDS", 0.1)
+    assert main(["analyze", "train.py", "normal"]) == 0
     data = json.loads((folder / "reports" / "train" / "session.json").read_text())
     assert "left no session below this one's folder" in data["notes"][-1]
-    assert "TF_CONFIG" not in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "TF_CONFIG" not in said
+    assert "The tasks of the cluster have not found each other within 0 s: each measures its own input alone." in said
 
 
 def test_how_many_workers_is_a_setting(folder: Path) -> None:

@@ -13,7 +13,8 @@ from pipetune.core import team as teams
 from pipetune.core.cluster import Place, Task, configuration, place_in
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
-from pipetune.core.in_step import Answer, Leave, Link, LinkBroken, MeasureInput, Prepare, Train
+from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Prepare, Train
+from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.team import Team
 from tests.core.sessions import PARALLEL
@@ -82,7 +83,7 @@ def test_who_is_gone_or_silent_is_said_so(links: list[tuple[Link, Link]]) -> Non
 
 def test_what_is_no_message_is_an_error(links: list[tuple[Link, Link]]) -> None:
     near, far = links[0]
-    far._socket.sendall(b"?\n")
+    far._lines._socket.sendall(b"?\n")
     with pytest.raises(PipetuneError, match="no message"):
         near.next_answer(5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from pipetune.core.cluster import VARIABLE, configuration, free_addresses
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -39,6 +42,7 @@ class Case:
     options: tuple[str, ...] = ("--no-trials", "--json")
     meanwhile: Callable[[subprocess.Popen[str], Path], None] | None = None  # gets the path of its stderr
     copied: str = ""  # a script to put into `{folder}` first
+    tasks: int = 1  # of a cluster that somebody else has started, each with the same command
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Done:
     err: str
     results: Path  # --out
     folder: Path = field(default_factory=Path)  # `{folder}`
+    others: tuple[int, ...] = ()  # how the commands of the other tasks ended
 
     @cached_property
     def session(self) -> dict[str, Any]:
@@ -114,17 +119,24 @@ def analyze(case: Case, base: Path) -> Done:
     out = [] if "--out" in case.options else ["--out", str(results)]
     command = [sys.executable, "-m", "pipetune", "analyze", "--quick", *out, *filled(case.options)]
     command += [*case.script.format(folder=folder).split(), *filled(case.arguments)]
-    with (base / "stdout").open("w") as out_file, (base / "stderr").open("w") as err_file:
-        process = subprocess.Popen(command, cwd=SCRIPTS, env=ENVIRONMENT, stdout=out_file, stderr=err_file, text=True)
-        try:
-            if case.meanwhile:
-                case.meanwhile(process, base / "stderr")
-            process.wait(LIMIT_SECONDS)
-        finally:
-            process.kill()
-            process.wait()
+    addresses = free_addresses(case.tasks)
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(case.tasks):
+            task = {VARIABLE: configuration(addresses, index)} if case.tasks > 1 else {}
+            files = [base / f"{name}{index or ''}" for name in ("stdout", "stderr")]
+            out_file, err_file = (stack.enter_context(file.open("w")) for file in files)
+            process = subprocess.Popen(
+                command, cwd=SCRIPTS, env={**ENVIRONMENT, **task}, stdout=out_file, stderr=err_file, text=True
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        if case.meanwhile:
+            case.meanwhile(processes[0], base / "stderr")
+        codes = [process.wait(LIMIT_SECONDS) for process in processes]
     texts = [(base / name).read_text() for name in ("stdout", "stderr")]
-    return Done(process.returncode, *texts, results=results, folder=folder)
+    return Done(codes[0], *texts, results=results, folder=folder, others=tuple(codes[1:]))
 
 
 def wait_for(text: str, stderr: Path, process: subprocess.Popen[str]) -> None:

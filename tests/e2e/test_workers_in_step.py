@@ -50,7 +50,18 @@ def test_what_pays_in_all_workers_is_patched_and_the_patch_is_run_in_all(done: D
     assert "patched script" in done.said
 
 
-@pytest.mark.run("dies-in-step")
+@pytest.mark.run("in-step-elsewhere")
+def test_tasks_of_a_cluster_that_exists_try_every_plan_together(done: Done) -> None:
+    assert (done.code, done.others) == (0, (0,)), done.err
+    assert done.first["handover"]["workers"] == 2 and len(done.first["skew"]["inputs"]) == 2
+    consumer = done.first["profile"]["consumer"]
+    assert consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
+    assert not any("share" in note for note in done.session["notes"]), "each has a machine of its own"
+    assert not (done.results / "worker-1" / "session.json").exists(), "the results are the first task's"
+    assert "Followed the first task" in (done.results.parent / "stderr1").read_text()
+
+
+@pytest.mark.run("in-step-elsewhere")
 def test_a_worker_killed_in_a_trial_costs_that_trial_alone(done: Done) -> None:
     assert (done.folder / "died").exists(), "or the test shows nothing"
     assert done.code == 0, done.err

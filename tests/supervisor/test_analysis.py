@@ -17,8 +17,9 @@ from pipetune.core import planfile, sessionfile
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import Outcome
 from pipetune.core.settings import Settings
-from pipetune.supervisor.analysis import Analysis, Request, analyze
+from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.limits import Limits
+from pipetune.supervisor.request import Analysis, Request
 from pipetune.supervisor.results import Results
 from pipetune.supervisor.target import Target
 from tests.core.sessions import PARALLEL, WINDOW

@@ -15,9 +15,10 @@ import pytest
 from pipetune.core import cluster as tasks
 from pipetune.core.errors import PipetuneError
 from pipetune.core.settings import Settings
-from pipetune.supervisor.analysis import Analysis, Request, analyze
+from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.others import last_lines
+from pipetune.supervisor.request import Analysis, Request
 from pipetune.supervisor.results import Results
 from pipetune.supervisor.target import Target
 from tests.supervisor.test_analysis import SOON, Recorder

@@ -13,7 +13,8 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Plan
-from pipetune.core.in_step import Answer, Leave, Link, LinkBroken, MeasureInput, Order, Prepare, Train
+from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Order, Prepare, Train
+from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.team import Team

@@ -10,6 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.core.cluster import Task
 from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import DATASET, Handover
 from pipetune.tf.pipelines import live
@@ -22,12 +23,18 @@ from pipetune.worker import together
 IN_STEP = Handover("MultiWorkerMirroredStrategy", 2, DATASET, workers=2)
 
 
+left: list[str] = []
+
+
 def team(difference: str = "") -> Any:
     """Two workers of which the other one finds the same pipeline, or says what differs."""
 
     class Two:
         def __len__(self) -> int:
             return 2
+
+        def leave(self) -> None:
+            left.append("all")
 
         def gather(self, operators: tuple[str, ...]) -> str:
             assert operators == ("range (n0)", "batch (n1)")
@@ -36,11 +43,15 @@ def team(difference: str = "") -> Any:
     return Two()
 
 
-def consumer_of(facts: Handover | None, consumer: Consumer, *, difference: str = "") -> Consumer:
+def consumed(facts: Handover | None) -> Consumption:
     dataset = tf.data.Dataset.range(8).batch(4)
     use = Consumption(dataset=dataset, variable="train", role="training", how="a Python loop")
     use.handed = None if facts is None else SimpleNamespace(facts=lambda: facts)  # type: ignore[assignment]
-    return together.consumer_of(team(difference), use, live.read(dataset), consumer)
+    return use
+
+
+def consumer_of(consumer: Consumer, *, difference: str = "") -> Consumer:
+    return together.consumer_of(team(difference), live.read(consumed(IN_STEP).dataset), consumer)
 
 
 @pytest.mark.parametrize(
@@ -52,13 +63,25 @@ def consumer_of(facts: Handover | None, consumer: Consumer, *, difference: str =
 )
 def test_a_script_that_trains_in_one_process_is_refused(facts: Handover | None, how: str) -> None:
     with pytest.raises(PipetuneError, match="2 workers were started, but the script does not train in") as caught:
-        consumer_of(facts, LoopConsumer())
+        together.join_in(Task(0, 2), team(), consumed(facts))
     assert caught.value.message.endswith(how)
     assert (caught.value.exit_code, "MultiWorkerMirroredStrategy" in caught.value.hint) == (2, True)
 
 
+def test_on_a_cluster_that_exists_such_a_script_is_analysed_alone() -> None:
+    left.clear()
+    assert together.join_in(Task(0, 2, elsewhere=True), team(), consumed(None)) is None
+    assert left == ["all"], "the others need not wait"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_script_that_trains_in_these_processes_has_its_team(elsewhere: bool) -> None:
+    found = team()
+    assert together.join_in(Task(0, 2, elsewhere=elsewhere), found, consumed(IN_STEP)) is found
+
+
 def test_other_pipelines_on_other_workers_are_measured_alone() -> None:
-    found = consumer_of(IN_STEP, LoopConsumer(), difference="worker 1 has 3 operators and worker 0 2")
+    found = consumer_of(LoopConsumer(), difference="worker 1 has 3 operators and worker 0 2")
     assert isinstance(found, NoConsumer)
     assert found.sentence == (
         "The workers cannot try another pipeline together: worker 1 has 3 operators and worker 0 2."
@@ -67,11 +90,11 @@ def test_other_pipelines_on_other_workers_are_measured_alone() -> None:
 
 def test_what_cannot_be_switched_stays_as_it_is() -> None:
     alone = NoConsumer("It is inside a tf.function.")
-    assert consumer_of(IN_STEP, alone) is alone
+    assert consumer_of(alone) is alone
 
 
 def test_what_trains_does_so_in_step() -> None:
-    found = consumer_of(IN_STEP, LoopConsumer())
+    found = consumer_of(LoopConsumer())
     assert isinstance(found, InStepConsumer)
     assert found.sentence == "a Python loop, in 2 processes in step"
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pipetune.core.edits import Plan
-from pipetune.core.in_step import Answer, Leave, Link, LinkBroken, MeasureInput, Order, Prepare, Train
+from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Order, Prepare, Train
+from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.team import Team

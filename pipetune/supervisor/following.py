@@ -1,0 +1,130 @@
+"""A task of a cluster that exists, not its first: starts its worker when it is told to, and sends on what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipetune.core.cluster import Place, Task
+from pipetune.core.codec import encode
+from pipetune.core.json_lines import JsonLines, LinkBroken
+from pipetune.core.messages import Job, Message
+from pipetune.supervisor.elsewhere import Begin, Dismiss, End, Gone, Heard, Idle, LogEnds, Said, told
+from pipetune.supervisor.interrupts import Interrupts
+from pipetune.supervisor.meeting import Invitation
+from pipetune.supervisor.others import Other
+from pipetune.supervisor.process import worker
+
+GONE, INTERRUPTED = 1, 130
+
+
+@dataclass(frozen=True)
+class Follower:
+    """This task's command.
+
+    Args:
+        own: a job with the script, the arguments and the folders of this task.
+        place: of this task.
+        invitation: where the workers' own connections go.
+        lines: to the first command.
+        log: takes what the script prints.
+        private: a folder that nobody else reads.
+        command: how to start a worker.
+    """
+
+    own: Job
+    place: Place
+    invitation: Invitation
+    lines: JsonLines
+    interrupts: Interrupts
+    log: Path
+    private: Path
+    command: Sequence[str]
+
+    def follow(self) -> int:
+        """Does what the first command says, until that has ended; with its exit status, or that of an interrupt."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.lines, selectors.EVENT_READ)
+            selector.register(self.interrupts.descriptor, selectors.EVENT_READ)
+            waiting: list[object] = []
+            while True:
+                waiting += self.lines.arrived()  # some of it may have come with what was read before
+                while waiting:
+                    match told(waiting.pop(0)):
+                        case Begin() as begin:
+                            ended = self._work(begin, selector, waiting)
+                            if ended is not None:
+                                return ended
+                        case Dismiss(exit_code=exit_code):
+                            return exit_code
+                if self.lines.ended:
+                    return GONE
+                selector.select()
+                if self.interrupts.count:
+                    return INTERRUPTED
+
+    def _work(self, begin: Begin, selector: selectors.BaseSelector, waiting: list[object]) -> int | None:
+        """One worker, until the first command ends it; an exit status where that is no more, or the user interrupts."""
+        try:
+            link = self.invitation.connected(self.place.number, job=begin.number)
+        except (OSError, LinkBroken):
+            return GONE
+        said: list[Message] = []
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._tell, Idle())
+            with contextlib.closing(link):
+                job = self._job(begin, link.fileno())
+                running = stack.enter_context(worker(job, log=self.log, command=self.command))
+            other = Other(self.place.number, running, log=self.log, on_message=said.append)
+            for descriptor in other.descriptors:
+                selector.register(descriptor, selectors.EVENT_READ)
+                stack.callback(_forget, selector, descriptor)
+            lost = gone = False
+            while True:
+                ready = {key.fd for key, _ in selector.select()}
+                if self.interrupts.count:
+                    return INTERRUPTED
+                if other.hear(ready, selector) and not lost:
+                    lost = True
+                    self._tell(LogEnds(other.conversation.last_lines))
+                while said:
+                    self._tell(Said(said.pop(0)))
+                if other.conversation.status is not None and not gone:
+                    gone = True
+                    self._tell(Gone(other.conversation.status))
+                if self.lines.fileno() in ready:
+                    waiting += self.lines.arrived()
+                    if waiting and isinstance(told(waiting[0]), End):
+                        del waiting[0]
+                        return None
+                    if self.lines.ended:
+                        return GONE
+
+    def _job(self, begin: Begin, link: int) -> Job:
+        """What is wanted, of this task's script, in its folders."""
+        own, session = self.own, self.private / "session.json"
+        if begin.session:
+            session.write_text(begin.session)
+        return replace(
+            begin.job,
+            settings=replace(begin.job.settings, out=own.settings.out),
+            script=own.script,
+            module=own.module,
+            arguments=own.arguments,
+            directory=own.directory,
+            out=own.out,
+            session=str(session) if begin.session else "",
+            task=Task(self.place.number, self.place.workers, (link,), elsewhere=True),
+        )
+
+    def _tell(self, heard: Heard) -> None:
+        with contextlib.suppress(LinkBroken):  # read next, the connection says that it has ended
+            self.lines.send(encode(heard, Heard))
+
+
+def _forget(selector: selectors.BaseSelector, descriptor: int) -> None:
+    with contextlib.suppress(KeyError):
+        selector.unregister(descriptor)

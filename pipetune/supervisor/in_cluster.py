@@ -1,0 +1,87 @@
+"""`pipetune analyze` in a cluster that exists: where all tasks have met, the first one decides and the others follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pipetune.core.cluster import Place
+from pipetune.core.json_lines import JsonLines
+from pipetune.core.messages import Mode
+from pipetune.core.session import Session
+from pipetune.core.version import VERSION
+from pipetune.supervisor import meeting
+from pipetune.supervisor.display import Screen
+from pipetune.supervisor.elsewhere import Tasks
+from pipetune.supervisor.following import INTERRUPTED, Follower
+from pipetune.supervisor.interrupts import Interrupts
+from pipetune.supervisor.meeting import Invitation
+from pipetune.supervisor.request import Analysis, Request, job_of
+
+_NOT_MET = (
+    "The tasks of the cluster have not found each other within {:.0f} s: each measures its own input alone. To try "
+    "plans together, start all of them at once, with --out in a folder that their machines share and the first one "
+    "reachable from the others."
+)
+
+
+def analyze(
+    request: Request,
+    screen: Screen,
+    interrupts: Interrupts,
+    private: Path,
+    *,
+    run: Callable[[Tasks | None], Analysis],
+) -> Analysis:
+    """What this task comes to: with the others where all have found each other, else by itself.
+
+    Args:
+        private: a folder that nobody else reads.
+        run: does it as the first task of these, or alone.
+    """
+    place, wait_seconds = request.place, request.limits.meeting
+    assert place is not None
+    screen.update("cluster", f"{place}: looking for the other tasks")
+    if place.first:
+        with meeting.called(request.results.folder, place, interrupts, wait_seconds=wait_seconds) as others:
+            if others is not None:
+                tasks = Tasks(*others)
+                analysis = run(tasks)
+                tasks.dismiss(analysis.exit_code)
+                return analysis
+    else:
+        with meeting.joined(request.results.folder.parent, place, interrupts, wait_seconds=wait_seconds) as first:
+            if first is not None:
+                return _follow(request, place, screen, interrupts, private, first)
+    screen.warn(_NOT_MET.format(wait_seconds))
+    return run(None)
+
+
+def _follow(
+    request: Request,
+    place: Place,
+    screen: Screen,
+    interrupts: Interrupts,
+    private: Path,
+    first: tuple[Invitation, JsonLines],
+) -> Analysis:
+    """What a task does that is not the first of those that have found each other: it has no results of its own."""
+    screen.update("cluster", f"{place}: doing what the first task says; the results will be in its folder")
+    follower = Follower(
+        own=job_of(request, Mode.ANALYZE),
+        place=place,
+        invitation=first[0],
+        lines=first[1],
+        interrupts=interrupts,
+        log=request.results.log,
+        private=private,
+        command=request.worker_command,
+    )
+    exit_code = follower.follow()
+    detail = {
+        0: f"Followed the first task; the results are in {request.results.folder.parent}.",
+        INTERRUPTED: "Interrupted; the first task was told.",
+    }.get(exit_code, f"The first task has ended without success; what is known is in {request.results.folder.parent}.")
+    session = Session(version=VERSION, command={}, status="failed" if exit_code else "done", status_detail=detail)
+    screen.say(detail)
+    return Analysis(session, exit_code)
