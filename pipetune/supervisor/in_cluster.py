@@ -1,4 +1,4 @@
-"""`pipetune analyze` in a cluster that exists: where all tasks have met, the first one decides and the others follow."""
+"""`pipetune analyze` in a cluster that exists: where all tasks have met, the first decides and the others follow."""
 
 from __future__ import annotations
 

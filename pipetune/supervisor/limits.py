@@ -13,7 +13,6 @@ _PHASES = {
     "confirmation": 300.0,
     "verification": 1800.0,
 }
-MEETING_SECONDS = 60.0  # for commands that were started together
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Limits:
     other: float = 300.0
     ending: float = 60.0  # from the worker's last word until it must be gone
     grace: float = 10.0  # from the request to stop until the kill
-    meeting: float = MEETING_SECONDS  # for the commands of a cluster that exists to find each other
+    meeting: float = 60.0  # for the commands of a cluster that exists to find each other
 
     def silence(self, phase: str) -> float:
         """Seconds the worker may be silent in `phase`; "" is before its first message."""
@@ -44,4 +43,4 @@ class Limits:
         if script_seconds is not None:
             phases |= {"capture": script_seconds, "verification": script_seconds}
             start += script_seconds
-        return cls(start=start, phases={**_PHASES, **phases}, meeting=MEETING_SECONDS)
+        return cls(start=start, phases={**_PHASES, **phases})

@@ -11,7 +11,7 @@ import pytest
 from pipetune.cli.analyze import settings_of
 from pipetune.cli.main import build_parser, main
 from pipetune.core.cluster import Place
-from pipetune.supervisor import analysis, limits
+from pipetune.supervisor import request
 from tests.supervisor.test_analysis import FAKE, SOON
 from tests.supervisor.test_cluster import FAKE as FAKE_CLUSTER
 
@@ -21,12 +21,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a script, and a worker that measures nothing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
-    real = analysis.Request
+    real = request.Request
 
-    def fake(**fields: object) -> analysis.Request:
+    def fake(**fields: object) -> request.Request:
         return real(**{**fields, "worker_command": FAKE, "limits": SOON})  # type: ignore[arg-type]
 
-    monkeypatch.setattr(analysis, "Request", fake)
+    monkeypatch.setattr(request, "Request", fake)
     return tmp_path
 
 
@@ -136,7 +136,6 @@ def test_a_task_of_a_cluster_starts_no_workers_and_keeps_to_its_own_folder(
 ) -> None:
     monkeypatch.setenv(told_by, cluster_of_two(1) if told_by == "TF_CONFIG" else "1")
     monkeypatch.setenv("HOROVOD_SIZE", "2")
-    monkeypatch.setattr(limits, "MEETING_SECONDS", 0.1)
     assert main(["analyze", "--workers", "2", "train.py", "normal"]) == 0
     assert f"{told_by} is set: this machine is worker 1 of a cluster" in capsys.readouterr().err
     results = folder / "reports" / "train" / "worker-1"
@@ -151,7 +150,6 @@ def test_the_first_task_of_a_cluster_gathers_the_others(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", cluster_of_two(0))
-    monkeypatch.setattr(limits, "MEETING_SECONDS", 0.1)
     assert main(["analyze", "train.py", "normal"]) == 0
     data = json.loads((folder / "reports" / "train" / "session.json").read_text())
     assert "left no session below this one's folder" in data["notes"][-1]

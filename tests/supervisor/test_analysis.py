@@ -25,7 +25,7 @@ from pipetune.supervisor.target import Target
 from tests.core.sessions import PARALLEL, WINDOW
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
-SOON = Limits(start=60, phases={}, other=20.0, ending=1.0, grace=3.0)
+SOON = Limits(start=60, phases={}, other=20.0, ending=1.0, grace=3.0, meeting=0.1)
 HASTY = replace(SOON, other=1.0)
 FILES = ["plan.json", "report.html", "script.log", "session.json", "tuned.patch"]
 
