@@ -134,6 +134,8 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
         return
     if found.files < len(found.workers):
         return
+    bytes_read = found.bytes_read_over_used
+    and_bytes = f" and {bytes_read:.1f} bytes" if bytes_read is not None else ""
     stopped = use.as_written.stopped_at
     if stopped:
         node = use.pipeline[stopped]
@@ -146,8 +148,8 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
     yield said(
         "read-by-all-workers",
         use.pipeline.output,
-        f"Each of {len(found.workers)} workers reads all of {found.files:,} files, {times:.1f} elements for each "
-        f"one it uses: {why}.",
+        f"Each of {len(found.workers)} workers reads all of {found.files:,} files, {times:.1f} elements{and_bytes} "
+        f"for each one it uses: {why}.",
         hint,
     )
 

@@ -85,6 +85,9 @@ def test_the_messages_have_the_numbers() -> None:
 def test_why_everyone_reads_everything_is_said() -> None:
     (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
     assert "reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA." in one.message
+    sized = replace(READS_ALL, workers=tuple(replace(one, read_bytes=50, used_bytes=10) for one in READS_ALL.workers))
+    (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, sized, "DATA"))
+    assert "2.0 elements and 5.0 bytes for each one it uses" in one.message
     hidden = "list_files | interleave inner=TextLineDataset | scan | batch 4"
     (one,) = found(hidden, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA", stopped_at="n3"))
     assert "gives up at scan" in one.message and "OFF" in one.hint

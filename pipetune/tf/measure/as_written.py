@@ -111,7 +111,14 @@ class _Division:
         parts = [list(self._minibatches(pipeline, worker, told_by)) for worker, pipeline in enumerate(made)]
         given = [[_counts(mine)] for mine in parts]
         files = counting.files_in(epochs[0]) if told_by is Identity.NUMBER else ()
-        found = coverage([wanted], given, told_by=told_by, files=files)
+        found = coverage(
+            [wanted],
+            given,
+            told_by=told_by,
+            files=files,
+            stored=counting.stored_by(self._source, epochs[:1], told_by),
+            reads_all=self._reads_all,
+        )
         return replace(
             found,
             workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)),
@@ -121,13 +128,24 @@ class _Division:
     def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> WorkerShare:
         share = found.workers[index]
         full = max(1, (self._batch or 1) // (self._replicas if self._policy else 1))
-        everything = self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()
         return replace(
             share,
             batches=len(minibatches),
             short_batches=sum(len(rows) < full for rows in minibatches),
-            read=found.elements if everything else share.elements,
+            read=found.elements if self._reads_all else self._of_files(found, share),
         )
+
+    def _of_files(self, found: Coverage, share: WorkerShare) -> int | None:
+        """Elements in the files that a worker reads; a shard of the script's own may leave some of them out."""
+        if not self._reads_before_its_shard():
+            return share.elements
+        mine = zip(found.cells, share.cells, strict=True)
+        return sum(size for size, count in mine if count) if found.by_file else None
+
+    @property
+    def _reads_all(self) -> bool:
+        """Whether every worker reads all of the data."""
+        return self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()
 
     @property
     def _replicas(self) -> int:

@@ -99,6 +99,8 @@ def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[
         told_by=wanted.expected.told_by,
         counted=wanted.how.counted,
         files=wanted.expected.files,
+        stored=wanted.expected.stored,
+        reads_all=wanted.reads_all,
     )
     workers = tuple(
         replace(
@@ -106,6 +108,7 @@ def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[
             batches=one.batches,
             short_batches=one.short_batches,
             first_batch_seconds=round(one.first_batch_seconds, 4),
+            read=found.elements if wanted.reads_all else share.elements,
         )
         for share, one in zip(found.workers, read, strict=True)
     )
