@@ -146,6 +146,22 @@ def test_parameter_servers_take_no_array_of_the_script_and_no_file_that_all_woul
     assert ".cache()" in dataset_calls(emit(parts(files(9), ("cache", {"filename": ""})), "parameter-server").text)
 
 
+def test_tables_have_to_be_made_on_every_worker() -> None:
+    looks_up = replace(PARSE, operations=("Identity", "LookupTableFindV2"))
+    with_table = at_line(parts(files(9), ("map", {}, looks_up), ("batch", {"batch_size": 4})), "n1", 12)
+    made = emit(with_table, "parameter-server")
+    assert "with strategy.scope():  # which makes the tables" in made.text
+    for name in ("per_worker_dataset", "dataset_creator"):
+        assert ast.unparse(function(made.text, name).body[1]) == "check_scope()"
+    (note,) = (note for note in made.notes if "tables" in note)
+    assert note.startswith("map at train.py:12 looks into tables") and "not before" in note
+    for text in (
+        emit(parts(files(9), ("map", {}, PARSE)), "parameter-server").text,
+        emit(with_table, "multiworker").text,  # the table is in the worker's own process
+    ):
+        assert "scope" not in text.replace("strategy.scope", "") and "check_scope" not in text
+
+
 def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counted() -> None:
     assert "STEPS_PER_EPOCH = 9 " in emit(photos(14), "parameter-server", epoch_batches=9).text
     text = emit(photos(14), "parameter-server").text

@@ -38,10 +38,18 @@ def pair(number):
     return tf.cast([number], tf.float32), tf.cast([number], tf.float32)
 
 
-def build(pattern):
+def build(pattern, parse=parse):
     dataset = tf.data.Dataset.list_files(pattern)
     dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=2)
     return dataset.map(parse).map(pair).shuffle(8)
+
+
+NUMBERS = tf.range(24, dtype=tf.int64)
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.strings.as_string(NUMBERS), NUMBERS), -1)
+
+
+def looked_up(record):
+    return TABLE.lookup(record)
 """
 
 
@@ -120,8 +128,8 @@ def test_every_worker_of_parameter_servers_gets_everything_in_its_own_order(tmp_
 CLUSTER = """
 import faulthandler, json, os, socket
 faulthandler.dump_traceback_later(60, exit=True)
+import sys
 import tensorflow as tf
-import distributed
 
 def free_ports(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -139,6 +147,15 @@ strategy = tf.distribute.ParameterServerStrategy(
     tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
 )
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+import distributed
+try:
+    distributed.per_worker_dataset(coordinator)
+    refused = ""
+except RuntimeError as error:  # the table is on the coordinator alone
+    refused = str(error)
+    del sys.modules["distributed"], sys.modules["kinds_helpers"]
+    with strategy.scope():
+        import distributed
 iterator = iter(distributed.per_worker_dataset(coordinator))
 
 @tf.function
@@ -156,19 +173,23 @@ with strategy.scope():
 history = model.fit(
     distributed.dataset_creator(), epochs=2, steps_per_epoch=distributed.STEPS_PER_EPOCH, verbose=0
 )
-print(json.dumps({"seen": seen, "losses": len(history.history["loss"])}), flush=True)
+print(json.dumps({"seen": seen, "losses": len(history.history["loss"]), "refused": refused}), flush=True)
 os._exit(0)
 """
 
 
 @pytest.mark.slow
 def test_a_cluster_of_parameter_servers_trains_on_it(tmp_path: Path, dataset: Any) -> None:
-    assert emit(dataset.batch(4), "parameter-server", tmp_path).module
+    """The table its map looks into is on every worker, where the module is imported inside the scope."""
+    helpers = sys.modules["kinds_helpers"]
+    built = helpers.build(str(tmp_path / "part-*.tfrecord"), helpers.looked_up)
+    assert emit(built.batch(4), "parameter-server", tmp_path).module
     said = json.loads(run(CLUSTER, tmp_path).splitlines()[-1])
     seen = Counter(said["seen"])  # 20 steps of 4 rows by two workers, each of which gives all 24 rows in 6 steps
     assert seen.total() == 80 and set(seen) == set(range(24))
     assert min(seen.values()) >= 2 and max(seen.values()) <= 5
     assert said["losses"] == 2
+    assert "inside strategy.scope()" in said["refused"]
 
 
 def test_arrays_of_the_script_are_refused_for_parameter_servers(tmp_path: Path) -> None:
