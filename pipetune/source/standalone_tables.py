@@ -44,8 +44,8 @@ class Tables:
     def notes(self) -> Iterator[str]:
         if self.where:
             yield (
-                f"{' and '.join(self.where)} {'looks' if len(self.where) == 1 else 'look'} into tables, which have to be "
-                "on every worker: import this module, and whatever makes them, inside strategy.scope() and not before"
+                f"{' and '.join(self.where)} {'looks' if len(self.where) == 1 else 'look'} into tables, which have to "
+                "be on every worker: import this module, and what makes them, inside strategy.scope() and not before"
             )
 
     @property

@@ -23,12 +23,15 @@ from tests.source.test_standalone import AUGMENT, PARSE, READ, files, parts, pho
 ROWS = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
 ARRAYS = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", parameter=True)
 PYTHON = replace(PARSE, python=True)
+NOTHING: Mapping[str, Value] = {}
 PRINTING = replace(PARSE, side_effects=("PrintV2",))
 
 
 def emit(made: StandaloneParts, kind: str, **known: object) -> Standalone:
-    """As `distribution` does it: what the kind changes first, then the text."""
-    made = replace(made, pipeline=standalone_kinds.find(kind).prepare(made.pipeline))
+    """As `distribution` does it: what the kind changes first, what it refuses, then the text."""
+    chosen = standalone_kinds.find(kind)
+    made = replace(made, pipeline=chosen.prepare(made.pipeline))
+    chosen.refuse(made.pipeline)
     return emit_standalone(made, kind, script="train.py", **known)  # type: ignore[arg-type]
 
 
@@ -353,8 +356,20 @@ def test_batches_for_a_tpu_are_full_and_the_change_of_the_spec_is_said_with_its_
 
 def test_effects_outside_are_refused_for_a_tpu_with_their_line() -> None:
     made = at_line(parts(files(9), ("map", {}, PRINTING), ("batch", {"batch_size": 4})), "n1", 3)
-    with pytest.raises(CannotExpress, match=r"map at train\.py:3 has effects"):
+    with pytest.raises(CannotExpress, match=r"^map at train\.py:3 has effects"):
         emit(made, "tpu")
+
+
+def test_every_operator_that_a_tpu_cannot_take_is_named_with_its_line() -> None:
+    maps = [("map", NOTHING, one) for one in (PRINTING, PYTHON, PYTHON)]
+    made = parts(files(9), *maps, ("batch", {"batch_size": 4}))
+    for line in (1, 2, 3):
+        made = at_line(made, f"n{line}", line)
+    with pytest.raises(CannotExpress) as refused:
+        emit(made, "tpu")
+    assert "map at train.py:2 and map at train.py:3 run Python code" in refused.value.message
+    assert "map at train.py:1 has effects outside" in refused.value.message
+    assert "TensorFlow operations" in refused.value.hint and "Take them out" in refused.value.hint
 
 
 @pytest.mark.parametrize(("pattern", "said"), [("/data/train-*", True), ("gs://b/train-*", False)])
@@ -369,5 +384,9 @@ def test_bfloat16_is_offered_for_floats_alone() -> None:
         made = parts(files(9), ("map", {}, function))
         nodes = (replace(node, spec=f"TensorSpec(shape=(3,), dtype={dtype}, name=None)") for node in made.pipeline)
         found = emit(replace(made, pipeline=Pipeline(tuple(nodes))), "tpu")
-        assert any("bfloat16" in note for note in found.notes) is offered
+        told = [note for note in found.notes if "bfloat16" in note]
+        assert bool(told) is offered
+        assert "bfloat16" not in "".join(dataset_calls(found.text)), "it is offered, never done"
+        if told:
+            assert "not the labels" in told[0] and "at the end of map" in told[0]
 

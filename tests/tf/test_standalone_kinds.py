@@ -337,3 +337,18 @@ def test_what_a_tpu_cannot_be_given_is_refused_by_name(tmp_path: Path, make: Any
     result = emit(make(tf.data.Dataset.range(9)), "tpu", tmp_path)
     assert not result.module
     assert re.search(reason, result.notes[0]), result.notes
+
+
+def test_all_that_a_tpu_cannot_be_given_is_told_at_once_with_lines(tmp_path: Path) -> None:
+    from pipetune.tf.script.capture import Recorder
+
+    with Recorder():
+        rows = tf.data.Dataset.range(9).map(lambda x: tf.py_function(abs, [x], tf.int64))
+        rows = rows.map(lambda x: (tf.strings.as_string(x), tf.range(3)[:1] + tf.cast(x, tf.int32), tf.zeros([x])))
+        result = emit(rows.batch(2), "tpu", tmp_path)
+    first = result.notes[0]
+    here = Path(__file__).name
+    text = Path(__file__).read_text().splitlines()
+    lines = [number for number, line in enumerate(text, 1) if line.strip().startswith("rows = ")]
+    assert first.count(here) == 2 and f"{here}:{lines[-2]} runs Python code" in first
+    assert f"{here}:{lines[-1]} gives texts and the shape" in first

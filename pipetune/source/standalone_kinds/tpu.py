@@ -14,7 +14,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.standalone import StandaloneParts
 from pipetune.source.standalone_kind import Kind, Known, Standalone
-from pipetune.source.standalone_remote import local_files, place, refuse_python
+from pipetune.source.standalone_remote import local_files, place, refuse_all, refuse_python
 from pipetune.source.standalone_replicas import emit_for_replicas
 from pipetune.source.standalone_sharding import undivided
 
@@ -38,21 +38,30 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
 
 
 def _prepare(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with full batches only.
-
-    Raises:
-        CannotExpress: something in it cannot run on the host of a TPU.
-    """
-    refuse_python(pipeline, why="which the host of a TPU cannot call")
-    printing = [node for node in pipeline if node.function is not None and node.function.side_effects]
-    if printing:
-        raise CannotExpress(
-            f"{' and '.join(map(place, printing))} {'has' if len(printing) == 1 else 'have'} effects outside of the "
-            "pipeline, which would be lost on the host of the TPU.",
-            hint="Take them out of the functions of the pipeline.",
-        )
+    """The pipeline with full batches only."""
     partial = [node.id for node in _batches(pipeline) if not node.argument("drop_remainder")]
     return apply_edits(pipeline, [SetArgument(name, "drop_remainder", True) for name in partial])
+
+
+def _refuse(pipeline: Pipeline) -> None:
+    """Refuses what cannot run on the host of a TPU.
+
+    Raises:
+        CannotExpress: something in it cannot; the message names each operator and its line.
+    """
+    refuse_all(
+        lambda: refuse_python(pipeline, why="which the host of a TPU cannot call"), lambda: _refuse_effects(pipeline)
+    )
+
+
+def _refuse_effects(pipeline: Pipeline) -> None:
+    found = [place(node) for node in pipeline if node.function is not None and node.function.side_effects]
+    if found:
+        raise CannotExpress(
+            f"{' and '.join(found)} {'has' if len(found) == 1 else 'have'} effects outside of the pipeline, which "
+            "would be lost on the host of the TPU.",
+            hint="Take them out of the functions of the pipeline.",
+        )
 
 
 def _batches(pipeline: Pipeline) -> list[Node]:
@@ -77,9 +86,16 @@ def _notes(parts: StandaloneParts) -> Iterator[str]:
         )
     if "tf.float32" in parts.pipeline.output.spec:
         yield (
-            "float32 is kept; cast to tf.bfloat16 in the last map, batches take half the bytes to the device, and "
-            "numbers change in their last digits"
+            f"float32 is kept; where the model computes in bfloat16, cast the features (not the labels) to tf.bfloat16 "
+            f"{_last_function(parts.pipeline)}: batches take half the bytes to the device, and numbers lose their last "
+            "digits"
         )
 
 
-KIND = Kind("tpu", emit, prepare=_prepare, static_shapes=True, one_process=True)
+def _last_function(pipeline: Pipeline) -> str:
+    """Where a cast at the end of the input belongs."""
+    maps = [node for node in pipeline if node.op == "map"]
+    return f"at the end of {place(maps[-1], short=True)}" if maps else "in a map in front of the batch"
+
+
+KIND = Kind("tpu", emit, prepare=_prepare, refuse=_refuse, static_shapes=True, one_process=True)
