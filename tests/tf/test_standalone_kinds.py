@@ -234,6 +234,10 @@ def test_a_process_without_a_rank_is_told_what_is_missing(
     monkeypatch.delenv("HOROVOD_RANK", raising=False)
     with pytest.raises(RuntimeError, match="horovodrun"):
         module.dataset_fn()
+    for names, rank in ((("PMI_RANK", "PMI_SIZE"), 0), (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), 1)):
+        for name, value in zip(names, (rank, 2), strict=True):  # a bare mpirun; Open MPI's come before PMI's
+            monkeypatch.setenv(name, str(value))
+        assert module.rank_and_size() == (rank, 2)
     assert sum(1 for _ in module.dataset_fn(8, size=2, rank=1)) == 4
 
 

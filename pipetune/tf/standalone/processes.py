@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.cluster import RANK, RANKS, VARIABLE, configuration, free_addresses
+from pipetune.core.cluster import BY_MPI, RANK, RANKS, VARIABLE, configuration, free_addresses
 from pipetune.core.coverage import Coverage
 from pipetune.core.errors import PipetuneError
 from pipetune.core.standalone import Delivery
@@ -32,7 +33,7 @@ SECONDS = 90.0  # until all have to be done
 MOST_PARAMETER_BYTES = 256 * 2**20
 
 _COMMAND = (sys.executable, "-P", "-m", "pipetune.tf.standalone.reading_process")
-_OF_A_JOB = (VARIABLE, RANK, RANKS, "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE")
+_OF_A_JOB = (VARIABLE, RANK, RANKS, "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE", *itertools.chain(*BY_MPI))
 
 
 class NotRun(PipetuneError):
