@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pipetune.core.coverage import Coverage
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
+from pipetune.mistakes.stateful import apart
 from pipetune.mistakes.use import Use, said, shuffles_anew
 
 _POLICY = "experimental_distribute.auto_shard_policy"
@@ -64,7 +65,8 @@ def divided(use: Use) -> Iterator[Finding]:
     found = _counted(use)
     if found is None:
         return
-    yield from _left_out(use, found)
+    if apart(use) is None:  # else that is why
+        yield from _left_out(use, found)
     if found.repeated and not found.never and _shards(use):
         yield _again(use, found)
     yield from _uneven(use, found)

@@ -108,6 +108,21 @@ def test_by_data_each_worker_reads_what_the_other_uses(tmp_path: Path) -> None:
     assert by_file.read_over_used == 1.0 and [one.cells for one in by_file.workers] == [(4, 0), (0, 4)]
 
 
+@pytest.mark.mission("B8.stateful")
+@pytest.mark.parametrize("read", [False, True])
+def test_workers_that_shuffle_by_themselves_divide_orders_of_their_own(tmp_path: Path, read: bool) -> None:
+    """Seen with two real workers: of range(16).shuffle(16) five came to nobody, and five to both."""
+    source = tf.data.TextLineDataset(lines(tmp_path, 300, 300)) if read else Data.range(600)
+    unseeded = divided(source.map(tf.identity).shuffle(600).map(tf.identity).batch(4), workers=2, policy="DATA")
+    assert unseeded.never == unseeded.twice and 75 < unseeded.never < 225, "about a quarter"
+    assert divided(source.shuffle(600, seed=7).batch(4), workers=2, policy="DATA").complete, "one order for all"
+    assert divided(source.shuffle(600).batch(4), workers=1, policy="DATA").complete
+    tf.random.set_seed(1)
+    assert divided(source.shuffle(600).batch(4), workers=2, policy="DATA").complete
+    if read:
+        assert divided(source.shuffle(600).batch(4), workers=2, policy="FILE").complete, "shuffled by itself alone"
+
+
 def test_a_shard_of_the_script_that_a_strategy_shards_again_leaves_data_out() -> None:
     dataset = Data.range(16).shard(2, 0).batch(4)
     found = divided(dataset, workers=2, policy="AUTO", own_index=0, asks=True)

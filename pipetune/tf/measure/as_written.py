@@ -61,7 +61,7 @@ def _by_arithmetic(pipeline: Pipeline, job: Job, policy: str) -> Coverage | None
     size = _size(batches[-1]) if batches else None
     if size is None or not 0 <= elements <= _MOST_COMPUTED or any(node.op == "shard" for node in pipeline):
         return None
-    if policy == "FILE":
+    if policy == "FILE" or (policy == "DATA" and any(map(_unseeded, pipeline))):
         return None
     if not policy:
         everything = sharding.AutoShardPolicy.OFF
@@ -164,13 +164,19 @@ class _Division:
         if policy == "FILE" and all(pipeline[name].inputs for name in autosharding.found(pipeline).divided_at):
             pipeline, policy = divided_by_file(pipeline, self._job.workers, worker), "OFF"
         look = probe.numbers if told_by is Identity.NUMBER else probe.fingerprints
-        dataset = look(self._source, probe.of_elements(pipeline)).batch(self._batch or 1)
+        # By DATA each worker keeps its part of the order that it reads in, which may be its own.
+        reduced = probe.of_elements(pipeline, in_order=policy == "DATA")
+        dataset = look(self._source, reduced).batch(self._batch or 1)
         if policy:
             if not autosharding.batch_size_known(self._source.pipeline):
                 dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
             dataset = of_worker(dataset, policy, self._job, worker=worker)
         with counting.running():
             yield from dataset.as_numpy_iterator()
+
+
+def _unseeded(node: Node) -> bool:
+    return node.op == "shuffle" and node.argument("seed") is None
 
 
 def _size(node: Node) -> int | None:
