@@ -209,6 +209,7 @@ def test_the_place_of_a_machine_in_a_cluster(told: str | None, expected: Place |
         ("3", "4", Place("worker", 3, 4, told_by="HOROVOD_RANK")),
     ],
 )
+@pytest.mark.mission("E1.recognised")
 def test_a_rank_of_horovod_is_a_worker_of_a_cluster(rank: str, ranks: str, expected: Place | None) -> None:
     told = {"HOROVOD_RANK": rank, "HOROVOD_SIZE": ranks}
     assert place_in(told) == expected
@@ -216,6 +217,7 @@ def test_a_rank_of_horovod_is_a_worker_of_a_cluster(rank: str, ranks: str, expec
 
 
 @pytest.mark.parametrize("names", BY_MPI)
+@pytest.mark.mission("E1.recognised")
 def test_a_process_of_mpirun_is_a_rank_only_of_a_script_that_uses_horovod(names: tuple[str, str]) -> None:
     told = dict(zip(names, ("1", "3"), strict=True))
     assert place_in(told) is None, "it may be anything"

@@ -66,6 +66,7 @@ LINES = "list_files | interleave inner=TextLineDataset | batch 4"
         (LINES, STRATEGY, AsWritten(2, None, "FILE", "one file only", refused=True), ["too-few-files n3"]),
     ],
 )
+@pytest.mark.mission("B3.wrong", "B3.idle")
 def test_division(text: str, workers: Workers | None, as_written: AsWritten | None, expected: list[str]) -> None:
     assert codes(text, workers=workers, as_written=as_written) == expected
 
@@ -82,6 +83,7 @@ def test_the_messages_have_the_numbers() -> None:
     assert one.message == "Of 2 workers worker 1 gets nothing at all."
 
 
+@pytest.mark.mission("B3.wrong", "B3.waste")
 def test_why_everyone_reads_everything_is_said() -> None:
     (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
     assert "reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA." in one.message

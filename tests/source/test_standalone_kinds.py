@@ -88,6 +88,7 @@ def test_python_is_kept_where_the_script_itself_runs_the_pipeline(kind: str) -> 
 # parameter-server
 
 
+@pytest.mark.mission("C2.endless")
 def test_workers_of_parameter_servers_each_read_everything_for_ever_in_their_own_order() -> None:
     made = emit(
         parts(
@@ -149,6 +150,7 @@ def test_parameter_servers_take_no_array_of_the_script_and_no_file_that_all_woul
     assert ".cache()" in dataset_calls(emit(parts(files(9), ("cache", {"filename": ""})), "parameter-server").text)
 
 
+@pytest.mark.mission("C3.per-worker")
 def test_tables_have_to_be_made_on_every_worker() -> None:
     looks_up = replace(PARSE, operations=("Identity", "LookupTableFindV2"))
     with_table = at_line(parts(files(9), ("map", {}, looks_up), ("batch", {"batch_size": 4})), "n1", 12)
@@ -165,6 +167,7 @@ def test_tables_have_to_be_made_on_every_worker() -> None:
         assert "scope" not in text.replace("strategy.scope", "") and "check_scope" not in text
 
 
+@pytest.mark.mission("C2.endless")
 def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counted() -> None:
     assert "STEPS_PER_EPOCH = 9 " in emit(photos(14), "parameter-server", epoch_batches=9).text
     text = emit(photos(14), "parameter-server").text
@@ -174,6 +177,7 @@ def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counte
 # horovod
 
 
+@pytest.mark.mission("E1.steps")
 def test_ranks_keep_the_scripts_batches_and_take_their_share_of_the_steps() -> None:
     made = emit(photos(14), "horovod", epoch_batches=40)
     assert dataset_calls(made.text) == [

@@ -52,6 +52,7 @@ def divided(dataset: Any, **job: Any) -> Coverage:
         ("OFF", (5, 1, 3, 4), 4, 2, 1),
     ],
 )
+@pytest.mark.mission("B3.examples")
 def test_under_a_strategy_it_is_what_the_arithmetic_says(
     tmp_path: Path, policy: str, counts: tuple[int, ...], batch: int, workers: int, replicas: int
 ) -> None:
@@ -96,6 +97,7 @@ def test_files_are_divided_as_tensorflow_divides_them(tmp_path: Path, read: Any)
     assert [one.cells for one in found.workers] == cells and found.complete
 
 
+@pytest.mark.mission("B3.waste")
 def test_by_data_each_worker_reads_what_the_other_uses(tmp_path: Path) -> None:
     dataset = tf.data.TextLineDataset(lines(tmp_path, 4, 4)).batch(4)
     found = divided(dataset, workers=2, policy="DATA")
@@ -149,6 +151,7 @@ def test_processes_that_each_read_for_themselves(
     assert (found.never, found.once, found.twice, found.oftener) == expected
 
 
+@pytest.mark.mission("B3.idle", "B7.lost")
 def test_steps_until_the_first_is_out_and_short_batches(tmp_path: Path) -> None:
     dataset = tf.data.TextLineDataset(lines(tmp_path, 9, 1)).batch(4)
     found = divided(dataset, workers=2, policy="FILE")
@@ -175,6 +178,7 @@ def test_what_cannot_be_found_out_says_why(made: Callable[[], Any], job: dict[st
     assert found.coverage is None and not found.refused and why in found.why
 
 
+@pytest.mark.mission("B3.idle")
 def test_what_tensorflow_refuses_is_told_apart_from_what_is_not_known(tmp_path: Path) -> None:
     source = live.read(tf.data.TextLineDataset(lines(tmp_path, 5)).batch(2))
     for policy in ("FILE", "AUTO"):

@@ -108,6 +108,7 @@ def serving(folder: Path, *arguments: str, **variables: str) -> Iterator[IO[str]
 # parameter-server
 
 
+@pytest.mark.mission("C2.endless", "C4.pure")
 def test_every_worker_of_parameter_servers_gets_everything_in_its_own_order(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset.batch(4), "parameter-server", tmp_path)
     (check,) = result.checks
@@ -179,6 +180,7 @@ os._exit(0)
 
 
 @pytest.mark.slow
+@pytest.mark.mission("C2.creator", "C3.per-worker")
 def test_a_cluster_of_parameter_servers_trains_on_it(tmp_path: Path, dataset: Any) -> None:
     """The table its map looks into is on every worker, where the module is imported inside the scope."""
     helpers = sys.modules["kinds_helpers"]
@@ -192,6 +194,7 @@ def test_a_cluster_of_parameter_servers_trains_on_it(tmp_path: Path, dataset: An
     assert "inside strategy.scope()" in said["refused"]
 
 
+@pytest.mark.mission("C3.captured")
 def test_arrays_of_the_script_are_refused_for_parameter_servers(tmp_path: Path) -> None:
     result = emit(tf.data.Dataset.from_tensor_slices(tf.range(1_000)).batch(8), "parameter-server", tmp_path)
     assert not result.module and "array in the memory of the script" in result.notes[0]
@@ -201,6 +204,7 @@ def test_arrays_of_the_script_are_refused_for_parameter_servers(tmp_path: Path) 
 # horovod
 
 
+@pytest.mark.mission("E1.steps", "E1.sharded")
 def test_ranks_together_get_everything_once_and_take_as_many_steps_each(
     tmp_path: Path, dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +252,7 @@ print(json.dumps([[int(number) for number in batch[:, 0]] for batch, _ in distri
 
 
 @pytest.mark.slow
+@pytest.mark.mission("E1.steps")
 def test_two_processes_with_the_variables_of_horovodrun_share_an_epoch(tmp_path: Path, dataset: Any) -> None:
     assert emit(dataset.batch(4), "horovod", tmp_path).module
     (tmp_path / "run.py").write_text(RANK)
@@ -335,6 +340,7 @@ def test_a_tpu_gets_one_shape(tmp_path: Path, dataset: Any) -> None:
         (lambda rows: rows.map(lambda x: tf.numpy_function(abs, [x], tf.int64)).batch(2), "runs Python code"),
     ],
 )
+@pytest.mark.mission("B10.generator")
 def test_what_a_tpu_cannot_be_given_is_refused_by_name(tmp_path: Path, make: Any, reason: str) -> None:
     import re
 

@@ -85,6 +85,7 @@ EVERY = FIRST + SECOND
          {"policy": "FILE"}, [(FIRST, 201 + 501), (OF_LINES[3], 10)]),  # nothing of the second file is left
     ],
 )  # fmt: skip
+@pytest.mark.mission("B3.waste")
 def test_of_the_script_s_own_division(
     tmp_path: Path, made: Callable[[list[str]], Any], job: dict[str, Any], expected: list[tuple[int, int]]
 ) -> None:
@@ -188,6 +189,7 @@ def build(names):
         ("service", 4, 1.0),
     ],
 )
+@pytest.mark.mission("B3.waste")
 def test_of_every_emitted_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, files: int, ratio: float
 ) -> None:
