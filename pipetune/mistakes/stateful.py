@@ -25,26 +25,36 @@ def apart(use: Use) -> Node | None:
 
 def shuffled_apart(use: Use) -> Iterator[Finding]:
     """Workers that each divide an order of their own: some elements come to several, others to none."""
-    node, workers = apart(use), use.workers
-    if node is None or workers is None or workers.count < 2:
+    workers, as_written = use.workers, use.as_written
+    if workers is None or workers.count < 2 or as_written is None or as_written.policy != "DATA":
         return
-    found = use.as_written.coverage if use.as_written is not None else None
-    counts = "some elements come to several of them, and others to none"
-    if found is not None:
-        if found.complete:
-            return
-        counts = (
-            f"in the epoch that was counted {found.never:,} of {found.elements:,} elements come to none of them, and "
-            f"{found.repeated:,} to several"
+    node, found = apart(use), as_written.coverage
+    divided = f"and TensorFlow gives each its part of that (auto_shard_policy {as_written.policy})"
+    lost = "some elements come to several of them, and others to none"
+    if node is not None and (found is None or not found.complete):
+        if found is not None:
+            lost = (
+                f"in the epoch that was counted {found.never:,} of {found.elements:,} elements come to none of them, "
+                f"and {found.repeated:,} to several"
+            )
+        yield said(
+            "shuffled-apart",
+            node,
+            f"Each of {workers.count} workers shuffles in an order of its own, for the shuffle has no seed, {divided}: "
+            f"{lost}.",
+            "Give the shuffle a seed, the same on every worker, or shard by the worker's index in front of the shuffle "
+            "and set auto_shard_policy to OFF.",
         )
-    yield said(
-        "shuffled-apart",
-        node,
-        f"Each of {workers.count} workers shuffles in an order of its own, for the shuffle has no seed, and TensorFlow "
-        f"keeps its part of that (auto_shard_policy DATA): {counts}.",
-        "Give the shuffle a seed, the same on every worker, or shard by the worker's index in front of the shuffle and "
-        "set auto_shard_policy to OFF.",
-    )
+    loose = next((one for one in use.pipeline if one.argument("deterministic") is False), None)
+    if loose is not None and node is None:  # no count in one process shows what overtakes what in several
+        yield said(
+            "shuffled-apart",
+            loose,
+            f"{loose.title} lets elements overtake one another (deterministic=False), others on each of "
+            f"{workers.count} workers, {divided}: where that happens {lost}.",
+            "Leave deterministic at True where a strategy divides the data by DATA, or shard by the worker's index in "
+            "front of it and set auto_shard_policy to OFF.",
+        )
 
 
 def undivided_state(use: Use) -> Iterator[Finding]:

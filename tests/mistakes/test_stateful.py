@@ -38,6 +38,10 @@ APART = counted([0, 2, 4, 6], [0, 1, 2, 3])
         ("range | shuffle 9 | batch 4", HOROVOD, AsWritten(2, FAIR), []),
         ("range | shuffle 9 | batch 4", STRATEGY, AsWritten(2, APART, "DATA"), ["shuffled-apart n1"]),
         ("range | shuffle 9 | batch 4", STRATEGY, AsWritten(2, None, "DATA", "too long"), ["shuffled-apart n1"]),
+        ("range | map 2 deterministic=False | batch 4", STRATEGY, AsWritten(2, FAIR, "FILE"), []),
+        ("range | map 2 deterministic=True | batch 4", STRATEGY, AsWritten(2, FAIR, "DATA"), []),
+        # no count in one process shows it
+        ("range | map 2 deterministic=False | batch 4", STRATEGY, AsWritten(2, FAIR, "DATA"), ["shuffled-apart n1"]),
     ],
 )
 @pytest.mark.mission("B8.stateful")
