@@ -127,3 +127,10 @@ class AsWritten:
     why: str = ""  # why nothing was counted
     refused: bool = False  # TensorFlow cannot divide it so, and `why` says what is missing
     stopped_at: str = ""  # by DATA: the operator at which TensorFlow gave up looking for files; "" where it did not
+    files: int = 0  # that the data comes from, where it is too long to be counted; 0: none, or not known
+    file_bytes: int | None = None  # of all of them
+
+    @property
+    def each_reads_all(self) -> bool:
+        """Whether every worker reads all of the files."""
+        return self.policy in ("DATA", "OFF") and self.file_bytes is not None

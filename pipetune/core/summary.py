@@ -163,6 +163,8 @@ def _as_written(found: AsWritten | None) -> Json:
         "coverage": _coverage(found.coverage),
         "why": found.why,
         "refused": found.refused,
+        "files": found.files,
+        "file_bytes": found.file_bytes,
     }
 
 

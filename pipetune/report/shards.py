@@ -106,7 +106,11 @@ def division(found: AsWritten | None) -> Division | None:
     if found.refused:
         return Division(f"TensorFlow cannot divide it between {workers} by {found.policy}: {found.why}.", None)
     if found.coverage is None:
-        return Division(f"What each of {workers} gets was not counted. {words.sentence(words.clean(found.why))}", None)
+        parts = [f"What each of {workers} gets was not counted.", words.sentence(words.clean(found.why))]
+        if found.each_reads_all:
+            size = f"{words.count(found.files, 'file')}, {words.byte_size(found.file_bytes or 0)}"
+            parts.append(f"Each reads all of {size} (auto_shard_policy {found.policy}).")
+        return Division(" ".join(parts), None)
     picture = shards(found.coverage)
     sentence = f"{_HOW[found.policy].format(workers=workers)} {picture.sentence}"
     return Division(sentence, picture, shard_table([picture]))

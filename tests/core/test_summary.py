@@ -67,7 +67,8 @@ def test_what_workers_get_is_told_in_numbers() -> None:
     told = AsWritten(4, policy="FILE", why="too few files", refused=True)
     refused = summary(replace(session(), datasets=(replace(dataset, as_written=told),)))
     assert refused["datasets"][0]["as_written"] == {  # type: ignore[index,call-overload]
-        "workers": 4, "policy": "FILE", "coverage": None, "why": "too few files", "refused": True
+        "workers": 4, "policy": "FILE", "coverage": None, "why": "too few files", "refused": True,
+        "files": 0, "file_bytes": None,
     }  # fmt: skip
 
 

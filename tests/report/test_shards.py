@@ -181,6 +181,15 @@ def test_a_script_of_one_worker_has_no_division() -> None:
     [
         (AsWritten(2, why="it is too long"), "What each of 2 workers gets was not counted. It is too long."),
         (
+            AsWritten(2, policy="DATA", why="it is too long", files=9, file_bytes=3 * 2**30),
+            "What each of 2 workers gets was not counted. It is too long. Each reads all of 9 files, 3.00 GiB "
+            "(auto_shard_policy DATA).",
+        ),
+        (
+            AsWritten(2, policy="FILE", why="it is too long", files=9, file_bytes=3 * 2**30),
+            "What each of 2 workers gets was not counted. It is too long.",
+        ),
+        (
             AsWritten(4, policy="FILE", why="it finds 3 files", refused=True),
             "TensorFlow cannot divide it between 4 workers by FILE: it finds 3 files.",
         ),

@@ -201,3 +201,15 @@ def test_what_is_too_long_to_be_counted_follows_from_the_arithmetic(
     assert [replace(one, read=None) for one in computed.workers] == [replace(one, read=None) for one in counted.workers]
     shard = divide(live.read(Data.range(9).shard(2, 0).batch(2)), Job(2, policy))
     assert shard.coverage is None and "more than 5" in shard.why, "a shard of the script's own is not followed"
+
+
+@pytest.mark.parametrize(("policy", "each_reads_all"), [("AUTO", False), ("DATA", True), ("OFF", True)])
+def test_what_is_too_long_to_be_counted_is_weighed(tmp_path: Path, policy: str, each_reads_all: bool) -> None:
+    names = lines(tmp_path, 9, 1, 30)
+    source = live.read(tf.data.TextLineDataset(names).filter(lambda line: line != "").batch(4))
+    found = divide(source, Job(2, policy), most_bytes=10)
+    assert found.coverage is None and "too long" in found.why
+    assert (found.files, found.file_bytes) == (3, sum(Path(name).stat().st_size for name in names))
+    assert found.each_reads_all is each_reads_all
+    memory = divide(live.read(Data.range(10**12).batch(4)), Job(2, policy))
+    assert (memory.files, memory.file_bytes, memory.each_reads_all) == (0, None, False)

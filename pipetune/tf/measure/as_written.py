@@ -24,7 +24,7 @@ from pipetune.model.delivered import coverage_of
 from pipetune.model.distributing import dataset_delivery, function_delivery
 from pipetune.tf.measure.worker_pipelines import Job, Refused, applied, divided_by_file, of_worker, pipelines
 from pipetune.tf.pipelines import live
-from pipetune.tf.standalone import counting, probe
+from pipetune.tf.standalone import counting, probe, stored_bytes
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -41,13 +41,26 @@ def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MO
         if job.policy:
             policy = applied(source, job)
         found = _Division(source, job, policy, most_bytes).count(made)
+    except _TooLong as error:
+        computed, sizes = _by_arithmetic(source.pipeline, job, policy), stored_bytes.file_sizes(source)
+        return AsWritten(
+            job.workers,
+            computed,
+            policy,
+            why="" if computed is not None else error.message,
+            stopped_at=_stopped_at(source, policy),
+            files=len(sizes),
+            file_bytes=sum(sizes) if sizes else None,
+        )
     except (CannotReplay, CannotExpress) as error:
-        computed = _by_arithmetic(source.pipeline, job, policy) if isinstance(error, _TooLong) else None
-        return AsWritten(job.workers, computed, policy, why="" if computed is not None else error.message)
+        return AsWritten(job.workers, policy=policy, why=error.message)
     except Refused as refusal:
         return AsWritten(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
-    stopped_at = autosharding.found(source.pipeline).stopped_at if policy == "DATA" else ""
-    return AsWritten(job.workers, found, policy, stopped_at=stopped_at)
+    return AsWritten(job.workers, found, policy, stopped_at=_stopped_at(source, policy))
+
+
+def _stopped_at(source: live.LivePipeline, policy: str) -> str:
+    return autosharding.found(source.pipeline).stopped_at if policy == "DATA" else ""
 
 
 class _TooLong(CannotReplay):

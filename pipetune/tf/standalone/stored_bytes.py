@@ -44,7 +44,7 @@ def stored(made: live.LivePipeline, epochs: Sequence[Elements], key: Identity, *
         names = _names(made)
         if names is None or not _reads(made.pipeline):
             return None
-        sizes = [sum(int(tf.io.gfile.stat(name).length) for name in of_one) for of_one in names]
+        sizes = _sizes(names)
         found = _of_records(made, [one for (one,) in names], sizes, numbers) if inside else np.asarray(sizes)[numbers]
     except (tf.errors.OpError, UnicodeDecodeError, ValueError, IndexError):
         return None
@@ -58,6 +58,19 @@ def stored(made: live.LivePipeline, epochs: Sequence[Elements], key: Identity, *
     shares = np.bincount(group, weights=found) / np.bincount(group)
     of_key = dict(zip(digests.tolist(), shares.tolist(), strict=True))
     return Stored(of_key, tuple(sizes), ends_early=ends_early)
+
+
+def file_sizes(made: live.LivePipeline) -> tuple[int, ...]:
+    """The bytes of each file that the pipeline reads; () where it reads none, or that is not known."""
+    try:
+        names = _names(made)
+        return tuple(_sizes(names)) if names is not None and _reads(made.pipeline) else ()
+    except (tf.errors.OpError, UnicodeDecodeError, ValueError):
+        return ()
+
+
+def _sizes(names: list[tuple[str, ...]]) -> list[int]:
+    return [sum(int(tf.io.gfile.stat(name).length) for name in of_one) for of_one in names]
 
 
 def _names(made: live.LivePipeline) -> list[tuple[str, ...]] | None:
