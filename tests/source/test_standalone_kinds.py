@@ -392,5 +392,6 @@ def test_bfloat16_is_offered_for_floats_alone() -> None:
         assert bool(told) is offered
         assert "bfloat16" not in "".join(dataset_calls(found.text)), "it is offered, never done"
         if told:
-            assert "not the labels" in told[0] and "at the end of map" in told[0]
+            assert "not the labels" in told[0] and "in_bfloat16(dataset_fn(context))" in told[0]
+        assert ("def in_bfloat16(dataset)" in found.text) is offered
 

@@ -323,8 +323,13 @@ def test_every_worker_of_a_service_gives_everything_where_rows_are_taken_by_posi
 
 def test_a_tpu_gets_one_shape(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset.batch(4), "tpu", tmp_path)
-    made = load(result).dataset_fn(tf.distribute.InputContext(2, 0, 4))
+    module = load(result)
+    made = module.dataset_fn(tf.distribute.InputContext(2, 0, 4))
     assert [spec.shape.as_list() for spec in made.element_spec] == [[1, 1], [1, 1]]
+    halved = module.in_bfloat16(made)
+    assert [spec.dtype for spec in halved.element_spec] == [tf.bfloat16, tf.float32], "asked for, and not the labels"
+    pairs = [(float(features[0, 0]), float(labels[0, 0])) for features, labels in halved]
+    assert pairs and all(features == labels for features, labels in pairs), "small whole numbers are kept"
     assert any("drop_remainder is set" in note for note in result.notes)
     assert all(row["missing"] == row["duplicated"] == 0 for row in result.checks)
 

@@ -12,12 +12,29 @@ from pipetune.core.editing import apply_edits
 from pipetune.core.edits import SetArgument
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.standalone import StandaloneParts
+from pipetune.core.standalone import Definition, StandaloneParts
 from pipetune.source.standalone_kind import Kind, Known, Standalone
 from pipetune.source.standalone_remote import local_files, place, refuse_all, refuse_python
 from pipetune.source.standalone_replicas import emit_for_replicas
 from pipetune.source.standalone_sharding import undivided
 
+_IN_BFLOAT16 = Definition(
+    "in_bfloat16",
+    '''def in_bfloat16(dataset):
+    """The same with its features (the first part of an element) in bfloat16: half the bytes to the device.
+
+    For a model that computes in it: numbers keep eight bits of what they say. Labels stay as they are. Not for
+    elements with a mask (fill=True), whose first part holds the labels too.
+    """
+
+    def cast(features, *others):
+        features = tf.nest.map_structure(
+            lambda part: tf.cast(part, tf.bfloat16) if part.dtype == tf.float32 else part, features
+        )
+        return (features, *others) if others else features
+
+    return dataset.map(cast, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)''',
+)
 _STRATEGY = "tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver())"
 
 
@@ -33,6 +50,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         strategy=_STRATEGY,
         told="No TPU was at hand: what was looked at is that every shape is known and that nothing runs Python.",
         notes=tuple(_notes(parts)),
+        offered=(_IN_BFLOAT16,) if _has_floats(parts.pipeline) else (),
         fixed_shapes=True,
     )
 
@@ -84,18 +102,15 @@ def _notes(parts: StandaloneParts) -> Iterator[str]:
             f"the files are local ({file}): right on a TPU VM that holds them under these names; a host elsewhere "
             "needs them under gs://"
         )
-    if "tf.float32" in parts.pipeline.output.spec:
+    if _has_floats(parts.pipeline):
         yield (
-            f"float32 is kept; where the model computes in bfloat16, cast the features (not the labels) to tf.bfloat16 "
-            f"{_last_function(parts.pipeline)}: batches take half the bytes to the device, and numbers lose their last "
-            "digits"
+            "float32 is kept; where the model computes in bfloat16, lambda context: in_bfloat16(dataset_fn(context)) "
+            "gives it the features (not the labels) so: half the bytes to the device; numbers lose their last digits"
         )
 
 
-def _last_function(pipeline: Pipeline) -> str:
-    """Where a cast at the end of the input belongs."""
-    maps = [node for node in pipeline if node.op == "map"]
-    return f"at the end of {place(maps[-1], short=True)}" if maps else "in a map in front of the batch"
+def _has_floats(pipeline: Pipeline) -> bool:
+    return "tf.float32" in pipeline.output.spec
 
 
 KIND = Kind("tpu", emit, prepare=_prepare, refuse=_refuse, static_shapes=True, one_process=True)
