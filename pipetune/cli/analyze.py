@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipetune.cli import values
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
-from pipetune.core.cluster import Place, place_in
+from pipetune.core.cluster import RANK, RANKS, Place, place_in, rank_by_mpi
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
 from pipetune.source import standalone_kinds
@@ -158,10 +158,13 @@ def execute(arguments: argparse.Namespace) -> int:
     from pipetune.supervisor.results import Results
 
     target = target_of(arguments)
-    place = place_in(os.environ)
+    place = place_in(os.environ, horovod=target.names_horovod())
+    beside = rank_by_mpi(os.environ) if place is None else None  # processes side by side, of which nothing is known
     folder = Path(arguments.out or Path("reports") / target.name).absolute()
     if place is not None and not place.first:
         folder = folder / f"{place.kind}-{place.index}"  # every task is given the same command
+    elif beside is not None and beside.rank:
+        folder = folder / f"process-{beside.rank}"
     settings = settings_of(arguments, folder, place)
     request = Request(
         target=target,
@@ -176,6 +179,11 @@ def execute(arguments: argparse.Namespace) -> int:
             screen.warn(
                 f"{place.told_by} is set: this machine is {place} of a cluster that exists. It runs as that task; "
                 "--workers starts no other."
+            )
+        if beside is not None:
+            screen.warn(
+                f"{beside.number_told_by} names {beside.ranks} processes, and {target.name} is not seen to import "
+                f"Horovod: each is analysed as if it trained alone. If they are its ranks, set {RANK} and {RANKS}."
             )
         analysis = analyze(request, screen=screen)
     _print_results(analysis.session, arguments)

@@ -1,7 +1,7 @@
 """The processes of one training job, as `TF_CONFIG` or the variables of `horovodrun` name them.
 
 Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`;
-"Run Horovod" (its documentation) on `HOROVOD_RANK` and `HOROVOD_SIZE`.
+"Run Horovod" and "Horovod with MPI" (its documentation) on `HOROVOD_RANK` and `HOROVOD_SIZE`, and on `mpirun`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
 RANK, RANKS = "HOROVOD_RANK", "HOROVOD_SIZE"
+BY_MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+"""A rank and the number of ranks as Open MPI, and MPICH and Intel MPI, tell every process, Horovod's or not."""
 _IN_STEP = ("chief", "worker")
 
 
@@ -78,10 +80,38 @@ def configuration(addresses: Sequence[str], index: int) -> str:
     return json.dumps({"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}})
 
 
-def place_in(environment: Mapping[str, str]) -> Place | None:
+@dataclass(frozen=True)
+class Rank:
+    """One process of several that a launcher started side by side."""
+
+    rank: int
+    ranks: int
+    told_by: str  # the variable of the rank
+    number_told_by: str  # that of their number
+
+
+def rank_in(environment: Mapping[str, str], *, horovod: bool) -> Rank | None:
+    """The rank of Horovod that the environment says this process is; None where it names none of several.
+
+    Args:
+        horovod: whether the script uses it: only then what `mpirun` tells is about ranks of Horovod.
+    """
+    found = _rank_by(environment, RANK, RANKS)
+    return found or (rank_by_mpi(environment) if horovod else None)
+
+
+def rank_by_mpi(environment: Mapping[str, str]) -> Rank | None:
+    """Which of the processes of `mpirun` this is, whatever they do; None where there are not several."""
+    return next((found for names in BY_MPI if (found := _rank_by(environment, *names))), None)
+
+
+def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place | None:
     """The task that the environment says this machine is; None where it names no cluster of several tasks.
 
     A rank of Horovod is the worker of that number: all of them train in step.
+
+    Args:
+        horovod: as in `rank_in`.
     """
     try:
         found = json.loads(environment.get(VARIABLE, "{}"))
@@ -91,15 +121,16 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
     except (ValueError, AttributeError, TypeError):
         return None
     if sum(counts.values()) < 2:
-        return _rank_in(environment)
+        rank = rank_in(environment, horovod=horovod)
+        return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by) if rank is not None else None
     workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
     has_chief = bool(counts.get("chief"))
     first = (cluster.get("chief") or cluster.get("worker") or [""])[0]
     return Place(kind, index, workers, has_chief, host=str(first).rpartition(":")[0].strip("[]"))
 
 
-def _rank_in(environment: Mapping[str, str]) -> Place | None:
-    rank, ranks = environment.get(RANK, ""), environment.get(RANKS, "")
-    if not (rank.isdecimal() and ranks.isdecimal()) or int(ranks) < 2:
+def _rank_by(environment: Mapping[str, str], rank: str, ranks: str) -> Rank | None:
+    mine, all_of_them = environment.get(rank, ""), environment.get(ranks, "")
+    if not (mine.isdecimal() and all_of_them.isdecimal()) or int(all_of_them) < 2:
         return None
-    return Place("worker", int(rank), int(ranks), told_by=RANK)
+    return Rank(int(mine), int(all_of_them), rank, ranks)

@@ -26,6 +26,8 @@ class WorkerShare:
     read: int | None = None  # elements it reads to get its own; None: not known
     cells: tuple[int, ...] = ()  # of its elements, how many lie in each of `Coverage.cells`
     first_batch_seconds: float | None = None  # from its start to its first batch; None: it was no process of its own
+    read_bytes: int | None = None  # of files; None: not known, or the data is not in files
+    used_bytes: int | None = None  # of these, those that its elements are of
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,35 @@ class Coverage:
     @property
     def short_batches(self) -> int | None:
         """On all workers together."""
-        counts = [one.short_batches for one in self.workers if one.short_batches is not None]
-        return sum(counts) if counts and len(counts) == len(self.workers) else None
+        return self._sum([one.short_batches for one in self.workers])
 
     @property
     def read_over_used(self) -> float | None:
-        """Elements that all workers read for each one that a worker gets; bytes alike. None where it is not known."""
+        """Elements that all workers read for each one that a worker gets. None where it is not known."""
         used = sum(one.elements for one in self.workers)
         read = [one.read for one in self.workers if one.read is not None]
         return sum(read) / used if used and len(read) == len(self.workers) else None
+
+    @property
+    def read_bytes(self) -> int | None:
+        """Bytes of files that all workers read, those of a file as often as it is read."""
+        return self._sum([one.read_bytes for one in self.workers])
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Bytes of files that the elements which workers get are of, an element counted as often as it comes."""
+        return self._sum([one.used_bytes for one in self.workers])
+
+    @property
+    def bytes_read_over_used(self) -> float | None:
+        """Bytes that all workers read for each one that an element of theirs is of. None where it is not known."""
+        read, used = self.read_bytes, self.used_bytes
+        return read / used if read is not None and used else None
+
+    def _sum(self, counts: list[int | None]) -> int | None:
+        """Of all workers; None where it is not known of one of them."""
+        known = [count for count in counts if count is not None]
+        return sum(known) if known and len(known) == len(self.workers) else None
 
     @property
     def first_batch_skew_seconds(self) -> float | None:
@@ -105,3 +127,10 @@ class AsWritten:
     why: str = ""  # why nothing was counted
     refused: bool = False  # TensorFlow cannot divide it so, and `why` says what is missing
     stopped_at: str = ""  # by DATA: the operator at which TensorFlow gave up looking for files; "" where it did not
+    files: int = 0  # that the data comes from, where it is too long to be counted; 0: none, or not known
+    file_bytes: int | None = None  # of all of them
+
+    @property
+    def each_reads_all(self) -> bool:
+        """Whether every worker reads all of the files."""
+        return self.policy in ("DATA", "OFF") and self.file_bytes is not None

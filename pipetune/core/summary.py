@@ -163,6 +163,8 @@ def _as_written(found: AsWritten | None) -> Json:
         "coverage": _coverage(found.coverage),
         "why": found.why,
         "refused": found.refused,
+        "files": found.files,
+        "file_bytes": found.file_bytes,
     }
 
 
@@ -183,11 +185,11 @@ def _coverage(found: Coverage | None) -> Json:
     """The counts, without the places that a picture needs."""
     if found is None:
         return None
-    shares = ("elements", "batches", "short_batches", "read", "first_batch_seconds")
+    shares = ("elements", "batches", "short_batches", "read", "first_batch_seconds", "read_bytes", "used_bytes")
     told = (
         *("counted", "told_by", "elements", "never", "once", "twice", "oftener", "foreign", "first_out"),
         *("short_batches", "idle_workers", "read_over_used", "first_batch_skew_seconds", "each_everything"),
-        *("processes", "servers", "in_order"),
+        *("read_bytes", "used_bytes", "bytes_read_over_used", "processes", "servers", "in_order"),
     )
     return {
         "workers": [{name: encode(getattr(worker, name)) for name in shares} for worker in found.workers],

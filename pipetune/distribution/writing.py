@@ -16,6 +16,7 @@ from pipetune.model.service import recommendation
 from pipetune.source import standalone_kinds, standalone_tfds
 from pipetune.source.standalone import emit_standalone
 from pipetune.source.standalone_kind import Kind
+from pipetune.source.standalone_remote import refuse_all
 from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.standalone import batch_bytes, standalone_parts, static_shapes
 
@@ -55,8 +56,7 @@ def distribute(
         chosen = standalone_kinds.find(kind)
         standalone_tfds.refuse(tuned, kind)
         tuned = chosen.prepare(tuned)
-        if chosen.static_shapes:
-            static_shapes.check_static(source, tuned)
+        refuse_all(lambda: chosen.refuse(tuned), *_shapes(chosen, source, tuned))
         found = standalone_parts.collect(source, tuned)
         weighed, need = _weigh(chosen, source, tuned, service)
         written = emit_standalone(found.parts, kind, script=script, batch_bytes=weighed)
@@ -103,6 +103,11 @@ def distribute(
         advice=(*(recommendation(need) if need is not None else ()), *saying.spec(checks)),
         service=need,
     )
+
+
+def _shapes(kind: Kind, source: LivePipeline, tuned: Pipeline) -> list[Callable[[], None]]:
+    """Looks at the shapes, where all of them have to be known."""
+    return [lambda: static_shapes.check_static(source, tuned)] if kind.static_shapes else []
 
 
 def _weigh(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.core.profile import Finding
-from pipetune.mistakes import buffers, caches, epochs, replicas, subsets, tfds, workers
+from pipetune.mistakes import buffers, caches, epochs, replicas, stateful, subsets, tfds, workers
 from pipetune.mistakes.use import Use
 
 __all__ = ["Use", "find"]
@@ -28,7 +28,9 @@ def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
     for use in (training, *others):
         found += caches.never_full(use, [one for one in (training, *others) if one is not use])
     found += [tfds.dividing(one, training) for one in workers.unsharded(training)]
-    found += workers.divided(training)
+    found += [*stateful.shuffled_apart(training), *workers.divided(training), *stateful.undivided_state(training)]
+    for use in (training, *others):
+        found += stateful.python_for_a_tpu(use)
     for use in (training, *others):
         found += [*replicas.uneven(use), *replicas.left_over(use)]
     return list(dict.fromkeys(found))

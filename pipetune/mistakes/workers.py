@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pipetune.core.coverage import Coverage
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
+from pipetune.mistakes.stateful import apart
 from pipetune.mistakes.use import Use, said, shuffles_anew
 
 _POLICY = "experimental_distribute.auto_shard_policy"
@@ -63,8 +64,10 @@ def divided(use: Use) -> Iterator[Finding]:
         )
     found = _counted(use)
     if found is None:
+        yield from _reads_all_files(use)
         return
-    yield from _left_out(use, found)
+    if apart(use) is None:  # else that is why
+        yield from _left_out(use, found)
     if found.repeated and not found.never and _shards(use):
         yield _again(use, found)
     yield from _uneven(use, found)
@@ -132,13 +135,26 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
     times = found.read_over_used
     if use.as_written is None or use.as_written.policy != "DATA" or times is None or times < _READ_TOO_MUCH:
         return
-    if found.files < len(found.workers):
+    bytes_read = found.bytes_read_over_used
+    and_bytes = f" and {bytes_read:.1f} bytes" if bytes_read is not None else ""
+    yield from _reads_all(use, len(found.workers), found.files, f"{times:.1f} elements{and_bytes} for each one it uses")
+
+
+def _reads_all_files(use: Use) -> Iterator[Finding]:
+    """The same of data that was not counted: that each reads all of it is known without."""
+    known = use.as_written
+    if known is not None and known.policy == "DATA" and known.file_bytes:
+        times = f"{known.file_bytes * known.workers:,} bytes where {known.file_bytes:,} are used"
+        yield from _reads_all(use, known.workers, known.files, f"together {times}")
+
+
+def _reads_all(use: Use, workers: int, files: int, times: str) -> Iterator[Finding]:
+    if files < workers:
         return
-    stopped = use.as_written.stopped_at
+    stopped = use.as_written.stopped_at if use.as_written is not None else ""
     if stopped:
-        node = use.pipeline[stopped]
         why, hint = (
-            f"TensorFlow looks for files to divide and gives up at {node.title}",
+            f"TensorFlow looks for files to divide and gives up at {use.pipeline[stopped].title}",
             "Shard the list of files by the worker's index, before they are read, and set the policy to OFF.",
         )
     else:
@@ -146,8 +162,7 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
     yield said(
         "read-by-all-workers",
         use.pipeline.output,
-        f"Each of {len(found.workers)} workers reads all of {found.files:,} files, {times:.1f} elements for each "
-        f"one it uses: {why}.",
+        f"Each of {workers} workers reads all of {files:,} files, {times}: {why}.",
         hint,
     )
 

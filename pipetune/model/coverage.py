@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipetune.core.coverage import Coverage, Identity, WorkerShare
+from pipetune.model.stored import Stored
 
 MOST_CELLS = 48
 """Stretches of the data that a picture of it shows apart."""
@@ -108,14 +109,18 @@ def coverage(
     counted: str = "elements",
     files: Sequence[int] = (),
     each_everything: bool = False,
+    stored: Stored | None = None,
+    reads_all: bool = False,
 ) -> Coverage:
-    """The coverage of the epoch that fared worst; batches and reading are for the caller to add.
+    """The coverage of the epoch that fared worst; batches and elements read are for the caller to add.
 
     Args:
         wanted: by epoch, what there is.
         given: by worker, by epoch, what it got.
         files: see `cells`.
         each_everything: every worker is to get everything; the one that fares worst is counted.
+        stored: what the elements are of on storage; None: not known.
+        reads_all: each worker reads all of that; else the files of its own elements.
     """
     counts = [[worker[epoch] for worker in given] for epoch in range(len(wanted))]
     found = [
@@ -126,7 +131,15 @@ def coverage(
     epoch, worst = max(found, key=lambda one: one[1].wrong)
     place = cells(wanted[epoch], files=files)
     return Coverage(
-        workers=tuple(WorkerShare(sum(mine.values()), cells=place.of(mine)) for mine in counts[epoch]),
+        workers=tuple(
+            WorkerShare(
+                sum(mine.values()),
+                cells=place.of(mine),
+                read_bytes=stored.read(wanted[epoch], mine, everything=reads_all) if stored else None,
+                used_bytes=stored.used(mine) if stored else None,
+            )
+            for mine in counts[epoch]
+        ),
         counted=counted,
         told_by=told_by,
         elements=sum(wanted[epoch].values()),

@@ -106,7 +106,11 @@ def division(found: AsWritten | None) -> Division | None:
     if found.refused:
         return Division(f"TensorFlow cannot divide it between {workers} by {found.policy}: {found.why}.", None)
     if found.coverage is None:
-        return Division(f"What each of {workers} gets was not counted. {words.sentence(words.clean(found.why))}", None)
+        parts = [f"What each of {workers} gets was not counted.", words.sentence(words.clean(found.why))]
+        if found.each_reads_all:
+            size = f"{words.count(found.files, 'file')}, {words.byte_size(found.file_bytes or 0)}"
+            parts.append(f"Each reads all of {size} (auto_shard_policy {found.policy}).")
+        return Division(" ".join(parts), None)
     picture = shards(found.coverage)
     sentence = f"{_HOW[found.policy].format(workers=workers)} {picture.sentence}"
     return Division(sentence, picture, shard_table([picture]))
@@ -150,6 +154,8 @@ def said(found: Coverage) -> str:
     rest = [first + "."]
     if not found.each_everything and len(found.workers) > 1:
         rest.append(_per_worker(found))
+    if found.bytes_read_over_used is not None:
+        rest.append(_bytes(found))
     if found.first_batch_skew_seconds is not None:
         rest.append(f"Their first batches come {words.seconds(found.first_batch_skew_seconds)} apart.")
     return " ".join(part for part in rest if part)
@@ -173,6 +179,9 @@ def facts(found: Coverage) -> tuple[Fact, ...]:
         rows.append(Fact("Idle", words.joined([str(index) for index in found.idle_workers]) or "none"))
     if found.read_over_used is not None:
         rows.append(Fact("Read over used", words.ratio(found.read_over_used)))
+    if found.bytes_read_over_used is not None:
+        rows.append(Fact("Bytes read over used", words.ratio(found.bytes_read_over_used)))
+        rows.append(Fact("Bytes read", words.byte_size(found.read_bytes or 0)))
     if found.first_batch_skew_seconds is not None:
         rows.append(Fact("First batch, skew", words.seconds(found.first_batch_skew_seconds)))
     if found.in_order is not None:
@@ -232,6 +241,15 @@ def _per_worker(found: Coverage) -> str:
     if found.first_out is not None:
         text += f"; the first is out of batches after {words.count(found.first_out, 'step')}"
     return f"{text}."
+
+
+def _bytes(found: Coverage) -> str:
+    """What is read from files, beside what is used of it."""
+    read, used = found.read_bytes or 0, found.used_bytes or 0
+    who = "The service reads" if found.servers else "They read" if len(found.workers) > 1 else "It reads"
+    if read <= used:
+        return f"{who} {words.byte_size(read)} of files, all of it used."
+    return f"{who} {words.byte_size(read)} of files for {words.byte_size(used)} that are used."
 
 
 def _amiss(found: Coverage) -> str:

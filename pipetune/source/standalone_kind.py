@@ -44,6 +44,10 @@ def as_it_is(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
+def anything(pipeline: Pipeline) -> None:
+    """Refuses no pipeline."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """One value of `--distribute`."""
@@ -52,6 +56,7 @@ class Kind:
     emit: Callable[[StandaloneParts, Known], Standalone]  # raises CannotExpress with the reason
     delivery: Delivery = Delivery.PARTS
     prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
+    refuse: Callable[[Pipeline], None] = anything  # raises CannotExpress for what cannot run there, as it is prepared
     static_shapes: bool = False  # every shape has to be known before it runs
     in_processes: bool = False  # several processes that can run here read it, or serve it
     one_process: bool = False  # all replicas are fed by one pipeline, as a rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from pipetune.core.errors import CannotExpress
@@ -20,6 +21,23 @@ def place(node: Node, *, short: bool = False) -> str:
         return node.title
     where = f"{Path(node.location.file).name}:{node.location.line}" if short else str(node.location)
     return f"{node.location.method if not node.inputs else node.title} at {where}"
+
+
+def refuse_all(*looks: Callable[[], None]) -> None:
+    """Looks at all of them, and refuses for every reason there is.
+
+    Raises:
+        CannotExpress: at least one was refused.
+    """
+    found: list[CannotExpress] = []
+    for look in looks:
+        try:
+            look()
+        except CannotExpress as error:
+            found.append(error)
+    if found:
+        hints = dict.fromkeys(error.hint for error in found if error.hint)
+        raise CannotExpress(" ".join(error.message for error in found), hint=" ".join(hints))
 
 
 def refuse_python(pipeline: Pipeline, *, why: str) -> None:

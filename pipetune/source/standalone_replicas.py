@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.core.standalone import StandaloneParts
+from pipetune.core.standalone import Definition, StandaloneParts
 from pipetune.source import standalone_fill
 from pipetune.source import standalone_header as header
 from pipetune.source.standalone_body import Body
@@ -26,6 +26,7 @@ def emit_for_replicas(
     strategy: str,
     told: str,
     notes: tuple[str, ...] = (),
+    offered: tuple[Definition, ...] = (),
     fixed_shapes: bool = False,
 ) -> Standalone:
     """The module.
@@ -34,6 +35,7 @@ def emit_for_replicas(
         strategy: how the strategy is made, as code.
         told: a sentence on where else the function serves, or what it needs.
         notes: what differs from the pipeline on one machine, besides what the division changes.
+        offered: functions that nothing in the module calls.
         fixed_shapes: no batch may have fewer rows than others.
 
     Raises:
@@ -78,6 +80,7 @@ def emit_for_replicas(
                 body=body.lines,
             ),
             *([standalone_fill.DEFINITION] if fills else []),
+            *offered,
             *indexed.functions(
                 f"indexed_dataset_fn(input_context{', *, source' if parameter else ''})",
                 told="One pass over the same part, each element behind its index.",

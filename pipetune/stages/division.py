@@ -9,7 +9,7 @@ from pipetune.tf.script import workers
 
 _CODES = frozenset(
     {"unsharded-workers", "data-left-out", "data-repeated", "too-few-files", "idle-workers", "uneven-workers",
-     "read-by-all-workers"}
+     "read-by-all-workers", "shuffled-apart"}
 )  # fmt: skip
 _MOST_BYTES = 64 * 2**20  # of files; they are read about twice by each worker
 

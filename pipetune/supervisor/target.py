@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.core.errors import PipetuneError
+
+_HOROVOD = re.compile(r"^\s*(import|from)\s+horovod\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,13 @@ class Target:
     def name(self) -> str:
         """The name its results go under: "train" for train.py and for package.train."""
         return Path(self.script).stem if self.script else self.module.rpartition(".")[2]
+
+    def names_horovod(self) -> bool:
+        """Whether the script's own text imports Horovod; that of a module is not looked for."""
+        try:
+            return bool(self.script) and bool(_HOROVOD.search(Path(self.script).read_text(errors="replace")))
+        except OSError:
+            return False
 
 
 def script_target(script: str, arguments: tuple[str, ...]) -> Target:

@@ -146,6 +146,23 @@ def test_a_task_of_a_cluster_starts_no_workers_and_keeps_to_its_own_folder(
     assert "other tasks of the cluster" in data["patch"]["verification"]
 
 
+@pytest.mark.parametrize("horovod", [True, False])
+def test_a_process_of_mpirun_is_a_rank_where_the_script_imports_horovod(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, horovod: bool
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    if horovod:
+        (folder / "train.py").write_text("def main():\n    import horovod.tensorflow as hvd\n")
+    assert main(["analyze", "train.py", "normal"]) == 0
+    error = capsys.readouterr().err
+    assert ("OMPI_COMM_WORLD_SIZE names 2 processes" in error) is not horovod
+    assert ("set HOROVOD_RANK and HOROVOD_SIZE" in " ".join(error.split())) is not horovod, "how to tell"
+    own = folder / "reports" / "train" / ("worker-1" if horovod else "process-1")
+    data = json.loads((own / "session.json").read_text())
+    assert data["patch"]["verified"] is (None if horovod else True), "a rank of several does not run the patched script"
+
+
 def test_the_first_task_of_a_cluster_gathers_the_others(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,7 +146,7 @@ def pipeline() -> Pipeline:
 
 
 COVERAGE = Coverage(
-    (WorkerShare(3, 2, 1, 5, (2, 1), 0.5), WorkerShare(2, 1, 0, 5, (0, 2), 0.75)),
+    (WorkerShare(3, 2, 1, 5, (2, 1), 0.5, 90, 20), WorkerShare(2, 1, 0, 5, (0, 2), 0.75, 90, 40)),
     "elements",
     Identity.NUMBER,
     elements=5,

@@ -59,13 +59,16 @@ def test_what_workers_get_is_told_in_numbers() -> None:
     assert (found["never"], found["once"], found["twice"], found["told_by"]) == (1, 3, 1, "number")
     assert (found["first_out"], found["short_batches"], found["idle_workers"]) == (1, 1, [])
     assert (found["read_over_used"], found["first_batch_skew_seconds"]) == (2.0, 0.25)
+    assert (found["read_bytes"], found["used_bytes"], found["bytes_read_over_used"]) == (180, 60, 3.0)
     assert [worker["elements"] for worker in found["workers"]] == [3, 2]
+    assert [(worker["read_bytes"], worker["used_bytes"]) for worker in found["workers"]] == [(90, 20), (90, 40)]
     assert data["datasets"][0]["as_written"] is None
     (dataset, *_) = session().datasets
     told = AsWritten(4, policy="FILE", why="too few files", refused=True)
     refused = summary(replace(session(), datasets=(replace(dataset, as_written=told),)))
     assert refused["datasets"][0]["as_written"] == {  # type: ignore[index,call-overload]
-        "workers": 4, "policy": "FILE", "coverage": None, "why": "too few files", "refused": True
+        "workers": 4, "policy": "FILE", "coverage": None, "why": "too few files", "refused": True,
+        "files": 0, "file_bytes": None,
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from pipetune.core import team as teams
-from pipetune.core.cluster import Place, Task, configuration, place_in
+from pipetune.core.cluster import BY_MPI, Place, Rank, Task, configuration, place_in, rank_by_mpi
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Prepare, Train
@@ -209,10 +209,25 @@ def test_the_place_of_a_machine_in_a_cluster(told: str | None, expected: Place |
         ("3", "4", Place("worker", 3, 4, told_by="HOROVOD_RANK")),
     ],
 )
+@pytest.mark.mission("E1.recognised")
 def test_a_rank_of_horovod_is_a_worker_of_a_cluster(rank: str, ranks: str, expected: Place | None) -> None:
     told = {"HOROVOD_RANK": rank, "HOROVOD_SIZE": ranks}
     assert place_in(told) == expected
     assert place_in({**told, "TF_CONFIG": config(worker=2)}) == Place("worker", 0, 2), "what it names comes first"
+
+
+@pytest.mark.parametrize("names", BY_MPI)
+@pytest.mark.mission("E1.recognised")
+def test_a_process_of_mpirun_is_a_rank_only_of_a_script_that_uses_horovod(names: tuple[str, str]) -> None:
+    told = dict(zip(names, ("1", "3"), strict=True))
+    assert place_in(told) is None, "it may be anything"
+    assert place_in(told, horovod=True) == Place("worker", 1, 3, told_by=names[0])
+    assert rank_by_mpi(told) == Rank(1, 3, *names)
+    assert place_in(told | {names[1]: "1"}, horovod=True) is None
+    assert place_in({names[0]: "1"}, horovod=True) is None
+    both = told | {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}
+    assert place_in(both, horovod=True) == place_in(both) == Place("worker", 0, 2, told_by="HOROVOD_RANK")
+    assert place_in({**told, "TF_CONFIG": config(worker=2)}, horovod=True) == Place("worker", 0, 2)
 
 
 def test_the_configuration_of_a_worker_is_read_back() -> None:

@@ -181,6 +181,7 @@ def worked(
         ("horovod", "Horovod", "a pipeline of each process", 2),
     ],
 )
+@pytest.mark.mission("C1.recognised", "E1.recognised")
 def test_what_takes_the_data_is_recognised(
     worked: Forked, name: str, strategy: str, how: str, workers: int
 ) -> None:
@@ -200,6 +201,7 @@ def test_an_input_that_a_service_computes_is_recognised(worked: Forked) -> None:
 
 
 @needs_tfds
+@pytest.mark.mission("D1.files", "D3.analysed")
 def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:
     done = worked("tfds")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
@@ -210,6 +212,7 @@ def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:
     assert not done.session["distributed"]["module"] and "input_context already" in refused
 
 
+@pytest.mark.mission("B1.rewrites", "B9.under")
 def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "train.py"
     shutil.copy(EXAMPLES / "mirrored" / "train.py", copy)

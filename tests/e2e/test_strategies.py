@@ -18,6 +18,7 @@ ROWS = ["range", "map"]
         ("mirrored-fit", "Model.fit", "Model.fit", "keras-fit"),
     ],
 )
+@pytest.mark.mission("B1.reads", "B1.prefetch", "B5.for", "B9.under")
 def test_a_dataset_that_a_strategy_divides_is_measured_under_it(
     worked: Forked, name: str, how: str, handed: str, kind: str
 ) -> None:
@@ -54,6 +55,7 @@ def test_what_the_scripts_function_makes_is_the_pipeline(worked: Forked) -> None
     assert len(set(lines[2:])) == 3, "each call in the function has its own line"
 
 
+@pytest.mark.mission("B5.function")
 def test_inside_a_function_the_input_is_measured_alone(worked: Forked) -> None:
     done = worked("mirrored-function")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
@@ -64,6 +66,7 @@ def test_inside_a_function_the_input_is_measured_alone(worked: Forked) -> None:
 
 
 @pytest.mark.parametrize("name", ["parameter_server", "parameter_server-fit"])
+@pytest.mark.mission("C1.recognised")
 def test_what_workers_of_a_coordinator_build_is_measured_alone(worked: Forked, name: str) -> None:
     done = worked(name)
     assert (done.code, done.summary["status"]) == (0, "done"), done.log

@@ -95,6 +95,7 @@ def test_the_distributed_form_is_written_and_proven(done: Done) -> None:
     assert "multiworker" in report
     found = done.summary["distributed"]
     assert [coverage["once"] for coverage in found["coverage"]] == [160] * 3
+    assert {coverage["bytes_read_over_used"] for coverage in (*found["coverage"], found["processes"])} == {1.0}
     processes = found["processes"]
     assert processes is not None and processes["processes"], found["processes_why"]
     assert (processes["never"], processes["once"], processes["twice"]) == (0, 160, 0)

@@ -35,6 +35,7 @@ ONE_IDLE = counted(ALL, [], batches=(4, 0), read=(8, 0))
 UNEVEN = counted([0, 1, 2, 3, 4, 5], [6, 7], batches=(6, 2), read=(6, 2))
 READS_ALL = counted([0, 2, 4, 6], [1, 3, 5, 7], read=(8, 8), files=(4, 4))
 LINES = "list_files | interleave inner=TextLineDataset | batch 4"
+IN_ORDER = "list_files shuffle=False | interleave inner=TextLineDataset | batch 4"
 
 
 @pytest.mark.parametrize(
@@ -64,8 +65,14 @@ LINES = "list_files | interleave inner=TextLineDataset | batch 4"
         ("range | batch 4", STRATEGY, AsWritten(2, UNEVEN, "FILE"), ["uneven-workers n1"]),
         (LINES, STRATEGY, AsWritten(2, READS_ALL, "DATA"), ["read-by-all-workers n3"]),
         (LINES, STRATEGY, AsWritten(2, None, "FILE", "one file only", refused=True), ["too-few-files n3"]),
+        # too long to be counted
+        (LINES, STRATEGY, AsWritten(2, None, "FILE", "too long", files=9, file_bytes=90), []),
+        (IN_ORDER, STRATEGY, AsWritten(2, None, "DATA", "too long", files=1, file_bytes=90), []),
+        (IN_ORDER, STRATEGY, AsWritten(2, None, "DATA", "too long"), []),
+        (IN_ORDER, STRATEGY, AsWritten(2, None, "DATA", files=9, file_bytes=90), ["read-by-all-workers n2"]),
     ],
 )
+@pytest.mark.mission("B3.wrong", "B3.idle")
 def test_division(text: str, workers: Workers | None, as_written: AsWritten | None, expected: list[str]) -> None:
     assert codes(text, workers=workers, as_written=as_written) == expected
 
@@ -82,9 +89,16 @@ def test_the_messages_have_the_numbers() -> None:
     assert one.message == "Of 2 workers worker 1 gets nothing at all."
 
 
+@pytest.mark.mission("B3.wrong", "B3.waste")
 def test_why_everyone_reads_everything_is_said() -> None:
     (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA"))
     assert "reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA." in one.message
+    sized = replace(READS_ALL, workers=tuple(replace(one, read_bytes=50, used_bytes=10) for one in READS_ALL.workers))
+    (one,) = found(LINES, workers=STRATEGY, as_written=AsWritten(2, sized, "DATA"))
+    assert "2.0 elements and 5.0 bytes for each one it uses" in one.message
+    long = AsWritten(2, None, "DATA", "too long", files=9, file_bytes=90_000)
+    (one,) = found(IN_ORDER, workers=STRATEGY, as_written=long)
+    assert "reads all of 9 files, together 180,000 bytes where 90,000 are used: its auto" in one.message
     hidden = "list_files | interleave inner=TextLineDataset | scan | batch 4"
     (one,) = found(hidden, workers=STRATEGY, as_written=AsWritten(2, READS_ALL, "DATA", stopped_at="n3"))
     assert "gives up at scan" in one.message and "OFF" in one.hint

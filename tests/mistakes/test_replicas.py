@@ -76,6 +76,7 @@ def test_replicas_that_all_have_work(text: str, handover: Handover | None) -> No
         ),
     ],
 )
+@pytest.mark.mission("B2.said", "B7.empty", "B7.offer")
 def test_replicas_without_work(text: str, handover: Handover, code: str, words: list[str]) -> None:
     assert codes(text, handover=handover) == [code]
     (one,) = found(text, handover=handover)

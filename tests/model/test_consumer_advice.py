@@ -63,6 +63,7 @@ def test_the_fewest_steps_in_a_call_that_more_do_not_surely_better(
     assert found is None or f"steps_per_execution={advised};" in found.hint
 
 
+@pytest.mark.mission("C5.fit")
 def test_both_numbers_are_told_with_their_intervals_and_what_is_around_a_call() -> None:
     found = several_steps(gains(1.3, 1.4, more=1.05), file="a.py", line=9)
     assert found is not None and (found.code, found.file, found.line) == ("steps-per-execution", "a.py", 9)

@@ -48,6 +48,7 @@ def made(files: list[int], batch: int, workers: int, replicas: int, policy: Auto
     )
 
 
+@pytest.mark.mission("B3.examples")
 class TestTwelveElements:
     """The examples of the section "Sharding": batches of 4, two workers with one replica each."""
 
@@ -87,6 +88,7 @@ class TestTwelveElements:
         (8, 3, [[[0, 1], [2, 3], []], [[4, 5], [6, 7], []]]),
     ],
 )
+@pytest.mark.mission("B2.examples")
 def test_the_guide_s_batches_of_four(elements: int, replicas: int, expected: list[list[list[int]]]) -> None:
     found = dataset_delivery([elements], 4, replicas_per_worker=replicas, from_files=False)
     assert of(found, 0) == expected
@@ -99,6 +101,7 @@ def test_replicas_of_one_worker_get_every_other_part_by_data() -> None:
     assert of(found, 1) == [[[2, 3], [6, 7]], [[10, 11], [14, 15]]]
 
 
+@pytest.mark.mission("B7.empty")
 def test_a_worker_with_little_data_waits_for_the_others() -> None:
     found = dataset_delivery([7, 1, 3], 5, workers=3, replicas_per_worker=2, policy=FILE)
     assert of(found, 1) == [[[7], []], [[], []], [[], []], [[], []]]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.model.distributed_buffers import Buffered, buffered
 
 
+@pytest.mark.mission("B1.prefetch")
 def test_two_workers_with_two_replicas() -> None:
     found = buffered(8, workers=2, replicas_per_worker=2)
     assert found == Buffered(cut=8, prefetched=4, waiting=4, on_devices=4)
@@ -20,6 +22,7 @@ def test_a_function_and_a_single_replica_add_no_buffer() -> None:
 
 
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
+@pytest.mark.mission("B2.memory")
 def test_with_a_fixed_batch_for_each_replica_memory_grows_with_the_replicas(
     each: int, workers: int, replicas: int, more: int
 ) -> None:

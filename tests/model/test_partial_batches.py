@@ -36,6 +36,7 @@ def test_nothing_gives_no_steps() -> None:
     assert together([[], []], 2) == cut_off([[], []], 2) == [(), ()]
 
 
+@pytest.mark.mission("B7.empty")
 def test_one_message_more_than_steps_and_none_where_nobody_asks() -> None:
     assert messages(3, workers=2, handled=True) == 4
     assert messages(3, workers=1, handled=True) == messages(3, workers=2, handled=False) == 0

@@ -25,14 +25,17 @@ BATCH = st.integers(1, 40)
 REPLICAS = st.integers(1, 9)
 
 
+@pytest.mark.mission("B2.examples")
 def test_six_elements_in_batches_of_four_on_two_replicas() -> None:
     assert rebatch([*range(6)], 4, 2) == [[[0, 1], [2, 3]], [[4], [5]]]
 
 
+@pytest.mark.mission("B2.examples")
 def test_four_elements_in_batches_of_four_on_five_replicas() -> None:
     assert rebatch([*range(4)], 4, 5) == [[[0], [1], [2], [3], []]]
 
 
+@pytest.mark.mission("B2.examples")
 def test_eight_elements_in_batches_of_four_on_three_replicas() -> None:
     assert rebatch([*range(8)], 4, 3) == [[[0, 1], [2, 3], []], [[4, 5], [6, 7], []]]
 

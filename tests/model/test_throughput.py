@@ -44,6 +44,7 @@ def prediction(text: str, *, cores: float = MANY, defaults_on: bool = False) -> 
 PAPER = "range cpu=0us | interleave {reads} cycle_length=2 cpu=5ms | map {maps} cpu=2ms | batch 10 cpu=1ms"
 
 
+@pytest.mark.mission("A1.sum-maximum")
 def test_the_papers_sequential_pipeline_takes_the_sum() -> None:
     found = prediction(PAPER.format(reads="None", maps="None"))
     assert 1000 * found.seconds == pytest.approx(71)
@@ -51,6 +52,7 @@ def test_the_papers_sequential_pipeline_takes_the_sum() -> None:
     assert found.bottleneck == "n1"
 
 
+@pytest.mark.mission("A1.sum-maximum")
 def test_the_papers_parallel_pipeline_takes_the_maximum() -> None:
     found = prediction(PAPER.format(reads="2", maps="2") + " | prefetch 1")
     assert 1000 * found.seconds == pytest.approx(25)
@@ -175,6 +177,7 @@ def test_segments_that_bind_come_slowest_first_and_others_not_at_all() -> None:
     assert sequential_segments(prediction(text, cores=1)) == ()
 
 
+@pytest.mark.mission("A1.sum-maximum")
 def test_training_takes_turns_or_overlaps() -> None:
     assert training_rate(20, 30, pipelined=False) == pytest.approx(12)
     assert training_rate(20, 30, pipelined=True) == 20

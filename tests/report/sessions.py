@@ -490,7 +490,9 @@ def shared_files(workers: int) -> Coverage:
     shares = []
     for worker in range(workers):
         cells = tuple(120 if file % workers == worker else 0 for file in range(16))
-        shares.append(WorkerShare(sum(cells), sum(cells) // 60, 0, sum(cells), cells))
+        size = 20_000 * sum(cells)
+        batches = sum(cells) // 60
+        shares.append(WorkerShare(sum(cells), batches, 0, sum(cells), cells, read_bytes=size, used_bytes=size))
     return Coverage(
         tuple(shares), "elements", Identity.NUMBER, 1_920, 0, 1_920, 0, 0, cells=(120,) * 16, by_file=True, epochs=2
     )

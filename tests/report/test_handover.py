@@ -71,6 +71,7 @@ def test_without_a_strategy_nothing_is_said() -> None:
         ),
     ],
 )
+@pytest.mark.mission("B2.said")
 def test_what_is_said(found: Handover, said: str) -> None:
     assert handover(found) == said
 

@@ -126,8 +126,25 @@ def test_the_page_draws_a_row_for_each_worker() -> None:
 def test_markdown_has_the_numbers() -> None:
     text = markdown(samples.distributed())
     assert "| worker 0 | 960 elements; 16 batches |" in text
-    assert "|  | Never | Once | Twice | More often | First one out | Short batches | Idle | Read over used |" in text
-    assert "| 3 workers | 0 | 1,920 | 0 | 0 | after 10 steps | 0 | none | 1.00x |" in text
+    columns = "Never | Once | Twice | More often | First one out | Short batches | Idle | Read over used"
+    assert f"|  | {columns} | Bytes read over used | Bytes read |" in text
+    assert "| 3 workers | 0 | 1,920 | 0 | 0 | after 10 steps | 0 | none | 1.00x | 1.00x | 36.6 MiB |" in text
+
+
+def test_bytes_that_are_read_beside_those_that_are_used() -> None:
+    def told(read: int | None, used: int | None, **changes: object) -> Shards:
+        workers = [WorkerShare(4, 2, 0, 8, (), None, read, used)] * (1 if changes.get("servers") else 2)
+        return shards(of([], workers=tuple(workers), **changes))
+
+    wasted = told(4096, 1024)
+    assert "They read 8.00 KiB of files for 2.00 KiB that are used." in wasted.sentence
+    facts = text_of(wasted)
+    assert (facts["Read over used"], facts["Bytes read over used"]) == ("2.00x", "4.00x")
+    assert facts["Bytes read"] == "8.00 KiB"
+    assert "They read 2.00 KiB of files, all of it used." in told(1024, 1024).sentence
+    assert "The service reads 1.00 KiB of files, all of it used." in told(1024, 1024, servers=2).sentence
+    unknown = told(1024, None)
+    assert "read" not in unknown.sentence and "Bytes read" not in text_of(unknown)
 
 
 def test_the_table_has_a_row_for_each_number_of_workers_and_a_dash_for_what_was_not_counted() -> None:
@@ -163,6 +180,15 @@ def test_a_script_of_one_worker_has_no_division() -> None:
     ("found", "said"),
     [
         (AsWritten(2, why="it is too long"), "What each of 2 workers gets was not counted. It is too long."),
+        (
+            AsWritten(2, policy="DATA", why="it is too long", files=9, file_bytes=3 * 2**30),
+            "What each of 2 workers gets was not counted. It is too long. Each reads all of 9 files, 3.00 GiB "
+            "(auto_shard_policy DATA).",
+        ),
+        (
+            AsWritten(2, policy="FILE", why="it is too long", files=9, file_bytes=3 * 2**30),
+            "What each of 2 workers gets was not counted. It is too long.",
+        ),
         (
             AsWritten(4, policy="FILE", why="it finds 3 files", refused=True),
             "TensorFlow cannot divide it between 4 workers by FILE: it finds 3 files.",

@@ -44,6 +44,7 @@ def test_one_input_has_no_skew(inputs: tuple[WorkerInput, ...]) -> None:
     assert (found.ratio, found.slowest, found.first_batch_seconds, found.certain) == (None, None, None, False)
 
 
+@pytest.mark.mission("E2.skew")
 def test_the_slowest_is_compared_with_the_median() -> None:
     two, three = InputSkew((EVEN, LATE)), InputSkew((EVEN, LATE, THIRD))
     assert (two.ratio, three.ratio) == (pytest.approx(21 / 16), pytest.approx(21 / 11))
@@ -72,6 +73,7 @@ def test_it_is_certain_where_no_round_says_otherwise(inputs: tuple[WorkerInput, 
         ((EVEN, LOST), "The input of worker 2 was not measured: The dataset is empty."),
     ],
 )
+@pytest.mark.mission("E2.skew")
 def test_what_is_said(inputs: tuple[WorkerInput, ...], said: str) -> None:
     assert skew(InputSkew(inputs)) == said
 

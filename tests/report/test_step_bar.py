@@ -17,6 +17,7 @@ def bar_of(consumer: ConsumerProfile):
     return step_bar(replace(result, profile=replace(result.profile, consumer=consumer)))
 
 
+@pytest.mark.mission("A1.shown")
 def test_the_parts_fill_the_bar_and_say_what_they_are():
     bar = bar_of(ConsumerProfile("loop", 0.100, 0.060, 0.090))
     assert [part.label for part in bar.parts] == ["model", "input wait", "overlap lost"]

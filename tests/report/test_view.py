@@ -180,6 +180,7 @@ def timeline_of(real: float, bound: float, alone: float, **more: object):
     return make_view(replace(session, datasets=(result,), training=None)).main.timeline
 
 
+@pytest.mark.mission("A1.sum-maximum")
 def test_timeline_predicts_sum_and_maximum():
     rows = {row.name: row for row in timeline_of(0.080, 0.060, 0.030).rows}
     assert rows["sum"].period_ms == pytest.approx(90)

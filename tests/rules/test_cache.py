@@ -164,6 +164,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+@pytest.mark.mission("A7.cache")
 def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     rewrites = check_fires("cache", words, **fields)
     assert outlines(rewrites) == expected
@@ -200,6 +201,7 @@ def test_counts_are_taken_through_operators_that_keep_them() -> None:
         ("range 10 | map bytes=1k | batch 3 elements=4", 4 * 3 * 1_000),
     ],
 )
+@pytest.mark.mission("A7.cache")
 def test_prices(words: str, price: float) -> None:
     assert check_fires("cache", words)[0].predicted_bytes == price
 
@@ -213,6 +215,7 @@ def test_a_size_is_read_from_the_operator_that_takes_it_in() -> None:
     assert [rewrite.predicted_bytes for rewrite in rewrites] == [20_000]
 
 
+@pytest.mark.mission("A7.elsewhere")
 def test_what_does_not_fit_is_named_and_a_file_cache_offered() -> None:
     words = f"{_FILES} | map! bytes=600k | map random | batch 2"
     described = context(words, memory_limit_bytes=1e6, fingerprint="abcd", rank=3)

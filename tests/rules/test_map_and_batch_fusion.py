@@ -100,6 +100,7 @@ MOVES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), MOVES)
+@pytest.mark.mission("A4.fusion")
 def test_clears_the_way(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     check_fires("map-and-batch-fusion", words, **fields)
     assert _moves(words, **fields) == expected
@@ -131,6 +132,7 @@ def test_batches_in_parallel_where_nothing_is_fused(words: str, options: dict[st
     assert all(rewrite.reproducible == (safety == "EXACT") for rewrite in rewrites)
 
 
+@pytest.mark.mission("A4.fusion")
 def test_what_the_runtime_was_read_to_fuse_is_believed() -> None:
     words = "range 9 | map | batch 2 num_parallel_calls=2"
     assert check_silent("map-and-batch-fusion", words, fused={"n2": "MapAndBatch"})

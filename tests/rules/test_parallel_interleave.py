@@ -141,6 +141,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+@pytest.mark.mission("D2.silent")
 def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     if words.startswith("range 2"):
         words = words.replace("range 2", "range 2 elements=2")

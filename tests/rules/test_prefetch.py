@@ -68,6 +68,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+@pytest.mark.mission("A2.inserted")
 def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     rewrites = check_fires("prefetch", words, **fields)
     assert outlines(rewrites) == expected
@@ -97,6 +98,7 @@ def _between(words: str, diagnosis: Diagnosis | None, **fields: Any) -> list[str
     return outlines([rewrite for rewrite in rewrites if rewrite.node != last])
 
 
+@pytest.mark.mission("A2.inserted")
 def test_splits_a_segment_that_binds_where_its_time_halves() -> None:
     diagnosis = _diagnosis(_STAGES, _SEGMENT, "n3")
     assert _between(_STAGES, diagnosis) == [

@@ -91,6 +91,7 @@ LOWERED: list[tuple[str, Resuming, tuple[Edit, ...], Safety, str]] = [
 
 
 @pytest.mark.parametrize(("words", "way", "edits", "safety", "warning"), LOWERED)
+@pytest.mark.mission("D4.resuming")
 def test_what_a_resumed_job_sees_otherwise_is_not_exact(
     words: str, way: Resuming, edits: tuple[Edit, ...], safety: Safety, warning: str
 ) -> None:
@@ -114,6 +115,7 @@ def test_other_draws_under_a_skip_are_warned_of(safety: Safety) -> None:
         (PLAIN, STATE, (Insert("n3", "copy_to_device", "copy_to_device@n3"),), "cannot be saved"),
     ],
 )
+@pytest.mark.mission("D4.resuming")
 def test_what_is_not_proposed(words: str, way: Resuming, edits: tuple[Edit, ...], why: str) -> None:
     found = seen(words, way, edits)
     assert isinstance(found, Silence) and why in found.why

@@ -52,12 +52,14 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+@pytest.mark.mission("A9.orders")
 def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     rewrites = check_fires("shuffle-repeat-order", words, **fields)
     assert outlines(rewrites) == expected
     assert all(rewrite.group == f"place@{rewrite.node}" and not rewrite.needs for rewrite in rewrites)
 
 
+@pytest.mark.mission("A9.orders")
 def test_says_what_each_order_does_to_epochs() -> None:
     behind, first = check_fires("shuffle-repeat-order", "range 9 | shuffle 9 | batch 2 | repeat")
     assert not behind.epochs_kept and "a batch may hold the end of one" in " ".join(behind.notes)

@@ -61,6 +61,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+@pytest.mark.mission("A8.buffers")
 def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     rewrites = check_fires("shuffle-small", words, **fields)
     assert [line for line in outlines(rewrites) if "buffer_size" not in line] == expected
@@ -83,6 +84,7 @@ def test_says_what_the_window_of_randomness_becomes() -> None:
     assert unknown.notes[-1].endswith("to 180 elements, in no more memory.")
 
 
+@pytest.mark.mission("A8.buffers")
 def test_the_buffer_gets_smaller_by_what_the_maps_add() -> None:
     move, *_ = check_fires("shuffle-small", f"{_SMALL} | map bytes=9k | shuffle 50")
     assert move.predicted_bytes == 50 * (1_000 - 9_000)

@@ -90,6 +90,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+@pytest.mark.mission("A6.vectorized")
 def test_fires(words: str, fields: dict[str, Any], expected: list[str]) -> None:
     rewrites = check_fires("vectorize-map", words, **fields)
     assert outlines(rewrites) == expected

@@ -75,6 +75,7 @@ def test_autotune_stands_unless_a_number_is_proven_faster() -> None:
     assert found.chosen.key == "parallel@n1=-1"
 
 
+@pytest.mark.mission("A3.curve")
 def test_a_number_that_beats_autotune_by_the_rule_replaces_it() -> None:
     gains = {"parallel@n1=-1": 1.5, "parallel@n1=2": 1.95, "parallel@n1=4": 1.4}
     found = Scene(numbers(2, AUTOTUNE, 4), runner(gains)).run()

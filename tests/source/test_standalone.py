@@ -78,6 +78,7 @@ def photos(count: int) -> StandaloneParts:
     )  # fmt: skip
 
 
+@pytest.mark.mission("B3.right", "B4.function")
 def test_divides_files_before_they_are_shuffled_and_read() -> None:
     made = emit(photos(14))
     assert made.shard_by == "file"
@@ -100,6 +101,7 @@ def test_divides_files_before_they_are_shuffled_and_read() -> None:
     assert made.global_batch_size == 32
 
 
+@pytest.mark.mission("B3.right")
 def test_divides_records_where_files_are_too_few_and_reads_alike_on_every_worker() -> None:
     made = emit(photos(3))
     assert made.shard_by == "element"
@@ -149,6 +151,7 @@ def test_keeps_seeds() -> None:
         ([("shard", {"num_shards": 2, "index": 0}), ("batch", {"batch_size": 4})], "shard"),
     ],
 )  # fmt: skip
+@pytest.mark.mission("E1.sharded")
 def test_divides_as_early_as_is_right(steps: list[Step], shard_behind: str) -> None:
     source = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", parameter=True)
     made = emit(parts(source, *steps))
@@ -160,6 +163,7 @@ def test_divides_as_early_as_is_right(steps: list[Step], shard_behind: str) -> N
     assert "functools.partial(dataset_fn, source=...)" in made.text
 
 
+@pytest.mark.mission("B4.function")
 def test_counts_of_batches_grow_with_the_replicas_one_pipeline_feeds() -> None:
     source = SourceText(1_000, expression="tf.data.Dataset.range(0, 1000, 1)")
     made = emit(parts(source, ("skip", {"count": 3}), ("batch", {"batch_size": 4}), ("take", {"count": 5})))
@@ -264,6 +268,7 @@ def test_a_file_cache_of_each_worker_has_a_name_of_its_own() -> None:
     assert eval(call.removeprefix(".cache"), function) == "/tmp/c'{x}-2-of-4"
 
 
+@pytest.mark.mission("B3.right")
 def test_options_are_kept_and_automatic_sharding_is_off() -> None:
     options = {
         "experimental_distribute.auto_shard_policy": "DATA",

@@ -62,6 +62,7 @@ def test_what_drops_a_remainder_can_keep_it_instead(kind: str) -> None:
     assert any("is not scaled" in note for note in written.notes)
 
 
+@pytest.mark.mission("B7.offer")
 def test_what_keeps_its_remainder_goes_on_to_do_so() -> None:
     text = ast.unparse(function(emit(BATCHED, "multiworker").text, "dataset_fn"))
     assert "drop_remainder" not in text and "full_batches(dataset, batch_size, replicas)" in text

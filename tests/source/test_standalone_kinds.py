@@ -23,12 +23,15 @@ from tests.source.test_standalone import AUGMENT, PARSE, READ, files, parts, pho
 ROWS = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
 ARRAYS = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", parameter=True)
 PYTHON = replace(PARSE, python=True)
+NOTHING: Mapping[str, Value] = {}
 PRINTING = replace(PARSE, side_effects=("PrintV2",))
 
 
 def emit(made: StandaloneParts, kind: str, **known: object) -> Standalone:
-    """As `distribution` does it: what the kind changes first, then the text."""
-    made = replace(made, pipeline=standalone_kinds.find(kind).prepare(made.pipeline))
+    """As `distribution` does it: what the kind changes first, what it refuses, then the text."""
+    chosen = standalone_kinds.find(kind)
+    made = replace(made, pipeline=chosen.prepare(made.pipeline))
+    chosen.refuse(made.pipeline)
     return emit_standalone(made, kind, script="train.py", **known)  # type: ignore[arg-type]
 
 
@@ -85,6 +88,7 @@ def test_python_is_kept_where_the_script_itself_runs_the_pipeline(kind: str) -> 
 # parameter-server
 
 
+@pytest.mark.mission("C2.endless")
 def test_workers_of_parameter_servers_each_read_everything_for_ever_in_their_own_order() -> None:
     made = emit(
         parts(
@@ -146,6 +150,24 @@ def test_parameter_servers_take_no_array_of_the_script_and_no_file_that_all_woul
     assert ".cache()" in dataset_calls(emit(parts(files(9), ("cache", {"filename": ""})), "parameter-server").text)
 
 
+@pytest.mark.mission("C3.per-worker")
+def test_tables_have_to_be_made_on_every_worker() -> None:
+    looks_up = replace(PARSE, operations=("Identity", "LookupTableFindV2"))
+    with_table = at_line(parts(files(9), ("map", {}, looks_up), ("batch", {"batch_size": 4})), "n1", 12)
+    made = emit(with_table, "parameter-server")
+    assert "with strategy.scope():  # which makes the tables" in made.text
+    for name in ("per_worker_dataset", "dataset_creator"):
+        assert ast.unparse(function(made.text, name).body[1]) == "check_scope()"
+    (note,) = (note for note in made.notes if "tables" in note)
+    assert note.startswith("map at train.py:12 looks into tables") and "not before" in note
+    for text in (
+        emit(parts(files(9), ("map", {}, PARSE)), "parameter-server").text,
+        emit(with_table, "multiworker").text,  # the table is in the worker's own process
+    ):
+        assert "scope" not in text.replace("strategy.scope", "") and "check_scope" not in text
+
+
+@pytest.mark.mission("C2.endless")
 def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counted() -> None:
     assert "STEPS_PER_EPOCH = 9 " in emit(photos(14), "parameter-server", epoch_batches=9).text
     text = emit(photos(14), "parameter-server").text
@@ -155,6 +177,7 @@ def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counte
 # horovod
 
 
+@pytest.mark.mission("E1.steps")
 def test_ranks_keep_the_scripts_batches_and_take_their_share_of_the_steps() -> None:
     made = emit(photos(14), "horovod", epoch_batches=40)
     assert dataset_calls(made.text) == [
@@ -337,8 +360,20 @@ def test_batches_for_a_tpu_are_full_and_the_change_of_the_spec_is_said_with_its_
 
 def test_effects_outside_are_refused_for_a_tpu_with_their_line() -> None:
     made = at_line(parts(files(9), ("map", {}, PRINTING), ("batch", {"batch_size": 4})), "n1", 3)
-    with pytest.raises(CannotExpress, match=r"map at train\.py:3 has effects"):
+    with pytest.raises(CannotExpress, match=r"^map at train\.py:3 has effects"):
         emit(made, "tpu")
+
+
+def test_every_operator_that_a_tpu_cannot_take_is_named_with_its_line() -> None:
+    maps = [("map", NOTHING, one) for one in (PRINTING, PYTHON, PYTHON)]
+    made = parts(files(9), *maps, ("batch", {"batch_size": 4}))
+    for line in (1, 2, 3):
+        made = at_line(made, f"n{line}", line)
+    with pytest.raises(CannotExpress) as refused:
+        emit(made, "tpu")
+    assert "map at train.py:2 and map at train.py:3 run Python code" in refused.value.message
+    assert "map at train.py:1 has effects outside" in refused.value.message
+    assert "TensorFlow operations" in refused.value.hint and "Take them out" in refused.value.hint
 
 
 @pytest.mark.parametrize(("pattern", "said"), [("/data/train-*", True), ("gs://b/train-*", False)])
@@ -353,5 +388,10 @@ def test_bfloat16_is_offered_for_floats_alone() -> None:
         made = parts(files(9), ("map", {}, function))
         nodes = (replace(node, spec=f"TensorSpec(shape=(3,), dtype={dtype}, name=None)") for node in made.pipeline)
         found = emit(replace(made, pipeline=Pipeline(tuple(nodes))), "tpu")
-        assert any("bfloat16" in note for note in found.notes) is offered
+        told = [note for note in found.notes if "bfloat16" in note]
+        assert bool(told) is offered
+        assert "bfloat16" not in "".join(dataset_calls(found.text)), "it is offered, never done"
+        if told:
+            assert "not the labels" in told[0] and "in_bfloat16(dataset_fn(context))" in told[0]
+        assert ("def in_bfloat16(dataset)" in found.text) is offered
 

@@ -32,6 +32,7 @@ def trained(**settings: Any) -> tuple[Study, Any]:
     return one, model
 
 
+@pytest.mark.mission("C5.fit")
 def test_small_steps_are_tried_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_FEWEST_PAIRS", 2), ("_MOST_PAIRS", 2), ("_WINDOW_SECONDS", 0.01)):
         monkeypatch.setattr(advice, name, value)

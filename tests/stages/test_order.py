@@ -26,6 +26,7 @@ PREFETCH = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "pr
         "range | map random seeded | batch 4",
     ],
 )
+@pytest.mark.mission("D1.pipeline", "D1.rewrites")
 def test_reproducible_pipelines_stay_so_under_prefetch(words: str) -> None:
     order = order_of(pipeline(words), Plan("plan", (PREFETCH,)))
     assert (order.reproducible_before, order.reproducible_after, order.why) == (True, True, "")
@@ -34,12 +35,14 @@ def test_reproducible_pipelines_stay_so_under_prefetch(words: str) -> None:
 @pytest.mark.parametrize(
     "words", ["range | shuffle 10", "range | map random", "range | map python", "from_generator | map"]
 )
+@pytest.mark.mission("D1.pipeline")
 def test_what_draws_unseeded_is_not_reproducible_and_says_so(words: str) -> None:
     order = order_of(pipeline(words), Plan("plan", (PREFETCH,)))
     assert not order.reproducible_before and not order.reproducible_after
     assert order.why
 
 
+@pytest.mark.mission("D1.rewrites")
 def test_a_rewrite_that_changes_the_draws_is_named() -> None:
     changing = replace(PREFETCH, rule="parallel-map", reproducible=False, epochs_kept=False)
     order = order_of(pipeline("range | map random seeded | batch 4"), Plan("plan", (changing,)))

@@ -73,6 +73,7 @@ def test_tasks_that_write_elsewhere_are_not_waited_for(tmp_path: Path) -> None:
     assert "left no session below this one's folder" in found.notes[-1]
 
 
+@pytest.mark.mission("E2.skew")
 def test_what_the_others_measured_stands_beside_the_chief_s(tmp_path: Path) -> None:
     sessionfile.save(measured(*[0.03] * 6, first=0.4), tmp_path / "worker-1" / "session.json")
     chief, other = skew(gather(tmp_path, wait_seconds=1000))

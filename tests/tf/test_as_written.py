@@ -52,6 +52,7 @@ def divided(dataset: Any, **job: Any) -> Coverage:
         ("OFF", (5, 1, 3, 4), 4, 2, 1),
     ],
 )
+@pytest.mark.mission("B3.examples")
 def test_under_a_strategy_it_is_what_the_arithmetic_says(
     tmp_path: Path, policy: str, counts: tuple[int, ...], batch: int, workers: int, replicas: int
 ) -> None:
@@ -96,6 +97,7 @@ def test_files_are_divided_as_tensorflow_divides_them(tmp_path: Path, read: Any)
     assert [one.cells for one in found.workers] == cells and found.complete
 
 
+@pytest.mark.mission("B3.waste")
 def test_by_data_each_worker_reads_what_the_other_uses(tmp_path: Path) -> None:
     dataset = tf.data.TextLineDataset(lines(tmp_path, 4, 4)).batch(4)
     found = divided(dataset, workers=2, policy="DATA")
@@ -106,6 +108,21 @@ def test_by_data_each_worker_reads_what_the_other_uses(tmp_path: Path) -> None:
     assert [one.cells for one in found.workers] == [(2, 2), (2, 2)]
     by_file = divided(dataset, workers=2, policy="AUTO")
     assert by_file.read_over_used == 1.0 and [one.cells for one in by_file.workers] == [(4, 0), (0, 4)]
+
+
+@pytest.mark.mission("B8.stateful")
+@pytest.mark.parametrize("read", [False, True])
+def test_workers_that_shuffle_by_themselves_divide_orders_of_their_own(tmp_path: Path, read: bool) -> None:
+    """Seen with two real workers: of range(16).shuffle(16) five came to nobody, and five to both."""
+    source = tf.data.TextLineDataset(lines(tmp_path, 300, 300)) if read else Data.range(600)
+    unseeded = divided(source.map(tf.identity).shuffle(600).map(tf.identity).batch(4), workers=2, policy="DATA")
+    assert unseeded.never == unseeded.twice and 75 < unseeded.never < 225, "about a quarter"
+    assert divided(source.shuffle(600, seed=7).batch(4), workers=2, policy="DATA").complete, "one order for all"
+    assert divided(source.shuffle(600).batch(4), workers=1, policy="DATA").complete
+    tf.random.set_seed(1)
+    assert divided(source.shuffle(600).batch(4), workers=2, policy="DATA").complete
+    if read:
+        assert divided(source.shuffle(600).batch(4), workers=2, policy="FILE").complete, "shuffled by itself alone"
 
 
 def test_a_shard_of_the_script_that_a_strategy_shards_again_leaves_data_out() -> None:
@@ -134,6 +151,7 @@ def test_processes_that_each_read_for_themselves(
     assert (found.never, found.once, found.twice, found.oftener) == expected
 
 
+@pytest.mark.mission("B3.idle", "B7.lost")
 def test_steps_until_the_first_is_out_and_short_batches(tmp_path: Path) -> None:
     dataset = tf.data.TextLineDataset(lines(tmp_path, 9, 1)).batch(4)
     found = divided(dataset, workers=2, policy="FILE")
@@ -160,6 +178,7 @@ def test_what_cannot_be_found_out_says_why(made: Callable[[], Any], job: dict[st
     assert found.coverage is None and not found.refused and why in found.why
 
 
+@pytest.mark.mission("B3.idle")
 def test_what_tensorflow_refuses_is_told_apart_from_what_is_not_known(tmp_path: Path) -> None:
     source = live.read(tf.data.TextLineDataset(lines(tmp_path, 5)).batch(2))
     for policy in ("FILE", "AUTO"):
@@ -182,3 +201,15 @@ def test_what_is_too_long_to_be_counted_follows_from_the_arithmetic(
     assert [replace(one, read=None) for one in computed.workers] == [replace(one, read=None) for one in counted.workers]
     shard = divide(live.read(Data.range(9).shard(2, 0).batch(2)), Job(2, policy))
     assert shard.coverage is None and "more than 5" in shard.why, "a shard of the script's own is not followed"
+
+
+@pytest.mark.parametrize(("policy", "each_reads_all"), [("AUTO", False), ("DATA", True), ("OFF", True)])
+def test_what_is_too_long_to_be_counted_is_weighed(tmp_path: Path, policy: str, each_reads_all: bool) -> None:
+    names = lines(tmp_path, 9, 1, 30)
+    source = live.read(tf.data.TextLineDataset(names).filter(lambda line: line != "").batch(4))
+    found = divide(source, Job(2, policy), most_bytes=10)
+    assert found.coverage is None and "too long" in found.why
+    assert (found.files, found.file_bytes) == (3, sum(Path(name).stat().st_size for name in names))
+    assert found.each_reads_all is each_reads_all
+    memory = divide(live.read(Data.range(10**12).batch(4)), Job(2, policy))
+    assert (memory.files, memory.file_bytes, memory.each_reads_all) == (0, None, False)

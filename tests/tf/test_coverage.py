@@ -16,6 +16,7 @@ from pipetune.core.edits import Rewrite
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DistributedResult
+from pipetune.core.standalone import Delivery
 from pipetune.distribution import distribute
 from pipetune.rules import gather_batches, vectorize_map
 from pipetune.rules.base import RuleContext
@@ -116,6 +117,7 @@ def run_script(path: Path, text: str) -> dict[str, Any]:
     return namespace
 
 
+@pytest.mark.mission("B4.trains")
 def test_files_are_divided_before_reading(tmp_path: Path, helpers: Any) -> None:
     text, rows = proven(helpers.build(write_records(tmp_path, files=6, records=5)))
     assert "from coverage_helpers import augment" in text
@@ -311,6 +313,7 @@ def test_a_class_of_the_main_script_is_copied_where_it_makes_datasets(tmp_path: 
         ("dataset = tf.data.Dataset.range(9).window(3).batch(2)", ""),
     ],
 )  # fmt: skip
+@pytest.mark.mission("C3.captured")
 def test_what_has_no_form_of_its_own_is_refused_with_the_reason(
     tmp_path: Path, body: str, reason: str
 ) -> None:
@@ -484,6 +487,21 @@ def test_nothing_is_written_when_an_element_is_missing(
     assert (result.checks[0]["missing"], result.checks[0]["duplicated"]) == (18, 15)
 
 
+@pytest.mark.mission("C4.pure")
+def test_a_function_that_makes_something_else_when_it_is_called_again_is_refused(tmp_path: Path) -> None:
+    source = live.read(tf.data.Dataset.range(12).batch(2))
+    found = standalone_parts.collect(source, source.pipeline)
+    made = emit_standalone(found.parts, "parameter-server", script="train.py")
+    whole: dict[str, Any] = {"batch_size": made.batch_size, "delivery": Delivery.WHOLE}
+    (row,) = coverage.check(made.text, source, **whole)
+    assert (row["missing"], row["duplicated"]) == (0, 0)
+    impure = made.text.replace(".batch(batch_size)", ".shuffle(next(SIZES)).batch(batch_size)")
+    impure += "SIZES = iter(range(2, 99))\n"
+    assert impure.count("next(SIZES)")
+    with pytest.raises(CannotExpress, match="Called again"):
+        coverage.check(impure, source, **whole)
+
+
 def test_a_module_that_does_not_run_is_refused(tmp_path: Path, helpers: Any) -> None:
     source, made, _ = emit(helpers.build(write_records(tmp_path, files=6, records=5)))
     with pytest.raises(CannotExpress, match="does not run: NameError"):
@@ -524,6 +542,7 @@ print("rows", rows, "total", total)
 """
 
 
+@pytest.mark.mission("B4.trains")
 def test_mirrored_strategy_trains_on_it(tmp_path: Path, helpers: Any) -> None:
     dataset = helpers.build(write_records(tmp_path, files=8, records=3))  # 28 records
     source = live.read(dataset)

@@ -55,6 +55,7 @@ def test_nothing_is_said_of_what_is_kept(script: Any, emitted: Any) -> None:
     assert changes(script, emitted) == () and list(sentences(())) == []
 
 
+@pytest.mark.mission("B6.spec")
 def test_each_part_that_differs_is_named_and_whether_a_signature_takes_it() -> None:
     script = {"a": spec(8, 3), "b": (spec(None), spec(2))}
     found = changes(script, {"a": spec(4, 3), "b": (spec(4), spec(2))})
@@ -72,6 +73,7 @@ def test_each_part_that_differs_is_named_and_whether_a_signature_takes_it() -> N
 
 
 @pytest.mark.parametrize("kind", ["multiworker", "service"])
+@pytest.mark.mission("B6.spec")
 def test_a_signature_of_the_script_takes_what_every_worker_gives(tmp_path: Path, kind: str) -> None:
     written = rows(drop_remainder=False)
     result = emit(written, kind, tmp_path)

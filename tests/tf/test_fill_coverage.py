@@ -35,6 +35,7 @@ def made(module: Any, workers: int, worker: int, replicas: int) -> list[tuple[An
     return list(module.dataset_fn(tf.distribute.InputContext(workers, worker, replicas), fill=True))
 
 
+@pytest.mark.mission("B7.offer")
 def test_every_row_comes_once_in_a_full_batch(written: DistributedResult) -> None:
     module = load(written)
     for workers, replicas in ((2, 2), (1, 2), (2, 4)):
@@ -50,6 +51,7 @@ def test_every_row_comes_once_in_a_full_batch(written: DistributedResult) -> Non
     assert "With fill=True all 26 elements came in full batches" in " ".join(written.module.split())
 
 
+@pytest.mark.mission("B7.lost")
 def test_what_a_last_batch_costs_is_said_for_each_number_of_workers(
     written: DistributedResult, tmp_path: Path, counted_alone: None
 ) -> None:

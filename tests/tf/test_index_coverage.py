@@ -108,6 +108,7 @@ def check_order_of(result: DistributedResult, kind: str, files: int) -> None:
     assert sorted(as_given) == wanted != as_given, "they come as workers give them"
 
 
+@pytest.mark.mission("B8.index")
 def test_predictions_of_two_and_three_workers_are_in_the_order_of_the_source(
     written: tuple[Any, DistributedResult]
 ) -> None:
@@ -179,6 +180,7 @@ def test_where_batches_are_taken_apart_there_is_no_index_and_dataset_fn_stands(t
         ("(index * 2**32 + row, one)", "(index * 2**32 - worker_of(index) - row, one)", "does not run"),
     ],
 )
+@pytest.mark.mission("B8.index")
 def test_wrong_indices_are_noticed(
     written: tuple[Any, DistributedResult], monkeypatch: pytest.MonkeyPatch, old: str, new: str, reason: str
 ) -> None:

@@ -135,6 +135,7 @@ def test_workers_of_a_cluster_share_an_epoch(tmp_path: Path, dataset: Any) -> No
     assert [(one.elements, one.batches, one.short_batches) for one in found.workers] == [(12, 6, 0), (8, 4, 0)]
     assert found.by_file and [one.cells for one in found.workers] == [(4, 0, 4, 0, 4), (0, 4, 0, 4, 0)]
     assert found.first_out == 4 and found.idle_workers == ()
+    assert [(one.read_bytes, one.used_bytes) for one in found.workers] == [(210, 210), (140, 140)]
     assert all(one.first_batch_seconds for one in found.workers) and found.first_batch_skew_seconds is not None
 
 
@@ -166,6 +167,7 @@ def test_a_service_of_processes_gives_an_epoch(tmp_path: Path, dataset: Any) -> 
     (reader,) = found.workers
     assert reader.elements == 20 and reader.batches is not None and reader.batches >= 5
     assert reader.first_batch_seconds
+    assert (reader.read_bytes, reader.used_bytes) == (350, 350), "what its workers read together"
 
 
 def test_kinds_that_several_processes_read() -> None:

@@ -46,6 +46,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return names
 
 
+@pytest.mark.mission("A5.sweep")
 def test_bytes_per_element_are_those_of_the_records(shards: list[str]) -> None:
     if reading.counts() is None:
         pytest.skip("this system does not count what a process reads")
@@ -93,6 +94,7 @@ def test_counts_that_are_not_there(tmp_path: Path, text: str) -> None:
     assert reading.counts(tmp_path / "none") is None
 
 
+@pytest.mark.mission("A5.sweep")
 def test_a_sweep_measures_every_level_in_every_round_and_finds_the_knee() -> None:
     asked: list[int] = []
     dropped: list[int] = []

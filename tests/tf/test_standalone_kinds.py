@@ -38,10 +38,18 @@ def pair(number):
     return tf.cast([number], tf.float32), tf.cast([number], tf.float32)
 
 
-def build(pattern):
+def build(pattern, parse=parse):
     dataset = tf.data.Dataset.list_files(pattern)
     dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=2)
     return dataset.map(parse).map(pair).shuffle(8)
+
+
+NUMBERS = tf.range(24, dtype=tf.int64)
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.strings.as_string(NUMBERS), NUMBERS), -1)
+
+
+def looked_up(record):
+    return TABLE.lookup(record)
 """
 
 
@@ -100,6 +108,7 @@ def serving(folder: Path, *arguments: str, **variables: str) -> Iterator[IO[str]
 # parameter-server
 
 
+@pytest.mark.mission("C2.endless", "C4.pure")
 def test_every_worker_of_parameter_servers_gets_everything_in_its_own_order(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset.batch(4), "parameter-server", tmp_path)
     (check,) = result.checks
@@ -120,8 +129,8 @@ def test_every_worker_of_parameter_servers_gets_everything_in_its_own_order(tmp_
 CLUSTER = """
 import faulthandler, json, os, socket
 faulthandler.dump_traceback_later(60, exit=True)
+import sys
 import tensorflow as tf
-import distributed
 
 def free_ports(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -139,6 +148,15 @@ strategy = tf.distribute.ParameterServerStrategy(
     tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
 )
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+import distributed
+try:
+    distributed.per_worker_dataset(coordinator)
+    refused = ""
+except RuntimeError as error:  # the table is on the coordinator alone
+    refused = str(error)
+    del sys.modules["distributed"], sys.modules["kinds_helpers"]
+    with strategy.scope():
+        import distributed
 iterator = iter(distributed.per_worker_dataset(coordinator))
 
 @tf.function
@@ -156,21 +174,27 @@ with strategy.scope():
 history = model.fit(
     distributed.dataset_creator(), epochs=2, steps_per_epoch=distributed.STEPS_PER_EPOCH, verbose=0
 )
-print(json.dumps({"seen": seen, "losses": len(history.history["loss"])}), flush=True)
+print(json.dumps({"seen": seen, "losses": len(history.history["loss"]), "refused": refused}), flush=True)
 os._exit(0)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.mission("C2.creator", "C3.per-worker")
 def test_a_cluster_of_parameter_servers_trains_on_it(tmp_path: Path, dataset: Any) -> None:
-    assert emit(dataset.batch(4), "parameter-server", tmp_path).module
+    """The table its map looks into is on every worker, where the module is imported inside the scope."""
+    helpers = sys.modules["kinds_helpers"]
+    built = helpers.build(str(tmp_path / "part-*.tfrecord"), helpers.looked_up)
+    assert emit(built.batch(4), "parameter-server", tmp_path).module
     said = json.loads(run(CLUSTER, tmp_path).splitlines()[-1])
     seen = Counter(said["seen"])  # 20 steps of 4 rows by two workers, each of which gives all 24 rows in 6 steps
     assert seen.total() == 80 and set(seen) == set(range(24))
     assert min(seen.values()) >= 2 and max(seen.values()) <= 5
     assert said["losses"] == 2
+    assert "inside strategy.scope()" in said["refused"]
 
 
+@pytest.mark.mission("C3.captured")
 def test_arrays_of_the_script_are_refused_for_parameter_servers(tmp_path: Path) -> None:
     result = emit(tf.data.Dataset.from_tensor_slices(tf.range(1_000)).batch(8), "parameter-server", tmp_path)
     assert not result.module and "array in the memory of the script" in result.notes[0]
@@ -180,6 +204,7 @@ def test_arrays_of_the_script_are_refused_for_parameter_servers(tmp_path: Path) 
 # horovod
 
 
+@pytest.mark.mission("E1.steps", "E1.sharded")
 def test_ranks_together_get_everything_once_and_take_as_many_steps_each(
     tmp_path: Path, dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +238,10 @@ def test_a_process_without_a_rank_is_told_what_is_missing(
     monkeypatch.delenv("HOROVOD_RANK", raising=False)
     with pytest.raises(RuntimeError, match="horovodrun"):
         module.dataset_fn()
+    for names, rank in ((("PMI_RANK", "PMI_SIZE"), 0), (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), 1)):
+        for name, value in zip(names, (rank, 2), strict=True):  # a bare mpirun; Open MPI's come before PMI's
+            monkeypatch.setenv(name, str(value))
+        assert module.rank_and_size() == (rank, 2)
     assert sum(1 for _ in module.dataset_fn(8, size=2, rank=1)) == 4
 
 
@@ -223,6 +252,7 @@ print(json.dumps([[int(number) for number in batch[:, 0]] for batch, _ in distri
 
 
 @pytest.mark.slow
+@pytest.mark.mission("E1.steps")
 def test_two_processes_with_the_variables_of_horovodrun_share_an_epoch(tmp_path: Path, dataset: Any) -> None:
     assert emit(dataset.batch(4), "horovod", tmp_path).module
     (tmp_path / "run.py").write_text(RANK)
@@ -293,8 +323,13 @@ def test_every_worker_of_a_service_gives_everything_where_rows_are_taken_by_posi
 
 def test_a_tpu_gets_one_shape(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset.batch(4), "tpu", tmp_path)
-    made = load(result).dataset_fn(tf.distribute.InputContext(2, 0, 4))
+    module = load(result)
+    made = module.dataset_fn(tf.distribute.InputContext(2, 0, 4))
     assert [spec.shape.as_list() for spec in made.element_spec] == [[1, 1], [1, 1]]
+    halved = module.in_bfloat16(made)
+    assert [spec.dtype for spec in halved.element_spec] == [tf.bfloat16, tf.float32], "asked for, and not the labels"
+    pairs = [(float(features[0, 0]), float(labels[0, 0])) for features, labels in halved]
+    assert pairs and all(features == labels for features, labels in pairs), "small whole numbers are kept"
     assert any("drop_remainder is set" in note for note in result.notes)
     assert all(row["missing"] == row["duplicated"] == 0 for row in result.checks)
 
@@ -310,9 +345,25 @@ def test_a_tpu_gets_one_shape(tmp_path: Path, dataset: Any) -> None:
         (lambda rows: rows.map(lambda x: tf.numpy_function(abs, [x], tf.int64)).batch(2), "runs Python code"),
     ],
 )
+@pytest.mark.mission("B10.generator")
 def test_what_a_tpu_cannot_be_given_is_refused_by_name(tmp_path: Path, make: Any, reason: str) -> None:
     import re
 
     result = emit(make(tf.data.Dataset.range(9)), "tpu", tmp_path)
     assert not result.module
     assert re.search(reason, result.notes[0]), result.notes
+
+
+def test_all_that_a_tpu_cannot_be_given_is_told_at_once_with_lines(tmp_path: Path) -> None:
+    from pipetune.tf.script.capture import Recorder
+
+    with Recorder():
+        rows = tf.data.Dataset.range(9).map(lambda x: tf.py_function(abs, [x], tf.int64))
+        rows = rows.map(lambda x: (tf.strings.as_string(x), tf.range(3)[:1] + tf.cast(x, tf.int32), tf.zeros([x])))
+        result = emit(rows.batch(2), "tpu", tmp_path)
+    first = result.notes[0]
+    here = Path(__file__).name
+    text = Path(__file__).read_text().splitlines()
+    lines = [number for number, line in enumerate(text, 1) if line.strip().startswith("rows = ")]
+    assert first.count(here) == 2 and f"{here}:{lines[-2]} runs Python code" in first
+    assert f"{here}:{lines[-1]} gives texts and the shape" in first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
+from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
 from pipetune.core.handover import DATASET, FIT, FUNCTION
 from pipetune.core.pipeline import SERVICE
+from pipetune.source.emit import emit
 from pipetune.tf import private
 from pipetune.tf.pipelines import live
 from pipetune.tf.script import capture, consumers, fit_consumer
@@ -76,6 +79,7 @@ def test_evaluation_under_a_strategy_is_not_training() -> None:
     assert not found.begun and found.roles == {"checked": "evaluation"}
 
 
+@pytest.mark.mission("B10.values")
 def test_values_that_a_function_makes_are_no_pipeline() -> None:
     def script() -> None:
         strategy = mirrored()
@@ -146,6 +150,7 @@ def one_device() -> Any:
         (by_next, made_in_function, one_device),
     ],
 )
+@pytest.mark.mission("B5.for", "B5.next", "B5.optional", "B9.under")
 def test_a_loop_is_served_windows_that_go_the_same_way(consume: Any, hand: Any, make: Any) -> None:
     seen: list[Any] = []
     how = DATASET if hand is handed_as_dataset else FUNCTION
@@ -182,10 +187,49 @@ def test_the_users_distributed_iterator_is_let_go() -> None:
     assert iterators[0]._iterators is None, "it would go on filling buffers"
 
 
+# -- in the source
+
+
+DISTRIBUTED = """
+import tensorflow as tf
+
+def training(strategy):
+    dataset = tf.data.Dataset.range(12).map(lambda number: number * 2)
+    dataset = dataset.batch(4)
+    return strategy.experimental_distribute_dataset(dataset)
+"""
+
+
+@pytest.mark.mission("B1.rewrites")
+def test_the_calls_behind_a_distributed_dataset_are_patched_where_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "distributed_script.py"
+    path.write_text(DISTRIBUTED)
+
+    def made(text: str) -> Any:
+        path.write_text(text)
+        namespace: dict[str, Any] = {"__name__": "distributed_script", "__file__": str(path)}
+        exec(compile(text, str(path), "exec"), namespace)
+        return namespace["training"](mirrored())
+
+    with capture.Recorder():
+        distributed = made(DISTRIBUTED)
+    source = live.read(private.before_distribution(distributed))
+    assert [node.op for node in source.pipeline] == ["range", "map", "batch"], "without what the strategy adds"
+    (node,) = (one for one in source.pipeline if one.op == "map")
+    edits = (SetArgument(node.id, "num_parallel_calls", 2),)
+    plan = Plan("plan", (Rewrite("parallel-map", node.id, Safety.EXACT, edits, "Two calls at a time."),))
+    emission = emit(source.pipeline, plan)
+    ((_, new),) = emission.files.values()
+    assert not emission.not_covered and ".map(lambda number: number * 2, num_parallel_calls=2)" in new
+    as_written, patched = ([batch.numpy().tolist() for batch in one] for one in (distributed, made(new)))
+    assert as_written == patched == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18, 20, 22]]
+
+
 # -- functions and fit
 
 
 @pytest.mark.parametrize("given", ["dataset", "iterator", "captured"])
+@pytest.mark.mission("B5.function")
 def test_a_distributed_dataset_in_a_function_cannot_be_switched(given: str) -> None:
     def script() -> None:
         strategy = mirrored()
@@ -206,6 +250,7 @@ def test_a_distributed_dataset_in_a_function_cannot_be_switched(given: str) -> N
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize("distributed", [False, True])
+@pytest.mark.mission("B9.under")
 def test_fit_under_a_strategy_trains_on_variants(library: str, distributed: bool) -> None:
     module = pytest.importorskip(library)
     taken: list[Any] = []

@@ -80,12 +80,14 @@ SIXTEEN = [*range(16), EACH, EACH + 1, EACH + 2, EACH + 3]
 THREE_TWO = [file * EACH + place for first in (0, 2, 4) for file in range(3) for place in (first, first + 1)] + [6, 7]
 
 
+@pytest.mark.mission("D2.orders")
 def test_the_orders_of_the_guide(folder: Path) -> None:
     assert ids(load(folder)) == ids(load(folder)) == SIXTEEN
     three_two = tfds.ReadConfig(interleave_cycle_length=3, interleave_block_length=2)
     assert ids(load(folder, read_config=three_two)) == THREE_TWO
 
 
+@pytest.mark.mission("D1.files", "D3.analysed")
 def test_what_is_read_is_recognised(folder: Path) -> None:
     with capture.Recorder():
         dataset = load(folder, shuffle_files=True).map(lambda example: example["number"]).batch(4)
@@ -119,6 +121,7 @@ def test_a_worker_reads_files_of_its_own(folder: Path) -> None:
         {"cycle_length": 16, "block_length": 5},
     ],
 )
+@pytest.mark.mission("D3.config")
 def test_a_rewrite_of_the_reading_and_its_read_config_are_one_and_the_same(
     folder: Path, wanted: dict[str, int]
 ) -> None:
@@ -152,6 +155,7 @@ def imported(path: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.mission("D3.config")
 def test_the_patch_gives_the_call_what_the_plan_does(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "digits_script.py"
     path.write_text(SCRIPT)
@@ -181,6 +185,7 @@ def test_the_patch_gives_the_call_what_the_plan_does(folder: Path, tmp_path: Pat
     assert order == [batch.tolist() for batch in replay(source, edited).as_numpy_iterator()]
 
 
+@pytest.mark.mission("D4.take")
 def test_take_is_not_a_part_of_the_split(folder: Path) -> None:
     with capture.Recorder():
         taken = load(folder).take(25)
@@ -191,6 +196,7 @@ def test_take_is_not_a_part_of_the_split(folder: Path) -> None:
     assert not find(Use(live.read(part).pipeline))
 
 
+@pytest.mark.mission("D4.resuming", "D2.silent")
 def test_a_job_that_goes_on_is_warned_of_another_order(folder: Path) -> None:
     steps_done = 7
     with capture.Recorder():

@@ -61,6 +61,7 @@ def test_what_replicas_get(found: dict[str, Any], what: str, expected: Any) -> N
     assert found[what] == expected
 
 
+@pytest.mark.mission("C5.fit")
 def test_several_steps_in_one_call_under_a_strategy(found: dict[str, Any]) -> None:
     """Of Keras 3, which fails so under two replicas, and tf_keras; both models take one step in a call again."""
     keras, tf_keras = found["several steps"]
@@ -84,6 +85,7 @@ def test_whether_a_plan_divides_batches_as_the_script_does(found: dict[str, Any]
     assert found[what] == expected
 
 
+@pytest.mark.mission("B9.under")
 def test_the_input_alone_is_what_the_strategy_makes_of_it(found: dict[str, Any]) -> None:
     assert found["host"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert found["input"] == [4.0, True, "replicas", {"p": 7.0}], "a window counts whole global batches"
@@ -91,6 +93,7 @@ def test_the_input_alone_is_what_the_strategy_makes_of_it(found: dict[str, Any])
     assert found["endless input"][3] == {"p": 7.0}
 
 
+@pytest.mark.mission("B9.under")
 def test_windows_go_to_the_replicas_in_the_same_way(found: dict[str, Any]) -> None:
     assert found["loop"] == [[[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[0, 1], [2, 3]]], 4]
     # A step takes two elements of what the function makes: four are asked for, two steps run.

@@ -35,6 +35,11 @@ def cluster(**kinds: list[str]) -> str:
         ({"HOROVOD_SIZE": "4"}, False, None),
         ({"HOROVOD_SIZE": "1"}, True, None),
         ({"HOROVOD_SIZE": "many"}, True, None),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, False, None),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, True, (2, "OMPI_COMM_WORLD_SIZE")),
+        ({"PMI_RANK": "1", "PMI_SIZE": "3"}, True, (3, "PMI_SIZE")),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1"}, True, None),
+        ({"HOROVOD_SIZE": "2", "PMI_RANK": "1", "PMI_SIZE": "3"}, True, (2, "HOROVOD_SIZE")),
     ],
 )
 def test_what_the_environment_names(environment, horovod, expected):
@@ -49,12 +54,25 @@ def test_what_the_environment_names(environment, horovod, expected):
         ("index = json.loads(os.environ['TF_CONFIG'])['task']['index']", True),
         ("context.input_pipeline_id", True),
         ("strategy.cluster_resolver.task_id", True),
+        ("index = int(os.environ['OMPI_COMM_WORLD_RANK'])", True),
+        ("MPI.COMM_WORLD.Get_rank()", True),
         ("hvd.init(); ds = ds.batch(8)", False),
         ("frank, ranking = 1, 2", False),
     ],
 )
 def test_a_script_that_asks_which_worker_it_is(text, expected):
     assert workers.asks(["import tensorflow as tf", text]) is expected
+
+
+def test_which_of_the_workers_this_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_mpi = {"PMI_RANK": "2", "PMI_SIZE": "3"}
+    assert workers.own_index({}) is None and workers.own_index(by_mpi) is None, "nothing of Horovod is imported"
+    assert workers.own_index({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}) == 1
+    task = {"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}
+    assert workers.own_index({"TF_CONFIG": json.dumps(task), **by_mpi}) == 2
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    assert workers.own_index(by_mpi) == 2
+    assert workers.own_index({"TF_CONFIG": json.dumps(task), "HOROVOD_RANK": "0", "HOROVOD_SIZE": "3"}) == 2
 
 
 def test_which_strategies_divide_data_over_workers():
@@ -71,6 +89,10 @@ def test_a_rank_of_horovod_has_a_pipeline_of_its_own(monkeypatch: pytest.MonkeyP
     assert workers.handover(use) is None, "nothing of Horovod is imported"
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
     assert workers.handover(use) == Handover("Horovod", 4, OWN_PIPELINES, 4, batch=4)
+    monkeypatch.delenv("HOROVOD_SIZE")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    assert workers.handover(use) == Handover("Horovod", 2, OWN_PIPELINES, 2, batch=4)
     use.role = "validation"
     assert workers.handover(use) is None
 

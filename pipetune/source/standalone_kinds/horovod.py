@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipetune.core.cluster import BY_MPI, RANK, RANKS
 from pipetune.core.standalone import Definition, Delivery, StandaloneParts
 from pipetune.source import standalone_header as header
 from pipetune.source.standalone_body import Body
@@ -27,19 +28,31 @@ from pipetune.source.standalone_wording import Wording
 _VARIABLES = frozenset({"rank", "size", "steps"})
 _BATCHES = "a batch has as many rows as the script's, on every rank: a step of all ranks takes size times as many"
 
+_NAMES = Definition(
+    "RANK_AND_SIZE",
+    "\n".join(
+        (
+            "RANK_AND_SIZE = (  # what a process is told by horovodrun, by Open MPI, by MPICH and Intel MPI",
+            *(f'    ("{rank}", "{size}"),' for rank, size in ((RANK, RANKS), *BY_MPI)),
+            ")",
+        )
+    ),
+)
 _RANK_AND_SIZE = Definition(
     "rank_and_size",
     '''def rank_and_size():
-    """Which rank this process is, and of how many: from Horovod, or from the variables horovodrun sets."""
+    """Which rank this process is, and of how many: from Horovod, or from what horovodrun or mpirun sets."""
     try:
         import horovod.tensorflow as hvd
     except ModuleNotFoundError:
         hvd = None
     if hvd is not None and hvd.is_initialized():
         return hvd.rank(), hvd.size()
-    if "HOROVOD_RANK" in os.environ and "HOROVOD_SIZE" in os.environ:
-        return int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
-    raise RuntimeError("which rank this is is not known: call hvd.init() first, or start it by horovodrun")''',
+    for names in RANK_AND_SIZE:
+        if all(name in os.environ for name in names):
+            rank, size = (int(os.environ[name]) for name in names)
+            return rank, size
+    raise RuntimeError("which rank this is is not known: call hvd.init() first, or start it by horovodrun, mpirun")''',
 )
 
 
@@ -73,7 +86,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             usage=_usage(known, parameter=parameter),
             told=(
                 "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
-                "Horovod once hvd.init() was called, else from HOROVOD_RANK and HOROVOD_SIZE, which horovodrun sets. "
+                "Horovod once hvd.init() was called, else from the variables that horovodrun or mpirun sets. "
                 "The folder of the training script has to be on the path where an import below needs it.",
                 *indexed.told,
                 *header.what_source_is(parameter),
@@ -81,7 +94,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             notes=notes,
             checked=known.checked,
         ),
-        constants=[*_steps(known), *body.constants],
+        constants=[*_steps(known), _NAMES, *body.constants],
         own=[
             Definition("os", "import os"),
             _RANK_AND_SIZE,

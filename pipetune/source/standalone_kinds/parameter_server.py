@@ -16,6 +16,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.standalone import Definition, Delivery, StandaloneParts
 from pipetune.source import standalone_header as header
+from pipetune.source import standalone_tables
 from pipetune.source.standalone_body import Body
 from pipetune.source.standalone_index import indexed_form
 from pipetune.source.standalone_kind import Kind, Known, Standalone
@@ -34,6 +35,7 @@ from pipetune.source.standalone_remote import (
     refuse_python,
 )
 from pipetune.source.standalone_sharding import undivided
+from pipetune.source.standalone_tables import Tables
 from pipetune.source.standalone_wording import REPLICAS, Wording
 
 _SEED = "worker_seed()"
@@ -91,19 +93,20 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     parts = with_file_sources(parts)
     check_references(parts)
     edits = list(_added(parts))
+    tables = standalone_tables.find(parts.pipeline)
     parts = parts.with_pipeline(apply_edits(parts.pipeline, edits))
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
     indexed = indexed_form(
         parts, _WORDING, lambda edited: undivided(edited.pipeline), why_not=known.no_index, keeps_repeats=True
     )
-    notes = (*_notes(parts, edits, batches=bool(where.batches)), *indexed.notes)
+    notes = (*_notes(parts, edits, batches=bool(where.batches)), *tables.notes, *indexed.notes)
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
         docstring=header.docstring(
             f"The tuned input pipeline of {known.script}, for parameter server training.",
-            usage=_usage(known),
+            usage=_usage(known, tables),
             told=(
                 "Every worker makes its own pipeline: it reads all of the data, without end and in an order of its "
                 "own, so an epoch is so many steps and not the end of the data. The function makes everything it "
@@ -119,16 +122,17 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             notes=(*notes, *body.notes),
             checked=known.checked,
         ),
-        constants=[*_steps(known), *body.constants],
+        constants=[*_steps(known), *tables.constants, *body.constants],
         own=[
+            *tables.functions,
             *([_WORKER_SEED] if shuffles else []),
             function_of(
                 "dataset_fn(input_context)",
                 told="All of the data without end, in batches for one replica, shuffled by each worker for itself.",
                 body=body.lines,
             ),
-            _PER_WORKER,
-            _CREATOR,
+            tables.asked_for_in(_PER_WORKER),
+            tables.asked_for_in(_CREATOR),
             *indexed.functions(
                 "indexed_dataset_fn(input_context)", told="All of the data without end, each element behind its index."
             ),
@@ -192,9 +196,10 @@ def _steps(known: Known) -> list[Definition]:
     return [Definition("STEPS_PER_EPOCH", text)]
 
 
-def _usage(known: Known) -> Iterator[str]:
+def _usage(known: Known, tables: Tables) -> Iterator[str]:
     steps = "..." if known.epoch_batches is None else "STEPS_PER_EPOCH"
     yield "strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())"
+    yield from tables.usage
     yield ""
     yield "# with a training loop; a training_step that takes several batches is scheduled less often"
     yield "coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)"

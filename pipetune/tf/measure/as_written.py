@@ -24,7 +24,7 @@ from pipetune.model.delivered import coverage_of
 from pipetune.model.distributing import dataset_delivery, function_delivery
 from pipetune.tf.measure.worker_pipelines import Job, Refused, applied, divided_by_file, of_worker, pipelines
 from pipetune.tf.pipelines import live
-from pipetune.tf.standalone import counting, probe
+from pipetune.tf.standalone import counting, probe, stored_bytes
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -41,13 +41,26 @@ def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MO
         if job.policy:
             policy = applied(source, job)
         found = _Division(source, job, policy, most_bytes).count(made)
+    except _TooLong as error:
+        computed, sizes = _by_arithmetic(source.pipeline, job, policy), stored_bytes.file_sizes(source)
+        return AsWritten(
+            job.workers,
+            computed,
+            policy,
+            why="" if computed is not None else error.message,
+            stopped_at=_stopped_at(source, policy),
+            files=len(sizes),
+            file_bytes=sum(sizes) if sizes else None,
+        )
     except (CannotReplay, CannotExpress) as error:
-        computed = _by_arithmetic(source.pipeline, job, policy) if isinstance(error, _TooLong) else None
-        return AsWritten(job.workers, computed, policy, why="" if computed is not None else error.message)
+        return AsWritten(job.workers, policy=policy, why=error.message)
     except Refused as refusal:
         return AsWritten(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
-    stopped_at = autosharding.found(source.pipeline).stopped_at if policy == "DATA" else ""
-    return AsWritten(job.workers, found, policy, stopped_at=stopped_at)
+    return AsWritten(job.workers, found, policy, stopped_at=_stopped_at(source, policy))
+
+
+def _stopped_at(source: live.LivePipeline, policy: str) -> str:
+    return autosharding.found(source.pipeline).stopped_at if policy == "DATA" else ""
 
 
 class _TooLong(CannotReplay):
@@ -61,7 +74,7 @@ def _by_arithmetic(pipeline: Pipeline, job: Job, policy: str) -> Coverage | None
     size = _size(batches[-1]) if batches else None
     if size is None or not 0 <= elements <= _MOST_COMPUTED or any(node.op == "shard" for node in pipeline):
         return None
-    if policy == "FILE":
+    if policy == "FILE" or (policy == "DATA" and any(map(_unseeded, pipeline))):
         return None
     if not policy:
         everything = sharding.AutoShardPolicy.OFF
@@ -111,7 +124,14 @@ class _Division:
         parts = [list(self._minibatches(pipeline, worker, told_by)) for worker, pipeline in enumerate(made)]
         given = [[_counts(mine)] for mine in parts]
         files = counting.files_in(epochs[0]) if told_by is Identity.NUMBER else ()
-        found = coverage([wanted], given, told_by=told_by, files=files)
+        found = coverage(
+            [wanted],
+            given,
+            told_by=told_by,
+            files=files,
+            stored=counting.stored_by(self._source, epochs[:1], told_by),
+            reads_all=self._reads_all,
+        )
         return replace(
             found,
             workers=tuple(self._share(found, index, mine) for index, mine in enumerate(parts)),
@@ -121,13 +141,24 @@ class _Division:
     def _share(self, found: Coverage, index: int, minibatches: list[Any]) -> WorkerShare:
         share = found.workers[index]
         full = max(1, (self._batch or 1) // (self._replicas if self._policy else 1))
-        everything = self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()
         return replace(
             share,
             batches=len(minibatches),
             short_batches=sum(len(rows) < full for rows in minibatches),
-            read=found.elements if everything else share.elements,
+            read=found.elements if self._reads_all else self._of_files(found, share),
         )
+
+    def _of_files(self, found: Coverage, share: WorkerShare) -> int | None:
+        """Elements in the files that a worker reads; a shard of the script's own may leave some of them out."""
+        if not self._reads_before_its_shard():
+            return share.elements
+        mine = zip(found.cells, share.cells, strict=True)
+        return sum(size for size, count in mine if count) if found.by_file else None
+
+    @property
+    def _reads_all(self) -> bool:
+        """Whether every worker reads all of the data."""
+        return self._policy in ("DATA", "OFF") if self._policy else self._reads_before_its_shard()
 
     @property
     def _replicas(self) -> int:
@@ -146,13 +177,19 @@ class _Division:
         if policy == "FILE" and all(pipeline[name].inputs for name in autosharding.found(pipeline).divided_at):
             pipeline, policy = divided_by_file(pipeline, self._job.workers, worker), "OFF"
         look = probe.numbers if told_by is Identity.NUMBER else probe.fingerprints
-        dataset = look(self._source, probe.of_elements(pipeline)).batch(self._batch or 1)
+        # By DATA each worker keeps its part of the order that it reads in, which may be its own.
+        reduced = probe.of_elements(pipeline, in_order=policy == "DATA")
+        dataset = look(self._source, reduced).batch(self._batch or 1)
         if policy:
             if not autosharding.batch_size_known(self._source.pipeline):
                 dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
             dataset = of_worker(dataset, policy, self._job, worker=worker)
         with counting.running():
             yield from dataset.as_numpy_iterator()
+
+
+def _unseeded(node: Node) -> bool:
+    return node.op == "shuffle" and node.argument("seed") is None
 
 
 def _size(node: Node) -> int | None:

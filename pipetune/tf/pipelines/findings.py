@@ -12,6 +12,7 @@ from pipetune import mistakes
 from pipetune.core.coverage import AsWritten
 from pipetune.core.handover import FIT
 from pipetune.core.profile import Finding, Profile
+from pipetune.mistakes.stateful import shuffled_apart
 from pipetune.mistakes.use import Use, shuffles_anew
 from pipetune.mistakes.workers import divided, unsharded
 from pipetune.tf.pipelines.halves import OTHER_HALF, other_half
@@ -41,7 +42,7 @@ def find(
 def of_division(source: LivePipeline, use: Consumption, found: AsWritten) -> list[Finding]:
     """What is wrong in how the workers of the job divide the data, now that it was counted."""
     counted = replace(_use(source, use), workers=workers.of(use), as_written=found)
-    return [*unsharded(counted), *divided(counted)]
+    return [*unsharded(counted), *shuffled_apart(counted), *divided(counted)]
 
 
 def _use(source: LivePipeline, use: Consumption) -> Use:

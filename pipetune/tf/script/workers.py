@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core import cluster
 from pipetune.core.handover import OWN_PIPELINES, Handover
 from pipetune.mistakes.use import Workers
 from pipetune.tf import private
@@ -18,10 +19,10 @@ from pipetune.tf.measure.worker_pipelines import Job
 from pipetune.tf.script import capture
 from pipetune.tf.script.consumption import Consumption
 
-_HOROVOD_SIZE = "HOROVOD_SIZE"
 _ASKS = re.compile(
     r"\b(rank|local_rank|task_id|task_index|task_type|worker_index|worker_id|process_index|process_id|shard_index|"
-    r"num_shards|shard_id|shard_num|input_pipeline_id|num_input_pipelines|TF_CONFIG)\b|\.shard\("
+    r"num_shards|shard_id|shard_num|input_pipeline_id|num_input_pipelines|TF_CONFIG|HOROVOD_(LOCAL_)?RANK|"
+    r"OMPI_COMM_WORLD_(LOCAL_)?RANK|PMI_RANK|Get_rank)\b|\.shard\("
 )
 """Names by which a script finds out which worker it is, or divides data over them."""
 
@@ -48,7 +49,7 @@ def handover(use: Consumption) -> Handover | None:
 def ranks() -> int:
     """How many processes of Horovod train in step, this one among them; 1 where the script trains without."""
     told = told_by(os.environ, horovod="horovod" in sys.modules)
-    return told[0] if told is not None and told[1] == _HOROVOD_SIZE else 1
+    return told[0] if told is not None and told[1] != cluster.VARIABLE else 1
 
 
 def job(use: Consumption) -> Job | None:
@@ -87,16 +88,14 @@ def imagined(kind: str, dataset: Any, count: int) -> Job | None:
 
 def own_index(environment: Mapping[str, str]) -> int | None:
     """Which of the workers this process is; None where the environment does not tell."""
-    rank = environment.get("HOROVOD_RANK", "")
-    if rank.isdecimal():
-        return int(rank)
     try:
-        described = json.loads(environment.get("TF_CONFIG", "{}"))
+        described = json.loads(environment.get(cluster.VARIABLE, "{}"))
         task = described.get("task", {})
         before = len(described["cluster"].get("chief", ())) if task.get("type") == "worker" else 0
         return before + int(task["index"])
     except (ValueError, AttributeError, TypeError, KeyError):
-        return None
+        found = cluster.rank_in(environment, horovod="horovod" in sys.modules)
+        return found.rank if found is not None else None
 
 
 def across(strategy: object) -> bool:
@@ -110,17 +109,22 @@ def told_by(environment: Mapping[str, str], *, horovod: bool) -> tuple[int, str]
     With parameter servers each worker reads all of the data, as it is meant there.
 
     Args:
-        horovod: whether the script imports it: only then `HOROVOD_SIZE` is about the script.
+        horovod: whether the script imports it: only then `HOROVOD_SIZE`, or what `mpirun` tells, is about it.
     """
     try:
-        cluster = json.loads(environment.get("TF_CONFIG", "{}")).get("cluster", {})
-        count = sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))
+        tasks = json.loads(environment.get(cluster.VARIABLE, "{}")).get("cluster", {})
+        count = sum(len(tasks.get(kind, ())) for kind in ("chief", "worker"))
     except (ValueError, AttributeError, TypeError):
         return None
     if count > 1:
-        return (count, "TF_CONFIG") if "ps" not in cluster else None
-    size = environment.get(_HOROVOD_SIZE, "")
-    return (int(size), _HOROVOD_SIZE) if horovod and size.isdecimal() and int(size) > 1 else None
+        return (count, cluster.VARIABLE) if "ps" not in tasks else None
+    if not horovod:
+        return None
+    size = environment.get(cluster.RANKS, "")  # without a rank it tells as much
+    if size.isdecimal():
+        return (int(size), cluster.RANKS) if int(size) > 1 else None
+    found = cluster.rank_by_mpi(environment)
+    return (found.ranks, found.number_told_by) if found is not None else None
 
 
 def asks(sources: Iterable[str]) -> bool:

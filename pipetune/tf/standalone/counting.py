@@ -7,7 +7,7 @@ give the same number to the same value; else by their value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,10 @@ import tensorflow as tf
 from pipetune.core.coverage import Identity
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
+from pipetune.model.stored import Stored
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
-from pipetune.tf.standalone import probe
+from pipetune.tf.standalone import probe, stored_bytes
 from pipetune.tf.standalone.numbering import INSIDE_BITS
 
 MOST_BYTES = 256 * 2**20  # of files, read about ten times; beyond it their names are counted
@@ -110,6 +111,7 @@ class Expected:
     key: Identity  # of the counts: NUMBER or DIGEST
     told_by: Identity
     files: tuple[int, ...] = ()  # elements in each, in the order of the counts; () where that is not known
+    stored: Stored | None = None  # what the elements are of on storage; None: not known, or in no files
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Wanted:
 
     how: Measure
     expected: Expected
+    reads_all: bool = False  # each of them reads all of the data to give its own part
 
 
 def expected(
@@ -131,25 +134,35 @@ def expected(
     alone = [read_epoch(single, how.reduce(single.pipeline)) for _ in range(how.epochs)]
     numbers = numbers and all(epoch.distinct for epoch in alone)
     if not how.against_pipeline:
-        return _expected(how, alone, numbers=numbers)
+        return _expected(how, single, alone, numbers=numbers)
     reduced = how.reduce(tuned)
     own = [read_epoch(source, reduced) for _ in range(2)]
     first, second = (epoch.counts(Identity.DIGEST) for epoch in own)
     if first == second:
-        return _expected(how, own[:1] * how.epochs, numbers=numbers and own[0].numbers_like(alone[0]))
+        return _expected(how, source, own[:1] * how.epochs, numbers=numbers and own[0].numbers_like(alone[0]))
     if first.total() != len(alone[0].digests):
         raise CannotExpress(
             f"The module gives {len(alone[0].digests)} elements, the pipeline {first.total()}; it chooses "
             "them at random, which cannot be divided among workers."
         )
-    return _expected(how, alone, numbers=numbers)
+    return _expected(how, single, alone, numbers=numbers)
 
 
-def _expected(how: Measure, epochs: list[Epoch], *, numbers: bool) -> Expected:
+def _expected(how: Measure, made: live.LivePipeline, epochs: list[Epoch], *, numbers: bool) -> Expected:
     key = Identity.NUMBER if numbers else Identity.DIGEST
     files = files_in(epochs[0]) if numbers else ()
     found = tuple(epoch.counts(key) for epoch in epochs)
-    return Expected(found, key, Identity.NAME if how.counted == "files" else key, files)
+    stored = stored_by(made, epochs, key) if how.counted != "first elements" else None
+    return Expected(found, key, Identity.NAME if how.counted == "files" else key, files, stored)
+
+
+def stored_by(made: live.LivePipeline, epochs: Sequence[Epoch], key: Identity) -> Stored | None:
+    """What the elements of these epochs of `made` are of on storage; None where that is not known."""
+    if any(epoch.numbers is None for epoch in epochs):
+        return None
+    return stored_bytes.stored(
+        made, [(epoch.numbers, epoch.digests) for epoch in epochs], key, inside=epochs[0].inside
+    )
 
 
 def files_in(epoch: Epoch) -> tuple[int, ...]:

@@ -36,11 +36,14 @@ class Counted:
     coverage: tuple[Coverage, ...] = ()  # the same, where elements were counted
     how: Measure | None = None  # how they were counted; None: they were not
     expected: Expected | None = None  # what there was to come
+    reads_all: bool = False  # each worker reads all of the data to give its own part
 
     @property
     def wanted(self) -> Wanted | None:
         """What processes are to give together; None where elements could not be counted."""
-        return Wanted(self.how, self.expected) if self.how is not None and self.expected is not None else None
+        if self.how is None or self.expected is None:
+            return None
+        return Wanted(self.how, self.expected, self.reads_all)
 
 
 def check(module_text: str, source: live.LivePipeline, **options: Any) -> tuple[dict[str, object], ...]:
@@ -93,6 +96,7 @@ def count(
         found: list[Coverage] = []
         how, why = None, ""
         wanted = None
+        reads_all = shard_by == "element" and probe.reads_records(probe.of_elements(tuned))
         try:
             how = measure(source, alone, tuned, shard_by, most_bytes)
             wanted = expected(how, source, alone, tuned)
@@ -119,6 +123,8 @@ def count(
                     counted=how.counted,
                     files=wanted.files,
                     each_everything=alike,
+                    stored=wanted.stored,
+                    reads_all=reads_all,
                 )
                 row |= _counted(how, wanted, seen, alike=alike)
                 counts = [one.elements for one in covered.workers] if how.counted == "elements" else None
@@ -131,10 +137,9 @@ def count(
             else:
                 row |= of_own_size(made, counts, tuned, batch_size)
             if covered is not None:
-                everything = shard_by == "element" and probe.reads_records(probe.of_elements(tuned))
-                found.append(_with_batches(covered, row, everything=everything))
+                found.append(_with_batches(covered, row, everything=reads_all))
             rows.append(row)
-    return Counted(tuple(rows), tuple(found), how, wanted)
+    return Counted(tuple(rows), tuple(found), how, wanted, reads_all)
 
 
 def _with_batches(found: Coverage, row: dict[str, object], *, everything: bool) -> Coverage:

@@ -65,16 +65,27 @@ def _numbered(node: Node, original: Any, above: list[Numbered]) -> Numbered:
 
 def _names(dataset: Any) -> Numbered:
     """Names of files by their place among the sorted names: the same wherever a list of them came from."""
-    if not _are_names(dataset):
-        return Numbered(dataset.enumerate())
-    names = np.sort(dataset._tensors[0].numpy())
-    if len(names) > _MOST_NAMES or len(np.unique(names)) < len(names):
+    names = in_numbered_order(dataset)
+    if names is None or not _by_name(names):
         return Numbered(dataset.enumerate())
 
     def number(name: Any) -> Any:
         return tf.where(tf.equal(tf.constant(names), name))[0, 0], name
 
     return Numbered(dataset.map(_as_it_is(number)))
+
+
+def in_numbered_order(dataset: Any) -> Any:
+    """The elements of a source of single texts, as an array, in the order of their numbers; None for other sources."""
+    if not _are_names(dataset):
+        return None
+    given = dataset._tensors[0].numpy()
+    names = np.sort(given)
+    return names if _by_name(names) else given
+
+
+def _by_name(names: Any) -> bool:
+    return len(names) <= _MOST_NAMES and len(np.unique(names)) == len(names)
 
 
 def _are_names(dataset: Any) -> bool:

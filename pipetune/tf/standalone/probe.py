@@ -35,13 +35,21 @@ _READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDa
 _TEXTS = (tf.string, tf.int64, tf.int32, tf.uint8)
 
 
-def of_elements(pipeline: Pipeline) -> Pipeline:
-    """The pipeline that gives the elements to count."""
+def of_elements(pipeline: Pipeline, *, in_order: bool = False) -> Pipeline:
+    """The pipeline that gives the elements to count.
+
+    Args:
+        in_order: shuffles stay, because what is counted is divided behind them.
+    """
     edits = [Remove(name) for name in _below_batches(pipeline)]
     reduced = apply_edits(pipeline, edits)
     reduced = apply_edits(reduced, _unrecognisable(reduced))
-    while len(reduced.output.inputs) == 1 and reduced.output.op in _ONE_TO_ONE:
-        reduced = apply_edits(reduced, [Remove(reduced.output.id)])
+    node = reduced.output
+    while len(node.inputs) == 1 and node.op in _ONE_TO_ONE:
+        above = reduced[node.inputs[0]]
+        if not (in_order and node.op == "shuffle"):
+            reduced = apply_edits(reduced, [Remove(node.id)])
+        node = above
     return reduced
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.cluster import RANK, RANKS, VARIABLE, configuration, free_addresses
+from pipetune.core.cluster import BY_MPI, RANK, RANKS, VARIABLE, configuration, free_addresses
 from pipetune.core.coverage import Coverage
 from pipetune.core.errors import PipetuneError
 from pipetune.core.standalone import Delivery
@@ -32,7 +33,7 @@ SECONDS = 90.0  # until all have to be done
 MOST_PARAMETER_BYTES = 256 * 2**20
 
 _COMMAND = (sys.executable, "-P", "-m", "pipetune.tf.standalone.reading_process")
-_OF_A_JOB = (VARIABLE, RANK, RANKS, "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE")
+_OF_A_JOB = (VARIABLE, RANK, RANKS, "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE", *itertools.chain(*BY_MPI))
 
 
 class NotRun(PipetuneError):
@@ -99,6 +100,8 @@ def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[
         told_by=wanted.expected.told_by,
         counted=wanted.how.counted,
         files=wanted.expected.files,
+        stored=wanted.expected.stored,
+        reads_all=wanted.reads_all,
     )
     workers = tuple(
         replace(
@@ -106,6 +109,7 @@ def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[
             batches=one.batches,
             short_batches=one.short_batches,
             first_batch_seconds=round(one.first_batch_seconds, 4),
+            read=found.elements if wanted.reads_all else share.elements,
         )
         for share, one in zip(found.workers, read, strict=True)
     )

@@ -87,7 +87,14 @@ def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool
 def covered(wanted: Wanted, given: Counter[int], *, servers: int, times: int) -> Coverage:
     """What a training process got of a service that is to give everything so many times: an element by its copies."""
     whole = Counter({key: times * count for key, count in wanted.expected.epochs[0].items()})
-    found = coverage([whole], [[given]], told_by=wanted.expected.told_by, counted=wanted.how.counted)
+    stored = wanted.expected.stored
+    found = coverage(
+        [whole], [[given]], told_by=wanted.expected.told_by, counted=wanted.how.counted, stored=stored, reads_all=True
+    )
+    if stored is not None:  # by its servers together: each the files it is given, or all
+        (share,) = found.workers
+        read = stored.read(wanted.expected.epochs[0], {}, everything=True)
+        found = replace(found, workers=(replace(share, read_bytes=None if read is None else times * read),))
     if times == 1:
         return replace(found, servers=servers)
     never, twice, oftener = (-(-count // times) for count in (found.never, found.twice, found.oftener))

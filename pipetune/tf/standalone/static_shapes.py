@@ -37,13 +37,15 @@ def check_static(source: live.LivePipeline, tuned: Pipeline) -> None:
 
 
 def _wrong(spec: Any) -> str:
-    """What cannot be given to the device, in words; '' where all can."""
-    for part in tf.nest.flatten(spec):
-        if not isinstance(part, tf.TensorSpec):
-            return f"a {type(part).__name__.removesuffix('Spec')}"
-        if part.dtype == tf.string:
-            return "texts"
-        sizes = part.shape.as_list() if part.shape.rank is not None else None
-        if sizes is None or None in sizes:
-            return f"the shape {part.shape}"
-    return ""
+    """All that cannot be given to the device, in words; '' where all can."""
+    found = list(dict.fromkeys(filter(None, map(_wrong_part, tf.nest.flatten(spec)))))
+    return " and ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+
+
+def _wrong_part(part: Any) -> str:
+    if not isinstance(part, tf.TensorSpec):
+        return f"a {type(part).__name__.removesuffix('Spec')}"
+    if part.dtype == tf.string:
+        return "texts"
+    sizes = part.shape.as_list() if part.shape.rank is not None else None
+    return f"the shape {part.shape}" if sizes is None or None in sizes else ""
