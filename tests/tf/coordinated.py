@@ -6,6 +6,7 @@ A cluster changes what devices a process has: hence a process of its own.
 from __future__ import annotations
 
 import collections
+import gc
 import json
 import os
 from collections.abc import Callable
@@ -19,11 +20,15 @@ from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
 from pipetune.tf.script import turns
 from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
+from pipetune.tf.script.patches import Patches
+from pipetune.tf.script.serving import serve
 from tests.tf.test_hooks import Run, run
 
 Dataset = tf.data.Dataset
 THREADS = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)  # more than workers, whatever the cores
 
+gc.collect()
+gc.freeze()  # what was imported: each window ends with a collection of all the rest
 first, second, third = free_addresses(3)
 CLUSTER = tf.train.ClusterSpec({"worker": [first, second], "ps": [third]})
 for job in CLUSTER.jobs:
@@ -180,6 +185,24 @@ def looked_at() -> dict[str, Any]:
     }
 
 
+def replaced() -> dict[str, Any]:
+    """What a script trains on where other datasets than its own are served, as `pipetune run` does."""
+    sums = {}
+    for name, given in {"function": tf.function(in_function), "distributed": distributed, "dataset": numbers}.items():
+        patches = Patches()
+        serve(lambda one: one.map(tf.ones_like).repeat() if int(one.cardinality()) == 3 else one, patches)
+        try:
+            iterator = iter(COORDINATOR.create_per_worker_dataset(given if name != "distributed" else given()))
+        finally:
+            patches.put_back()
+        SUM.assign(0)
+        for _ in range(8):  # more than there are in the script's own
+            COORDINATOR.schedule(one, args=(iterator,))
+        COORDINATOR.join()
+        sums[name] = int(SUM)
+    return sums
+
+
 def told() -> dict[str, Any]:
     """What a coordinator says of an input that failed, and that its threads are known."""
     iterator = iter(COORDINATOR.create_per_worker_dataset(lambda: numbers().map(broken)))
@@ -195,5 +218,6 @@ def told() -> dict[str, Any]:
 
 if __name__ == "__main__":
     tf.get_logger().setLevel("CRITICAL")
-    print(json.dumps({"forms": forms(), "served": served(), "looked at": looked_at(), "told": told()}), flush=True)
+    found = {"forms": forms(), "served": served(), "looked at": looked_at(), "replaced": replaced(), "told": told()}
+    print(json.dumps(found), flush=True)
     os._exit(0)  # the servers never end

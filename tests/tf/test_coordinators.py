@@ -99,5 +99,9 @@ def test_the_first_per_worker_dataset_that_is_scheduled_is_trained_on(found: dic
     assert found["looked at"]["another is wanted"] == [0, False]
 
 
+def test_another_dataset_is_built_by_the_workers_of_a_script_that_runs(found: dict[str, Any]) -> None:
+    assert found["replaced"] == {"function": 8 * 4, "distributed": 8 * 4, "dataset": 8 * 4}
+
+
 def test_what_a_coordinator_tells(found: dict[str, Any]) -> None:
     assert found["told"] == {"raised": "LinAlgError", "threads": [True, True], "here": False}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core.cluster import place_in
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf import private
 from pipetune.tf.error_text import first_line
@@ -39,9 +41,9 @@ class Scheduled:
 
     def taking(self, iterator: Any) -> tuple[Any, Any]:
         """Its arguments with another iterator in the place of the script's."""
-        return tf.nest.map_structure(
-            lambda value: iterator if value is self.iterator else value, (self.args or (), self.kwargs or {})
-        )
+        given = (self.args or (), self.kwargs or {})
+        args, kwargs = tf.nest.map_structure(lambda value: iterator if value is self.iterator else value, given)
+        return args, kwargs
 
     def several(self, number: int) -> Any:
         """A function that does `number` times what the scheduled one does."""
@@ -73,6 +75,7 @@ class CoordinatorConsumer:
         among = f"{workers} workers" if workers > 1 else "one worker"
         self.sentence = f"{'Model.fit' if scheduled.by_fit else 'ClusterCoordinator.schedule'}, to {among}"
         self._per_worker, self._coordinator = per_worker, per_worker.coordinator
+        self._here = place_in(os.environ) is None  # the workers: what others spend is not known in this process
         self._each = 1  # elements of its iterator that one call takes
         self._number, self._function = 1, scheduled.function
         self._several: dict[int, Any] = {}  # functions of several steps, once made: each is traced once
@@ -170,7 +173,7 @@ class CoordinatorConsumer:
             steps=calls * each,
             examples=calls * each,
             wall_seconds=stop - start,
-            cpu_seconds=cpu_stop - cpu_start,
+            cpu_seconds=cpu_stop - cpu_start if self._here else 0.0,
             first_seconds=first - started,
             compile_seconds=watch.compile_seconds([stop - start], new_shapes=False),
         )

@@ -6,15 +6,17 @@ Source: the "Parameter server training" guide of TensorFlow, section on `create_
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import COORDINATOR, FIT
 from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
-from pipetune.tf.script import capture, consumers, per_worker
+from pipetune.tf.script import capture, consumers, per_worker, workers
 from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer, Scheduled
 from pipetune.tf.script.handing_over import HandedOver
 from pipetune.tf.script.turns import called_by_library, inside_workflow
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 _SEEN = "_pipetune_per_worker"  # the attribute of a per-worker dataset, and of its iterators: what was seen of it
 _WHY = "The workers' steps cannot be taken on another dataset:"
 
+BY_SERVERS = (
+    "Add --parameter-servers 1: it starts a chief and servers beside the workers. Where the script starts its cluster "
+    "itself, leave --workers out."
+)
+"""What to do where `--workers` is given alone."""
+
 _Seen = tuple["Consumption", per_worker.PerWorker]
 
 
@@ -35,6 +43,12 @@ def watch(hooks: Hooks) -> None:
     hooks.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around_creation, hooks))
     hooks.patches.wrap(owner, "schedule", functools.partial(_around_schedule, hooks))
     hooks.patches.wrap(private.PerWorkerDataset, "__iter__", _around_iter)
+    if hooks.in_step and workers.own_index(os.environ) == 0:
+        hooks.patches.wrap(tf.distribute.Server, "join", _never_serving)
+
+
+def _never_serving(original: Any, server: Any) -> None:
+    raise PipetuneError("The script serves (tf.distribute.Server.join) where it should train.", hint=BY_SERVERS)
 
 
 def _around_creation(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
