@@ -28,6 +28,7 @@ tries rewrites of its tf.data pipeline, and confirms the best plan with fresh
 measurements. Your variables are put back, and nothing of yours is saved or
 overwritten meanwhile. Source files stay as they are; see `pipetune apply`."""
 
+_BESIDE_SERVERS = 2  # workers, where only servers are asked for
 _USAGE = "pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]"
 
 
@@ -87,6 +88,13 @@ def _add_measuring(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="run N processes of the script here that train in step, each with its TF_CONFIG: for a script with "
         "MultiWorkerMirroredStrategy",
+    )
+    group.add_argument(
+        "--parameter-servers",
+        type=values.positive_count,
+        metavar="N",
+        help="run a chief, N parameter servers and the --workers (default 2) here: for a script with "
+        "ParameterServerStrategy",
     )
     group.add_argument(
         "--step-time",
@@ -169,16 +177,22 @@ def execute(arguments: argparse.Namespace) -> int:
     request = Request(
         target=target,
         settings=settings,
-        results=Results(folder, confidential=arguments.confidential, workers=settings.workers),
+        results=Results(
+            folder,
+            confidential=arguments.confidential,
+            workers=settings.workers,
+            parameter_servers=settings.parameter_servers,
+        ),
         limits=Limits.chosen(budget_seconds=arguments.budget, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
         place=place,
     )
     with Progress(quiet=arguments.quiet) as screen:
-        if place is not None and arguments.workers:
+        if place is not None and (arguments.workers or arguments.parameter_servers):
+            asked = "--workers" if arguments.workers else "--parameter-servers"
             screen.warn(
                 f"{place.told_by} is set: this machine is {place} of a cluster that exists. It runs as that task; "
-                "--workers starts no other."
+                f"{asked} starts no other."
             )
         if beside is not None:
             screen.warn(
@@ -204,6 +218,8 @@ def settings_of(arguments: argparse.Namespace, folder: Path, place: Place | None
     """The options as settings; at a place in a cluster that runs already, no workers are started."""
     from pipetune.core.settings import Settings
 
+    servers: int = arguments.parameter_servers or 0
+    workers: int = arguments.workers or (_BESIDE_SERVERS if servers else 1)
     return Settings(
         budget_seconds=arguments.budget,
         steps=arguments.steps,
@@ -215,7 +231,8 @@ def settings_of(arguments: argparse.Namespace, folder: Path, place: Place | None
         without=_rules(arguments),
         force=arguments.force,
         distribute=arguments.distribute,
-        workers=1 if place is not None else arguments.workers or 1,
+        workers=1 if place is not None else workers,
+        parameter_servers=0 if place is not None else servers,
         trials=not arguments.no_trials,
         quick=arguments.quick,
         cold=arguments.cold,

@@ -77,7 +77,19 @@ def free_addresses(count: int) -> list[str]:
 
 def configuration(addresses: Sequence[str], index: int) -> str:
     """The `TF_CONFIG` of worker `index` among workers at these addresses, "host:port"."""
-    return json.dumps({"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}})
+    return task_configuration({"worker": addresses}, "worker", index)
+
+
+def task_configuration(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> str:
+    """The `TF_CONFIG` of one task of a cluster, which holds the addresses of each kind, "host:port"."""
+    addresses = {one: list(its_own) for one, its_own in cluster.items()}
+    return json.dumps({"cluster": addresses, "task": {"type": kind, "index": index}})
+
+
+def with_servers(*, workers: int, servers: int) -> tuple[tuple[str, int], ...]:
+    """The tasks of a job with parameter servers by kind and index: the chief, who sends steps, then who takes them."""
+    counts = {"chief": 1, "worker": workers, "ps": servers}
+    return tuple((kind, index) for kind, count in counts.items() for index in range(count))
 
 
 @dataclass(frozen=True)

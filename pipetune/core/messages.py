@@ -33,6 +33,7 @@ class Mode(enum.StrEnum):
 
     ANALYZE = "analyze"  # capture, profile, try, confirm
     VERIFY = "verify"  # run the patched source up to the consumer and compare it with the plan
+    SERVE = "serve"  # run the script of a task that takes steps from another process, and measure nothing
     RUN = "run"  # run the script with a plan applied
     MACHINE = "machine"  # read the machine as TensorFlow sees it, into a session
     DOCTOR = "doctor"  # the same, and what is wrong with it

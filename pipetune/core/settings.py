@@ -22,6 +22,7 @@ class Settings:
     force: bool = False
     distribute: str | None = None  # a kind, "none", or None: what the script uses
     workers: int = 1  # processes of the script, started here, that train in step
+    parameter_servers: int = 0  # processes that hold the variables; with one, a chief sends the workers their steps
     trials: bool = True
     quick: bool = False  # short profile windows: a first look, with wide intervals
     cold: bool = False  # the files leave the page cache before each window

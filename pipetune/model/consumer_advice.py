@@ -56,24 +56,55 @@ def several_steps(measured: CallGains, *, strategy: str = "", file: str, line: i
     number = measured.advised
     if number is None:
         return None
-    figures = [
-        f"{1e3 * measured.step_seconds[steps]:.3g} ms where {steps} are one call ({gain.median:.2f}x, {gain.low:.2f} "
-        f"to {gain.high:.2f}, {gain.pairs} pairs)"
-        for steps, gain in measured.gains.items()
-    ]
     around = f"Keras and {strategy} do" if strategy else "Keras does"
     return Finding(
         code="steps-per-execution",
-        message=(
-            f"On one cached batch a step takes {1e3 * measured.step_seconds[1]:.3g} ms, {' and '.join(figures)}. The "
-            f"rest is what {around} around each call."
-        ),
+        message=f"{_figures(measured, 'a step')} The rest is what {around} around each call.",
         hint=(
             f"Compile the model with steps_per_execution={number}; callbacks then hear of every {number}th batch only."
         ),
         file=file,
         line=line,
     )
+
+
+def several_scheduled(
+    measured: CallGains, *, workers: int, by_fit: bool = False, file: str, line: int
+) -> Finding | None:
+    """The advice to put several steps into what a coordinator schedules; None where no gain of a tenth is shown.
+
+    Args:
+        workers: that take the steps, each of them its own.
+        by_fit: whether Keras schedules them.
+        file, line: of the call that does.
+    """
+    number = measured.advised
+    if number is None:
+        return None
+    what = f"a step of each of {workers} workers" if workers > 1 else "a step"
+    hint = (
+        f"Compile the model with steps_per_execution={number}; callbacks then hear of every {number}th batch only."
+        if by_fit
+        else f"Schedule a tf.function that takes {number} steps (for _ in tf.range({number})), not {number} calls: "
+        "a value then comes back for all of them together, and a worker that is lost takes all of them again."
+    )
+    return Finding(
+        code="steps-per-execution" if by_fit else "steps-per-schedule",
+        message=f"{_figures(measured, what)} The rest is what the coordinator does around each call.",
+        hint=hint,
+        file=file,
+        line=line,
+    )
+
+
+def _figures(measured: CallGains, what: str) -> str:
+    """How long `what` takes, by how many steps are one call."""
+    figures = [
+        f"{1e3 * measured.step_seconds[steps]:.3g} ms where {steps} are one call ({gain.median:.2f}x, {gain.low:.2f} "
+        f"to {gain.high:.2f}, {gain.pairs} pairs)"
+        for steps, gain in measured.gains.items()
+    ]
+    return f"On one cached batch {what} takes {1e3 * measured.step_seconds[1]:.3g} ms, {' and '.join(figures)}."
 
 
 def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:

@@ -45,6 +45,8 @@ def handover(found: Handover | None) -> str:
 
 def step_note(found: Handover | None) -> str:
     """What a step is in all figures, where a training step takes several elements; '' where it takes one."""
+    if found is not None and found.how == COORDINATOR and found.workers > 1:
+        return f"A step here is one of each of the {found.workers} workers: so many calls of what is scheduled."
     each = found.elements_per_step if found is not None else 1
     if each == 1:
         return ""

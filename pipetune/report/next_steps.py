@@ -50,7 +50,9 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
         steps.append(Fact(shell(*analyze_words(session), *consent.split(), *script), "consent to what is offered"))
     if session.status == "failed":
-        log = "script.log" if "--workers" not in analyze_words(session) else "worker-0.log"
+        words = analyze_words(session)
+        log = "worker-0.log" if "--workers" in words else "script.log"
+        log = "chief.log" if "--parameter-servers" in words else log
         steps.append(Fact(shell("less", *(paths.words(log) or (log,))), "what the script printed"))
     if session.status == "interrupted" and script:
         steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))

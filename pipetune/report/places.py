@@ -88,11 +88,15 @@ def script_words(session: Session) -> tuple[str, ...]:
 
 
 def analyze_words(session: Session) -> tuple[str, ...]:
-    """What to type in front of a script to analyse it again, as several workers where it was."""
+    """What to type in front of a script to analyse it again, as several processes where it was."""
     options = session.command.get("options")
-    workers = options.get("workers") if isinstance(options, dict) else None
-    several = isinstance(workers, int) and workers > 1
-    return ("pipetune", "analyze", *(("--workers", str(workers)) if several else ()))
+    counts = {name: options.get(name) for name in ("workers", "parameter_servers")} if isinstance(options, dict) else {}
+    words = ["pipetune", "analyze"]
+    for name, most_left_out in (("workers", 1), ("parameter_servers", 0)):
+        count = counts.get(name)
+        if isinstance(count, int) and count > most_left_out:
+            words += [f"--{name.replace('_', '-')}", str(count)]
+    return tuple(words)
 
 
 def results_folder(session: Session) -> str:

@@ -11,7 +11,14 @@ from dataclasses import replace
 from pipetune.core.edits import Rewrite
 from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
-from pipetune.model.consumer_advice import STEPS_TRIED, CallGains, layers_in_maps, several_steps, steps_are_small
+from pipetune.model.consumer_advice import (
+    STEPS_TRIED,
+    CallGains,
+    layers_in_maps,
+    several_scheduled,
+    several_steps,
+    steps_are_small,
+)
 from pipetune.rules import bucket_batches
 from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
@@ -19,6 +26,7 @@ from pipetune.stages.planning import facts_of
 from pipetune.stages.study import Study
 from pipetune.stages.verdict import worth_trials
 from pipetune.tf.measure.padding import measure_padding
+from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
 from pipetune.tf.script.fit_consumer import FitConsumer
 
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 8
@@ -26,6 +34,9 @@ _SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.08, 1.0, 6.0  # of the budget for tri
 _WINDOW_SECONDS = 0.25
 _FEWEST_CALLS = 4
 _ERROR = 0.05  # of all intervals over one step in a call together
+
+SeveralSteps = FitConsumer | CoordinatorConsumer
+"""What trains by calling a function, and can have it take several steps a call for a while."""
 
 
 def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
@@ -72,7 +83,7 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
     handover = study.journal.result.handover
     if not steps_are_small(profile.consumer, under_a_strategy=handover is not None):
         return None
-    if not isinstance(consumer, FitConsumer) or not consumer.takes_one_step_a_call:
+    if not isinstance(consumer, SeveralSteps) or not consumer.takes_one_step_a_call:
         return None
     with study.journal.phase("advice", "trying several training steps in one call"):
         try:
@@ -85,10 +96,13 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
             return None
     use = study.subject.use
     strategy = handover.strategy if handover is not None else ""
+    if isinstance(consumer, CoordinatorConsumer):
+        call, workers = consumer.scheduled, consumer.workers
+        return several_scheduled(measured, workers=workers, by_fit=call.by_fit, file=call.file, line=call.line)
     return several_steps(measured, strategy=strategy, file=use.file, line=use.line)
 
 
-def _measure(study: Study, consumer: FitConsumer, step_seconds: float, *, seconds: float) -> CallGains:
+def _measure(study: Study, consumer: SeveralSteps, step_seconds: float, *, seconds: float) -> CallGains:
     """The gains of several steps in a call on one cached batch: rounds of a window of each, in turning order."""
     most = max(STEPS_TRIED)
     calls = max(_FEWEST_CALLS, math.ceil(_WINDOW_SECONDS / (step_seconds * most)))
@@ -114,7 +128,7 @@ def _measure(study: Study, consumer: FitConsumer, step_seconds: float, *, second
     )
 
 
-def _window(study: Study, consumer: FitConsumer, number: int, *, steps: int) -> float:
+def _window(study: Study, consumer: SeveralSteps, number: int, *, steps: int) -> float:
     """Seconds of a step where so many are one call."""
     with consumer.several_steps(number) if number > 1 else contextlib.nullcontext():
         return study.runner.bound_window(steps=steps).step_seconds

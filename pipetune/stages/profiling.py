@@ -122,5 +122,5 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
         bound_seconds=stall.bound_seconds,
         input_seconds=input_seconds,
         wait_share=share,
-        bound_cpu_seconds=stall.bound_cpu_seconds,
+        bound_cpu_seconds=stall.bound_cpu_seconds or None,
     )

@@ -139,10 +139,11 @@ class Study:
     def note_load(self) -> None:
         """Who used the granted cores during the windows so far, into the session.
 
-        Not beside other workers of the script: they would be taken for neighbours.
+        Not beside other processes of the script: they would be taken for neighbours.
         """
         load = self.runner.load.load()
-        if load is None or (self.team is not None and not self.elsewhere) or not self.journal.studies_training:
+        beside = (self.team is not None and not self.elsewhere) or self.settings.parameter_servers > 0
+        if load is None or beside or not self.journal.studies_training:
             return
         notes = self.journal.session.notes
         if load.others_share > _BUSY_SHARE:

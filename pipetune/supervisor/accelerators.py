@@ -28,8 +28,12 @@ def gpus(environment: Mapping[str, str], *, devices: Iterable[str] | None = None
 
 
 def share(found: tuple[str, ...], *, workers: int, index: int) -> dict[str, str]:
-    """The variables that give worker `index` as many GPUs as each of the others; none where there are too few."""
+    """The variables that give worker `index` as many GPUs as each of the others; none where there are too few.
+
+    Args:
+        workers: 0 for a process that trains nothing: it gets none.
+    """
     if not found:
         return {}
-    each = len(found) // workers
+    each = len(found) // workers if workers else 0
     return {VISIBLE: ",".join(found[index * each : (index + 1) * each]) or _NONE}

@@ -17,7 +17,7 @@ from pipetune.core.messages import Job, Message, Mode, SessionSaved, Verified
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
 from pipetune.supervisor import accelerators, in_cluster
-from pipetune.supervisor.cluster import started
+from pipetune.supervisor.cluster import Cluster, started
 from pipetune.supervisor.conversation import Conversation, Ending
 from pipetune.supervisor.display import Screen, Tail, show
 from pipetune.supervisor.elsewhere import Tasks
@@ -25,6 +25,7 @@ from pipetune.supervisor.gathering import gathered
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
 from pipetune.supervisor.request import Analysis, Request, job_of
+from pipetune.supervisor.servers import started_with_servers
 from pipetune.supervisor.watch import watch
 
 _ROUNDS = 3  # of verification: each takes out of the patch what failed
@@ -183,12 +184,8 @@ class _Run:
             else:
                 show(message, self._screen)
 
-        request, logs = self._request, self._request.results.logs
-        if self._tasks is not None:
-            starting = self._tasks.started(job, log=logs[0], command=request.worker_command)
-        else:
-            starting = started(job, workers=request.settings.workers, logs=logs, command=request.worker_command)
-        with starting as running:
+        request = self._request
+        with self._processes(job) as running:
             return watch(
                 running.chief,
                 limits=request.limits,
@@ -197,6 +194,15 @@ class _Run:
                 phase="verification" if job.mode is Mode.VERIFY else "",
                 others=running.others,
             )
+
+    def _processes(self, job: Job) -> contextlib.AbstractContextManager[Cluster]:
+        settings, logs, command = self._request.settings, self._request.results.logs, self._request.worker_command
+        workers, servers = settings.workers, settings.parameter_servers
+        if self._tasks is not None:
+            return self._tasks.started(job, log=logs[0], command=command)
+        if servers:
+            return started_with_servers(job, workers=workers, servers=servers, logs=logs, command=command)
+        return started(job, workers=workers, logs=logs, command=command)
 
     def _job(self, mode: Mode) -> Job:
         return replace(job_of(self._request, mode), command=self._command())

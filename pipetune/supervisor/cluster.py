@@ -45,7 +45,7 @@ def started(
         with worker(job, log=logs[0], command=command) as alone:
             yield Cluster(alone)
         return
-    addresses, gpus = _free_addresses(workers), accelerators.gpus(os.environ)
+    addresses, gpus = free_addresses(workers), accelerators.gpus(os.environ)
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
         running = []
@@ -72,7 +72,12 @@ def started(
         yield Cluster(running[0], tuple(others))
 
 
-def _free_addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
+    """So many free ports of this machine, "host:port".
+
+    Raises:
+        PipetuneError: there are not as many.
+    """
     try:
         return tasks.free_addresses(count)
     except OSError as error:

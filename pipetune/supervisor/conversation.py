@@ -60,9 +60,15 @@ class Conversation:
     status: int | None = None  # of the process, as `subprocess.Popen.returncode`
     why: str = ""  # how it ended, in words, where it did not finish
     worker: int = 0  # which of several that train in step
+    task: str = ""  # what to call it, where it is none of them
     out_of_step: str = ""  # why they cannot go on together
     lost: Conversation | None = None  # with another worker, for whose end this one was ended too
     last_lines: str = ""  # of its log, where it was lost
+
+    @property
+    def name(self) -> str:
+        """What to call its process among several."""
+        return self.task or f"worker {self.worker}"
 
     @property
     def cause(self) -> Conversation:

@@ -41,9 +41,10 @@ class Other:
         running: WorkerProcess,
         *,
         log: Path,
+        task: str = "",
         on_message: Callable[[Message], None] = lambda _message: None,
     ) -> None:
-        self.conversation = Conversation(worker=worker)
+        self.conversation = Conversation(worker=worker, task=task)
         self._running, self._log = running, log
         self._lines = Lines(self.conversation, on_message)
 

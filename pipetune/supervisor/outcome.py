@@ -34,8 +34,8 @@ def _detail(session: Session, conversation: Conversation) -> str:
     lost = conversation.lost
     if lost is not None and conversation.ending is not Ending.INTERRUPTED:
         if lost.script_failed or lost.failed or lost.script_exited:
-            return f"On worker {lost.worker}: {_detail(session, lost)}"
-        return f"Worker {lost.worker} {lost.why}. The other workers were ended with it."
+            return f"On {lost.name}: {_detail(session, lost)}"
+        return f"{lost.name.capitalize()} {lost.why}. The other workers were ended with it."
     if conversation.ending is Ending.INTERRUPTED:
         return "Interrupted. What was measured until then is here."
     if conversation.script_failed:

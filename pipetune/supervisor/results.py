@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.core import planfile, sessionfile
+from pipetune.core.cluster import with_servers
 from pipetune.core.confidential import redact
 from pipetune.core.errors import PipetuneError
 from pipetune.core.files import write_text
@@ -18,16 +19,20 @@ from pipetune.core.session import Session
 class Results:
     """The folder that takes session.json, report.html, tuned.patch, plan.json, script.log.
 
-    Of several workers each has its own log, worker-0.log and so on, in place of script.log.
+    Of several processes each has its own log, worker-0.log and so on, in place of script.log.
     """
 
     folder: Path
     confidential: bool = False
     workers: int = 1
+    parameter_servers: int = 0
 
     @property
     def logs(self) -> tuple[Path, ...]:
-        """What the script printed, worker by worker."""
+        """What the script printed, process by process: the one that is analysed first."""
+        if self.parameter_servers:
+            _, *others = with_servers(workers=self.workers, servers=self.parameter_servers)
+            return (self.folder / "chief.log", *(self.folder / f"{kind}-{index}.log" for kind, index in others))
         if self.workers == 1:
             return (self.folder / "script.log",)
         return tuple(self.folder / f"worker-{worker}.log" for worker in range(self.workers))
@@ -60,8 +65,9 @@ class Results:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
-            for earlier in (self.folder / "script.log", *self.folder.glob("worker-*.log")):
-                earlier.unlink(missing_ok=True)
+            for pattern in ("script.log", "chief.log", "worker-*.log", "ps-*.log"):
+                for earlier in self.folder.glob(pattern):
+                    earlier.unlink(missing_ok=True)
             for log in self.logs:
                 log.write_bytes(b"")
         except OSError as error:

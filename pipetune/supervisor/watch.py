@@ -121,7 +121,7 @@ def _ended(
         seconds = limits.silence(conversation.phase)
         conversation.why = f"gave no sign of life for {seconds:.0f} s and was ended"
     elif conversation.lost:
-        conversation.why = f"lost worker {conversation.lost.worker}, which {conversation.lost.why}"
+        conversation.why = f"lost {conversation.lost.name}, which {conversation.lost.why}"
     elif conversation.out_of_step:
         conversation.why = f"fell out of step with the other workers: {conversation.out_of_step}"
     elif conversation.finished:

@@ -19,6 +19,8 @@ from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, s
 from tensorflow.python.data.util import random_seed, structure
 from tensorflow.python.distribute import distribute_lib, input_lib
 from tensorflow.python.distribute import values as distribute_values
+from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
+from tensorflow.python.distribute.coordinator import values as coordinator_values
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
@@ -38,6 +40,11 @@ every process of a job has to take with this one.
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
 
 
+PerWorkerDataset = coordinator_values.PerWorkerDatasetFromDatasetFunction
+PerWorkerIterator = coordinator_values.PerWorkerDistributedIterator
+"""What `schedule` is given: each worker of a coordinator takes its own iterator out of it."""
+
+
 def inputs(dataset: Any) -> tuple[Any, ...]:
     """The datasets a live dataset reads, also those a reader keeps for its file names."""
     try:
@@ -52,8 +59,8 @@ def serialized_graph(dataset: Any) -> bytes:
     return bytes(dataset._as_serialized_graph(external_state_policy=policy).numpy())
 
 
-def dataset_from_graph(graph_def: bytes, spec: Any) -> Any:
-    """The dataset a GraphDef describes."""
+def dataset_from_graph(graph_def: Any, spec: Any) -> Any:
+    """The dataset that a GraphDef describes, given in bytes or as a tensor of them."""
     return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph_def), spec)
 
 
@@ -353,3 +360,64 @@ def made_by_function(distributed: Any) -> Any:
 def before_distribution(distributed: Any) -> Any:
     """The dataset that a distributed one, not built yet, is to be made of."""
     return distributed._original_dataset
+
+
+def made_on_workers(coordinator: Any, function: Any, *args: Any) -> Any:
+    """What `function` gives on each worker of a coordinator: one value, of which each worker takes its own part.
+
+    What it raises is raised by the steps that take the value.
+    """
+    return coordinator._create_per_worker_resources(function, args=args)
+
+
+def iterator_like(made: Any, iterator: Any) -> Any:
+    """Iterators made on the workers, as a value that `schedule` takes for the script's: no function is traced again."""
+    for mine, theirs in zip(made._values, iterator._values, strict=True):
+        mine._type_spec = theirs._type_spec
+    return PerWorkerIterator(made._values)
+
+
+def free_on_workers(made: Any) -> None:
+    """Frees what every worker holds of a value; no step can take it any more."""
+    for value in made._values:
+        value._get_error()  # it may not have been made yet
+        value._values = None
+
+
+def read_on_workers(coordinator: Any, function: Any, *args: Any) -> tuple[Any, ...]:
+    """What `function` gives on each worker, brought here; waits for the last.
+
+    Raises:
+        Exception: what it raised on the first worker that failed.
+    """
+    return tuple(value.fetch() for value in made_on_workers(coordinator, function, *args)._values)
+
+
+def take_step_on_workers(coordinator: Any, function: Any, args: Any, kwargs: Any) -> None:
+    """Has each worker take one step of a scheduled function, traced as `schedule` traces it; returns when all have.
+
+    Raises:
+        Exception: what it raised on the first worker that failed.
+    """
+    strategy = coordinator.strategy
+    with strategy.scope():
+        strategy.extended._being_scheduled = True
+        try:
+            made = coordinator._create_per_worker_resources(function, args=args, kwargs=kwargs)
+        finally:
+            strategy.extended._being_scheduled = False
+    for value in made._values:
+        value._wait_and_maybe_error()
+
+
+def raised_on_worker(error: BaseException) -> BaseException:
+    """What a worker's input raised, where a coordinator tells of it in words of its own."""
+    wrapping = (cluster_coordinator.ClosureInputError, cluster_coordinator.ClosureAbortedError)
+    while isinstance(error, wrapping):
+        error = error.original_exception
+    return error
+
+
+def at_work_for_coordinator() -> bool:
+    """Whether this thread is one of a coordinator's, at work for one of its workers."""
+    return coordinator_context.get_current_dispatch_context() is not None

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import Failed, Finished, MessageWriter, read_job
+from pipetune.core.messages import Failed, Finished, MessageWriter, Mode, read_job
 from pipetune.worker.orphaned import end_without_supervisor
 
 
@@ -16,9 +16,14 @@ def main() -> int:
     writer = MessageWriter(job.message_descriptor)
     end_without_supervisor(job.message_descriptor)
     try:
-        from pipetune.worker import work
+        if job.mode is Mode.SERVE:  # nothing is measured: only what the script itself imports is needed
+            from pipetune.worker import serving
 
-        code = work.do(job, writer)
+            code = serving.serve(job, writer)
+        else:
+            from pipetune.worker import work
+
+            code = work.do(job, writer)
     except PipetuneError as error:
         writer.send(Failed(error.message, error.hint, error.exit_code))
         code = error.exit_code

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from pipetune.core.cluster import Task
 from pipetune.core.errors import PipetuneError
+from pipetune.core.handover import COORDINATOR
 from pipetune.core.in_step import Link
 from pipetune.core.messages import Job, MessageWriter, OutOfStep, Progress
 from pipetune.core.session import Session
@@ -19,6 +20,7 @@ from pipetune.stages.study import Study, Subject
 from pipetune.tf.measure import in_step, machine
 from pipetune.tf.pipelines import live
 from pipetune.tf.script import consumers, consumption, hooks
+from pipetune.tf.script.coordinators import BY_SERVERS
 from pipetune.tf.script.in_step_consumer import InStepConsumer, OwnConsumer
 from pipetune.worker import observing, script
 
@@ -45,11 +47,17 @@ def join_in(task: Task | None, team: Team | None, use: consumption.Consumption) 
     if task is None or team is None:
         return None
     facts = use.handed.facts() if use.handed is not None else None
-    if facts is not None and facts.workers == len(team):
+    by_coordinator = facts is not None and facts.how == COORDINATOR
+    if facts is not None and facts.workers == len(team) and not by_coordinator:
         return team
     if task.elsewhere:  # nobody asked for it
         team.leave()
         return None
+    if facts is not None and by_coordinator:
+        raise PipetuneError(
+            f"{len(team)} workers were started, but the script trains under {facts.strategy}, by a coordinator.",
+            hint=BY_SERVERS,
+        )
     how = f"It trains under {facts.strategy}, in one process" if facts else "It hands its dataset to no strategy"
     raise PipetuneError(
         f"{len(team)} workers were started, but the script does not train in several processes. {how}.",

@@ -17,7 +17,7 @@ from pipetune.tf.measure import machine
 from pipetune.tf.measure.believed import read_believed
 from pipetune.tf.pipelines import live, resuming
 from pipetune.tf.script import consumers, consumption, hooks, step_consumers
-from pipetune.worker import applying, observing, together, verifying
+from pipetune.worker import applying, observing, serving, together, verifying
 from pipetune.worker.telling import Telling
 
 SENTENCE = (
@@ -42,6 +42,8 @@ def do(job: Job, writer: MessageWriter) -> int:
             session = Session(VERSION, command={"mode": job.mode.value}, machine=found)
             writer.send(SessionSaved(session))
             return 0
+        case Mode.SERVE:
+            return serving.serve(job, writer)
         case Mode.BENCH:
             raise PipetuneError("Figures are measured by `python -m pipetune.bench`, not by a worker.")
 
@@ -74,6 +76,9 @@ def analyze(job: Job, writer: MessageWriter) -> int:
             here = replace(machine.read_machine(job.settings.device), believed=read_believed())
             elsewhere = job.task is not None and job.task.elsewhere
             study = Study(subject, job.settings, here, journal, team=team, elsewhere=elsewhere, failed=failed)
+            note = serving.job_note(job.settings, use.handed.facts() if use.handed else None, cores=study.cores)
+            if note:
+                journal.update(notes=(*journal.session.notes, note))
             gc.collect()
             gc.freeze()  # each window ends with a collection: over all that TensorFlow imports it takes 0.2 s
             workflow.analyze(study)

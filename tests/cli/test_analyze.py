@@ -180,3 +180,12 @@ def test_how_many_workers_is_a_setting(folder: Path) -> None:
     assert settings_of(parsed, folder).workers == 3
     assert settings_of(parsed, folder, Place("worker", 0, 2)).workers == 1, "of a cluster that exists"
     assert settings_of(build_parser().parse_args(["analyze", "train.py"]), folder).workers == 1
+
+
+@pytest.mark.parametrize(("workers", "expected"), [((), 2), (("--workers", "3"), 3)])
+def test_how_many_parameter_servers_is_a_setting(folder: Path, workers: tuple[str, ...], expected: int) -> None:
+    parsed = build_parser().parse_args(["analyze", "--parameter-servers", "1", *workers, "train.py"])
+    found = settings_of(parsed, folder)
+    assert (found.workers, found.parameter_servers) == (expected, 1)
+    exists = settings_of(parsed, folder, Place("chief", 0, 1))
+    assert (exists.workers, exists.parameter_servers) == (1, 0), "of a cluster that exists"

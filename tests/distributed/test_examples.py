@@ -227,3 +227,17 @@ def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Pa
         assert pipetune("apply", done.results).returncode == 0
         assert copy.read_text() != (EXAMPLES / "mirrored" / "train.py").read_text()
     assert "2 replicas" in run(copy, "--data", data, "--epochs", "1")
+
+
+def test_parameter_servers_are_analysed_on_a_cluster_that_is_started_for_them(data: Path, tmp_path: Path) -> None:
+    script = str(EXAMPLES / "parameter_server" / "train.py")
+    options = ("--no-trials", "--quick", "--json", "--parameter-servers", "1", "--workers", "2")
+    done = analyze(Case(script, ("--data", str(data)), options=options), tmp_path / "run")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.err
+    consumer = done.first["profile"]["consumer"]
+    assert (consumer["kind"], done.first["handover"]["workers"]) == ("coordinator", 2)
+    assert consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
+    assert consumer["bound_cpu_seconds"] is None, "the workers' is not known to the chief"
+    assert any(note.startswith("A chief, 2 workers and 1 parameter server share") for note in done.session["notes"])
+    logs = {path.name for path in done.results.glob("*.log")}
+    assert logs == {"chief.log", "worker-0.log", "worker-1.log", "ps-0.log"}

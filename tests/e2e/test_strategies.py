@@ -65,9 +65,13 @@ def test_inside_a_function_the_input_is_measured_alone(worked: Forked) -> None:
     assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
 
 
-@pytest.mark.parametrize("name", ["parameter_server", "parameter_server-fit"])
+@pytest.mark.parametrize(
+    ("name", "how"), [("parameter_server", "ClusterCoordinator.schedule"), ("parameter_server-fit", "Model.fit")]
+)
 @pytest.mark.mission("C1.recognised")
-def test_what_workers_of_a_coordinator_build_is_measured_alone(worked: Forked, name: str) -> None:
+def test_what_workers_of_a_coordinator_build_is_measured_in_what_it_schedules(
+    worked: Forked, name: str, how: str
+) -> None:
     done = worked(name)
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.operators == ["range", "shuffle", "map", "repeat", "batch"]
@@ -77,5 +81,6 @@ def test_what_workers_of_a_coordinator_build_is_measured_alone(worked: Forked, n
         "create_per_worker_dataset",
         2,
     )
-    assert "ClusterCoordinator" in done.summary["training"]["why"]
-    assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
+    assert (done.first["consumer"], done.consumer["kind"]) == (how, "coordinator")
+    for figure in ("real_seconds", "bound_seconds", "input_seconds"):
+        assert done.consumer[figure], (figure, done.consumer["why"])

@@ -8,7 +8,13 @@ import pytest
 
 from pipetune.core.measurement import Interval
 from pipetune.core.profile import ConsumerProfile
-from pipetune.model.consumer_advice import CallGains, layers_in_maps, several_steps, steps_are_small
+from pipetune.model.consumer_advice import (
+    CallGains,
+    layers_in_maps,
+    several_scheduled,
+    several_steps,
+    steps_are_small,
+)
 from pipetune.testing.words import read
 
 
@@ -71,6 +77,17 @@ def test_both_numbers_are_told_with_their_intervals_and_what_is_around_a_call() 
     assert "where 32 are one call (1.50x, 1.40 to 1.60, 6 pairs). The rest is what Keras does" in found.message
     under = several_steps(gains(1.3, 1.4, more=1.05), strategy="MirroredStrategy", file="a.py", line=9)
     assert under is not None and "what Keras and MirroredStrategy do around each call" in under.message
+
+
+def test_what_a_coordinator_schedules_is_told_where_it_is_scheduled() -> None:
+    assert several_scheduled(gains(1.0, 1.05, more=1.05), workers=2, file="a.py", line=9) is None
+    found = several_scheduled(gains(1.3, 1.4, more=1.0), workers=2, file="a.py", line=9)
+    assert found is not None and (found.code, found.file, found.line) == ("steps-per-schedule", "a.py", 9)
+    assert "a step of each of 2 workers takes 1.4 ms, 1.1 ms where 8 are one call (1.40x, 1.30" in found.message
+    assert "what the coordinator does around each call" in found.message and "for _ in tf.range(8)" in found.hint
+    alone = several_scheduled(gains(1.3, 1.4, more=1.05), workers=1, by_fit=True, file="a.py", line=9)
+    assert alone is not None and alone.code == "steps-per-execution" and "a step takes 1.4 ms" in alone.message
+    assert "steps_per_execution=32;" in alone.hint
 
 
 _DRAWING = "writes=random_flip/seed_generator_state python_random"

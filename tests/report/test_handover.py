@@ -10,7 +10,7 @@ from pipetune.core.handover import COORDINATOR, DATASET, FIT, FUNCTION, OWN_PIPE
 from pipetune.core.pipeline import SERVICE, Node, Pipeline
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
-from pipetune.report.handover import between, handover
+from pipetune.report.handover import between, handover, step_note
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
 from pipetune.report.terminal import summary_text
@@ -74,6 +74,20 @@ def test_without_a_strategy_nothing_is_said() -> None:
 @pytest.mark.mission("B2.said")
 def test_what_is_said(found: Handover, said: str) -> None:
     assert handover(found) == said
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, ""),
+        (Handover("ParameterServerStrategy", 1, COORDINATOR), ""),
+        (MIRRORED, ""),
+        (Handover("MirroredStrategy", 2, FUNCTION), "one element, for one replica"),
+        (Handover("ParameterServerStrategy", 1, COORDINATOR, 3), "one of each of the 3 workers"),
+    ],
+)
+def test_what_a_step_is(found: Handover | None, said: str) -> None:
+    assert (said in step_note(found)) and bool(said) is bool(step_note(found))
 
 
 def under_mirrored() -> Session:

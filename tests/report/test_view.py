@@ -403,6 +403,22 @@ def test_next_steps():
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "words", "log"),
+    [
+        ({"workers": 1, "parameter_servers": 0}, "", "script.log"),
+        ({"workers": 2}, " --workers 2", "worker-0.log"),
+        ({"workers": 2, "parameter_servers": 1}, " --workers 2 --parameter-servers 1", "chief.log"),
+    ],
+)
+def test_next_steps_start_as_many_processes(options: dict[str, int], words: str, log: str) -> None:
+    session = samples.photos()
+    again = replace(session, command={**session.command, "options": {**session.command["options"], **options}})
+    assert any(step.label.startswith(f"pipetune analyze{words} --allow") for step in make_view(again).next_steps)
+    failed = make_view(replace(again, status="failed")).next_steps
+    assert any(step.label.startswith("less ") and step.label.endswith(f"/{log}") for step in failed)
+
+
 def test_what_gained_nothing_is_not_suggested():
     session = samples.photos()
     slower = replace(session.datasets[0].offered[0], gain=Interval(0.9, 0.8, 1.0, 8))

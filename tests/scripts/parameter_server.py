@@ -16,9 +16,10 @@ def address():
     return f"localhost:{port()}"
 
 
+THREADS = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)  # more than workers, whatever the cores
 cluster = tf.train.ClusterSpec({"worker": [address(), address()], "ps": [address()]})
 servers = [
-    tf.distribute.Server(cluster, job_name=job, task_index=index, protocol="grpc")
+    tf.distribute.Server(cluster, job_name=job, task_index=index, protocol="grpc", config=THREADS)
     for job in cluster.jobs
     for index in range(cluster.num_tasks(job))
 ]

@@ -11,10 +11,13 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
+from pipetune.core.measurement import Window
 from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
 from pipetune.stages import advice
 from pipetune.stages.study import Study
+from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer, Scheduled
 from pipetune.tf.script.fit_consumer import FitConsumer, callback_list
+from pipetune.tf.script.per_worker import PerWorker
 from tests.stages.test_own_work import study
 
 SMALL = Profile((), ConsumerProfile("keras-fit", real_seconds=0.0012, bound_seconds=0.001))
@@ -44,6 +47,33 @@ def test_small_steps_are_tried_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
     assert "where 8 are one call" in found.message and "where 32 are one call" in found.message
     assert "advice" in one.journal.session.seconds
     assert model.steps_per_execution == 1
+
+
+class Scheduling(CoordinatorConsumer):
+    """Schedules nothing: a call takes a millisecond, whatever its steps; a step takes none."""
+
+    def __init__(self, *, elements_of_a_call: int = 1) -> None:
+        call = Scheduled(tf.function(lambda: None), (), {}, None, None, file="train.py", line=7)
+        super().__init__(call, PerWorker(None, None, object), workers=3)
+        self._each = elements_of_a_call
+
+    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        seconds = 0.001 * steps / self._number
+        return Window(steps, steps, wall_seconds=seconds, cpu_seconds=0.0, first_seconds=0.0)
+
+
+def test_small_steps_are_tried_in_one_call_of_what_a_coordinator_schedules() -> None:
+    one, _ = trained()
+    small = replace(SMALL, consumer=replace(SMALL.consumer, kind="coordinator"))
+    for consumer in (Scheduling(elements_of_a_call=4), Scheduling()):
+        one.runner.consumer = consumer
+        one.subject = replace(one.subject, consumer=consumer)
+        assert one.journal.session.advice == ()
+        advice.advise(one, small, BALANCED)
+    (found,) = one.journal.session.advice
+    assert (found.code, found.file, found.line) == ("steps-per-schedule", "train.py", 7)
+    assert "a step of each of 3 workers takes 1 ms, 0.125 ms where 8 are one call (8.00x" in found.message
+    assert "tf.range(32)" in found.hint and consumer.takes_one_step_a_call
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWa
 
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from pipetune.core import cluster
+from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf import private
 from pipetune.tf.script import capture, consumers, consumption, fit_consumer, hooks, loop_consumer, turns
@@ -546,6 +548,8 @@ def test_nothing_is_patched_afterwards() -> None:
         (trainer.TensorFlowTrainer, "predict"),
         (keras.layers.Normalization, "adapt"),
         (keras.layers.TextVectorization, "adapt"),
+        (private.PerWorkerDataset, "__iter__"),
+        *((tf.distribute.coordinator.ClusterCoordinator, name) for name in ("create_per_worker_dataset", "schedule")),
     ]
     before = [getattr(owner, name) for owner, name in owners]
     during: list[Any] = []
@@ -594,3 +598,19 @@ def test_a_forked_child_runs_on_as_it_was() -> None:
     observation._process = os.getpid() + 1
     observation._training(consumption.Consumption(None, "", "training", ""), loop_consumer.LoopConsumer())
     assert observation._thread is None and observation.code is None
+
+
+@pytest.mark.parametrize("index", [None, 1, 0])
+def test_where_workers_were_started_the_first_has_to_train(monkeypatch: pytest.MonkeyPatch, index: int | None) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr(tf.distribute.Server, "join", served.append)
+    if index is not None:
+        monkeypatch.setenv("TF_CONFIG", cluster.configuration(["a:1", "b:1"], index))
+    with hooks.Hooks(lambda *_: None, in_step=index is not None):
+        if index == 0:
+            with pytest.raises(PipetuneError, match="serves") as refused:
+                tf.distribute.Server.join("it")
+            assert "Add --parameter-servers 1" in refused.value.hint
+        else:
+            tf.distribute.Server.join("it")
+    assert served == ([] if index == 0 else ["it"])

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.cluster import Task
 from pipetune.core.errors import PipetuneError
-from pipetune.core.handover import DATASET, Handover
+from pipetune.core.handover import COORDINATOR, DATASET, Handover
 from pipetune.tf.pipelines import live
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 from pipetune.tf.script.consumption import Consumption
@@ -78,6 +78,13 @@ def test_on_a_cluster_that_exists_such_a_script_is_analysed_alone() -> None:
 def test_a_script_that_trains_in_these_processes_has_its_team(elsewhere: bool) -> None:
     found = team()
     assert together.join_in(Task(0, 2, elsewhere=elsewhere), found, consumed(IN_STEP)) is found
+
+
+def test_a_script_with_parameter_servers_is_told_what_starts_them() -> None:
+    by_coordinator = consumed(Handover("ParameterServerStrategy", 1, COORDINATOR, 2))
+    with pytest.raises(PipetuneError, match="trains under ParameterServerStrategy, by a coordinator") as caught:
+        together.join_in(Task(0, 2), team(), by_coordinator)
+    assert "Add --parameter-servers 1" in caught.value.hint
 
 
 def test_other_pipelines_on_other_workers_are_measured_alone() -> None:

@@ -6,56 +6,98 @@ Source: the "Parameter server training" guide of TensorFlow, section on `create_
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from pipetune.core.handover import COORDINATOR
+from pipetune.core.errors import PipetuneError
+from pipetune.core.handover import COORDINATOR, FIT
+from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
-from pipetune.tf.script import consumers
+from pipetune.tf.script import capture, consumers, per_worker, workers
+from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer, Scheduled
 from pipetune.tf.script.handing_over import HandedOver
+from pipetune.tf.script.turns import called_by_library, inside_workflow
 
 if TYPE_CHECKING:
+    from pipetune.tf.script.consumption import Consumption
     from pipetune.tf.script.hooks import Hooks
 
-_WHY = (
-    "Workers of other processes build the dataset and take its elements as a ClusterCoordinator sends them steps: no "
-    "other input can be served from here."
+_SEEN = "_pipetune_per_worker"  # the attribute of a per-worker dataset, and of its iterators: what was seen of it
+_WHY = "The workers' steps cannot be taken on another dataset:"
+
+BY_SERVERS = (
+    "Add --parameter-servers 1: it starts a chief and servers beside the workers. Where the script starts its cluster "
+    "itself, leave --workers out."
 )
+"""What to do where `--workers` is given alone."""
+
+_Seen = tuple["Consumption", per_worker.PerWorker]
 
 
 def watch(hooks: Hooks) -> None:
     """From now on every coordinator is watched."""
     owner = tf.distribute.coordinator.ClusterCoordinator
-    hooks.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around, hooks))
+    hooks.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around_creation, hooks))
+    hooks.patches.wrap(owner, "schedule", functools.partial(_around_schedule, hooks))
+    hooks.patches.wrap(private.PerWorkerDataset, "__iter__", _around_iter)
+    if hooks.in_step and workers.own_index(os.environ) == 0:
+        hooks.patches.wrap(tf.distribute.Server, "join", _never_serving)
 
 
-def _around(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
-    """The dataset of the first per-worker dataset is what training consumes."""
+def _never_serving(original: Any, server: Any) -> None:
+    raise PipetuneError("The script serves (tf.distribute.Server.join) where it should train.", hint=BY_SERVERS)
+
+
+def _around_creation(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
+    """What each worker builds is a dataset that may come to be trained on."""
     if hooks.role() or hooks.begun:
         return original(coordinator, dataset_fn)
     with hooks.as_role("a look"):
-        dataset = _made_here(dataset_fn)
-    if not isinstance(dataset, private.DatasetV2):
-        return original(coordinator, dataset_fn)
-    use = hooks.note(dataset, "training", f"ClusterCoordinator.{COORDINATOR}")
-    use.handed = HandedOver(coordinator.strategy, dataset, None, COORDINATOR)
+        found = per_worker.described(coordinator, dataset_fn)
+    made = original(coordinator, dataset_fn)
+    if found is not None:
+        use = hooks.note(found.dataset, "preview", f"ClusterCoordinator.{COORDINATOR}")
+        use.handed = HandedOver(coordinator.strategy, found.dataset, None, COORDINATOR)
+        setattr(made, _SEEN, (use, found))
+    return made
+
+
+def _around_iter(original: Any, dataset: Any) -> Any:
+    iterator = original(dataset)
+    seen: _Seen | None = getattr(dataset, _SEEN, None)
+    if seen is not None:
+        setattr(iterator, _SEEN, seen)
+    return iterator
+
+
+def _around_schedule(
+    hooks: Hooks, original: Any, coordinator: Any, fn: Any, args: Any = None, kwargs: Any = None
+) -> Any:
+    """The first call with an iterator of a per-worker dataset is where training begins."""
+    if hooks.begun and not inside_workflow():
+        raise consumers.ScriptStopped
+    found = [value for value in tf.nest.flatten((args, kwargs)) if hasattr(value, _SEEN)]
+    if hooks.role() or hooks.begun or not found:
+        return original(coordinator, fn, args, kwargs)
+    iterator = found[0]
+    use, described = getattr(iterator, _SEEN)
     if hooks.wanted is not None and use.name != hooks.wanted:
-        return original(coordinator, dataset_fn)
-    hooks.begin(use, consumers.NoConsumer(_WHY))
+        return original(coordinator, fn, args, kwargs)
+    by_fit = called_by_library()
+    use.role, use.how = "training", FIT if by_fit else "ClusterCoordinator.schedule"
+    frame, _ = capture.user_frame(sys._getframe(1))
+    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (use.file, use.line)
+    schedule = functools.partial(original, coordinator)
+    scheduled = Scheduled(fn, args, kwargs, iterator, schedule, file=file, line=line, by_fit=by_fit)
+    consumer = CoordinatorConsumer(scheduled, described, workers=use.handed.facts().workers)
+    with hooks.as_role("a look"):
+        try:
+            consumer.ready()
+        except RunFailed as failure:
+            hooks.begin(use, consumers.NoConsumer(f"{_WHY} {failure}"))
+            raise consumers.ScriptStopped from None
+    hooks.begin(use, consumer)
     raise consumers.ScriptStopped
-
-
-def _made_here(given: Any) -> Any:
-    """What a worker would build, built in this process.
-
-    The script's function is called once more than it says: every worker calls it, and a worker that comes back does so
-    again, so that it has to stand that.
-    """
-    if callable(given):
-        given = getattr(given, "python_function", given)()  # a tf.function would give a dataset of its graph
-    if isinstance(given, private.DistributedFromFunction):
-        return private.made_by_function(given)
-    if isinstance(given, private.DistributedDataset):
-        return private.before_distribution(given)
-    return given

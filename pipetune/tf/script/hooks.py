@@ -215,7 +215,7 @@ class Hooks:
 
     def role(self) -> str:
         """For whom this thread consumes now: Keras's evaluation, say; '' where the script does so itself."""
-        return getattr(self._context, "role", "")
+        return getattr(self._context, "role", "") or ("a worker" if private.at_work_for_coordinator() else "")
 
     @contextlib.contextmanager
     def as_role(self, role: str) -> Iterator[None]:

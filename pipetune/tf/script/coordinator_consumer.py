@@ -1,0 +1,196 @@
+"""Training by a ClusterCoordinator: what the script schedules, scheduled for each variant of its dataset.
+
+Source: the "Parameter server training" guide of TensorFlow, on `schedule`, `join` and several steps in a function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.cluster import place_in
+from pipetune.core.measurement import RunFailed, Window
+from pipetune.tf import private
+from pipetune.tf.error_text import first_line
+from pipetune.tf.measure import compiling, windows
+from pipetune.tf.script import state
+from pipetune.tf.script.per_worker import PerWorker
+
+_MOST_ELEMENTS = 128  # that one call may take of its iterator
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """One call of `schedule` as the script makes it."""
+
+    function: Any
+    args: Any
+    kwargs: Any
+    iterator: Any  # the per-worker iterator among them
+    schedule: Any  # the coordinator's own method
+    file: str = ""
+    line: int = 0
+    by_fit: bool = False  # Keras makes the call
+
+    def taking(self, iterator: Any) -> tuple[Any, Any]:
+        """Its arguments with another iterator in the place of the script's."""
+        given = (self.args or (), self.kwargs or {})
+        args, kwargs = tf.nest.map_structure(lambda value: iterator if value is self.iterator else value, given)
+        return args, kwargs
+
+    def several(self, number: int) -> Any:
+        """A function that does `number` times what the scheduled one does."""
+        step = self.function
+
+        def many(*args: Any, **kwargs: Any) -> Any:
+            def one(done: Any) -> Any:
+                step(*args, **kwargs)
+                return done + 1
+
+            tf.while_loop(lambda done: done < number - 1, one, [tf.constant(0)])
+            return step(*args, **kwargs)
+
+        return tf.function(many, autograph=False)
+
+
+class CoordinatorConsumer:
+    """What the script schedules, as often as a window asks for, and a `join`.
+
+    A step of a window is one of every worker: as many calls as there are workers, whoever of them takes them.
+    """
+
+    kind = "coordinator"
+
+    def __init__(self, scheduled: Scheduled, per_worker: PerWorker, *, workers: int) -> None:
+        """Takes what the script does; `ready` says whether it can be done with another dataset."""
+        self.scheduled = scheduled
+        self.workers = workers
+        among = f"{workers} workers" if workers > 1 else "one worker"
+        self.sentence = f"{'Model.fit' if scheduled.by_fit else 'ClusterCoordinator.schedule'}, to {among}"
+        self._per_worker, self._coordinator = per_worker, per_worker.coordinator
+        self._here = place_in(os.environ) is None  # the workers: what others spend is not known in this process
+        self._each = 1  # elements of its iterator that one call takes
+        self._number, self._function = 1, scheduled.function
+        self._several: dict[int, Any] = {}  # functions of several steps, once made: each is traced once
+
+    def ready(self) -> None:
+        """Has every worker take a step on the script's dataset as it would be sent, and sees how much that takes.
+
+        The script's variables are put back. Its own iterators are freed: they would go on filling their buffers.
+
+        Raises:
+            RunFailed: no other dataset can be served; the message is the reason.
+        """
+        kept = state.snapshot()
+        try:
+            with _quiet():
+                self._each = self._elements_of_a_call()
+        finally:
+            kept.restore()
+        private.free_on_workers(self.scheduled.iterator)
+
+    def _elements_of_a_call(self) -> int:
+        most = 1
+        while not self._enough(most):
+            most *= 2
+            if most > _MOST_ELEMENTS:
+                raise RunFailed(f"A call of what it schedules takes more than {_MOST_ELEMENTS} elements.")
+        if self._enough(most, calls=2):
+            raise RunFailed("What it schedules takes all that its iterator has: no window of it would end.")
+        too_few = most // 2
+        while most - too_few > 1:
+            middle = (most + too_few) // 2
+            most, too_few = (middle, too_few) if self._enough(middle) else (most, middle)
+        return most
+
+    def _enough(self, elements: int, *, calls: int = 1) -> bool:
+        """Whether so many elements are enough for so many calls on each worker."""
+        try:
+            iterator = self._per_worker.ending_iterator(elements, self.scheduled.iterator)
+            for _ in range(calls):
+                self._step_on_workers(iterator)
+        except tf.errors.OutOfRangeError:
+            return False
+        except RunFailed:
+            raise
+        except Exception as error:  # whatever the user's own step, or building the dataset there, raises
+            raise _failed(error) from error
+        return True
+
+    def _step_on_workers(self, iterator: Any) -> None:
+        args, kwargs = self.scheduled.taking(iterator)
+        private.take_step_on_workers(self._coordinator, self._function, args, kwargs)
+
+    @property
+    def takes_one_step_a_call(self) -> bool:
+        """Whether several steps can be put into one call: not where the script has done so already."""
+        return self._each == 1 and self._number == 1
+
+    @contextlib.contextmanager
+    def several_steps(self, number: int) -> Iterator[None]:
+        """While open, every call that a window schedules takes so many steps."""
+        if number not in self._several:
+            self._several[number] = self.scheduled.several(number)
+        self._number, self._function = number, self._several[number]
+        try:
+            yield
+        finally:
+            self._number, self._function = 1, self.scheduled.function
+
+    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        each = self._number * self._each  # elements that one call takes
+        calls = -(-steps // each)  # for each worker
+        windows.settle()
+        started = time.perf_counter()
+        try:
+            iterator = self._per_worker.iterator(dataset, self.scheduled.iterator)
+            self._step_on_workers(iterator)  # what has to be traced is traced here
+            first = time.perf_counter()
+            for _ in range(1, -(-warmup // each)):
+                self._step_on_workers(iterator)
+            watch = compiling.Watch()
+            start, cpu_start = time.perf_counter(), time.process_time()
+            args, kwargs = self.scheduled.taking(iterator)
+            for _ in range(calls * self.workers):
+                self.scheduled.schedule(self._function, args=args, kwargs=kwargs)
+            self._coordinator.join()
+            stop, cpu_stop = time.perf_counter(), time.process_time()
+        except RunFailed:
+            raise
+        except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
+            raise _failed(error) from error
+        finally:
+            iterator = args = kwargs = None
+            windows.settle()
+        return Window(
+            steps=calls * each,
+            examples=calls * each,
+            wall_seconds=stop - start,
+            cpu_seconds=cpu_stop - cpu_start if self._here else 0.0,
+            first_seconds=first - started,
+            compile_seconds=watch.compile_seconds([stop - start], new_shapes=False),
+        )
+
+
+def _failed(error: BaseException) -> RunFailed:
+    raised = private.raised_on_worker(error)
+    return RunFailed(f"On a worker, {type(raised).__name__} was raised: {first_line(raised)}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """While open, TensorFlow does not log the end of data as an error of a worker."""
+    logger = tf.get_logger()
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

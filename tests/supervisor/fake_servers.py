@@ -1,0 +1,60 @@
+"""Processes of a job with parameter servers that measure nothing: the first argument names what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from pipetune.core.messages import Failed, Finished, Mode, read_job
+from tests.supervisor.fake_worker import Scenarios
+
+LONG = 600
+TOLD = json.loads(os.environ["TF_CONFIG"])
+KIND, INDEX = TOLD["task"]["type"], TOLD["task"]["index"]
+
+
+class Jobs(Scenarios):
+    """One method per thing that can happen; each runs in all processes."""
+
+    def tell(self) -> None:
+        """Leaves what this process is, and was told, in the folder of the results."""
+        known = {"pid": os.getpid(), "mode": self.job.mode.value, "config": TOLD, "group": os.getpgid(0)}
+        with (Path(self.job.out) / f"told-{KIND}-{INDEX}").open("a") as stream:
+            stream.write(json.dumps(known) + "\n")
+        print(f"{KIND} {INDEX} prints this", flush=True)
+
+    def serves(self) -> None:
+        self.tell()
+        if self.job.mode is Mode.SERVE:
+            time.sleep(LONG)
+        count = 1 if self.job.mode is Mode.ANALYZE else 2
+        others = [Path(self.job.out) / f"told-{name}" for name in ("worker-0", "worker-1", "ps-0")]
+        while any(not path.exists() or path.read_text().count("\n") < count for path in others):
+            time.sleep(0.01)
+        self.normal()
+
+    def server_is_killed(self) -> None:
+        self.tell()
+        self.start()
+        if KIND == "ps":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LONG)
+
+    def worker_does_not_serve(self) -> None:
+        self.tell()
+        if (KIND, INDEX) == ("worker", 1):
+            self.send(Failed("The script came to its end.", "It has to serve.", 3))
+            self.send(Finished(3))
+            return
+        time.sleep(LONG)
+
+
+if __name__ == "__main__":
+    task = read_job(Path(sys.argv[1]))
+    getattr(Jobs(task), task.arguments[0])()

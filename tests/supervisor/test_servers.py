@@ -1,0 +1,85 @@
+"""`analyze` with parameter servers, from the outside: a chief, workers and servers, started and ended together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipetune.core.settings import Settings
+from pipetune.supervisor.analysis import Analysis, Request, analyze
+from pipetune.supervisor.results import Results
+from pipetune.supervisor.target import Target
+from tests.supervisor.test_analysis import SOON, Recorder
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_servers.py")))
+TASKS = ("chief-0", "worker-0", "worker-1", "ps-0")
+
+
+def run(tmp_path: Path, scenario: str) -> tuple[Analysis, Path]:
+    out = tmp_path / "out"
+    request = Request(
+        Target(script="/somewhere/train.py", arguments=(scenario,), directory=str(tmp_path)),
+        Settings(workers=2, parameter_servers=1),
+        Results(out, workers=2, parameter_servers=1),
+        limits=SOON,
+        worker_command=FAKE,
+    )
+    analysis = analyze(request, screen=Recorder())
+    for known in (one for task in TASKS for one in told(out, task)):
+        assert not psutil.pid_exists(known["pid"]), known
+    return analysis, out
+
+
+def told(out: Path, task: str) -> list[dict[str, Any]]:
+    path = out / f"told-{task}"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.one_core
+def test_the_chief_is_analysed_and_all_others_serve_it(tmp_path: Path) -> None:
+    analysis, out = run(tmp_path, "serves")
+    assert analysis.exit_code == 0
+    assert analysis.session.patch is not None and analysis.session.patch.verified, "in a cluster of its own"
+    clusters = []
+    for task in TASKS:
+        measured, verified = told(out, task)
+        kind, index = task.split("-")
+        assert (measured["mode"], verified["mode"]) == (("analyze", "verify") if kind == "chief" else ("serve",) * 2)
+        assert measured["config"]["task"] == {"type": kind, "index": int(index)}
+        assert measured["group"] == measured["pid"]
+        clusters.append(measured["config"]["cluster"])
+        log = "chief.log" if kind == "chief" else f"{task}.log"
+        assert (out / log).read_text().count(f"{kind} {index} prints this") == 2
+    assert all(cluster == clusters[0] for cluster in clusters)
+    assert {kind: len(addresses) for kind, addresses in clusters[0].items()} == {"chief": 1, "worker": 2, "ps": 1}
+    assert len({address for addresses in clusters[0].values() for address in addresses}) == 4
+    assert not (out / "script.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "detail"),
+    [
+        (
+            "server_is_killed",
+            3,
+            "Parameter server 0 was killed (SIGKILL), as a system out of memory does. The other workers were ended "
+            "with it.",
+        ),
+        ("worker_does_not_serve", 3, "On worker 1: The script came to its end."),
+    ],
+)
+def test_whoever_is_lost_is_named_and_ends_all(tmp_path: Path, scenario: str, code: int, detail: str) -> None:
+    analysis, _ = run(tmp_path, scenario)
+    assert (analysis.exit_code, analysis.session.status_detail) == (code, detail)
+
+
+def test_logs_of_an_earlier_run_go(tmp_path: Path) -> None:
+    Results(tmp_path, workers=3, parameter_servers=2).prepare()
+    assert len(list(tmp_path.iterdir())) == 6
+    Results(tmp_path).prepare()
+    assert [path.name for path in tmp_path.iterdir()] == ["script.log"]

@@ -1,0 +1,223 @@
+"""`python coordinated.py`: what is scheduled on two workers with a parameter server, all here, as one JSON object.
+
+A cluster changes what devices a process has: hence a process of its own.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.cluster import free_addresses
+from pipetune.core.measurement import RunFailed
+from pipetune.tf import private
+from pipetune.tf.script import turns
+from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
+from pipetune.tf.script.patches import Patches
+from pipetune.tf.script.serving import serve
+from tests.tf.test_hooks import Run, run
+
+Dataset = tf.data.Dataset
+THREADS = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)  # more than workers, whatever the cores
+
+gc.collect()
+gc.freeze()  # what was imported: each window ends with a collection of all the rest
+first, second, third = free_addresses(3)
+CLUSTER = tf.train.ClusterSpec({"worker": [first, second], "ps": [third]})
+for job in CLUSTER.jobs:
+    for index in range(CLUSTER.num_tasks(job)):
+        tf.distribute.Server(CLUSTER, job_name=job, task_index=index, protocol="grpc", config=THREADS)
+RESOLVER = tf.distribute.cluster_resolver.SimpleClusterResolver(CLUSTER, rpc_layer="grpc")
+STRATEGY = tf.distribute.ParameterServerStrategy(RESOLVER)
+COORDINATOR = tf.distribute.coordinator.ClusterCoordinator(STRATEGY)
+with STRATEGY.scope():
+    TAKEN = tf.Variable(0, dtype=tf.int64)
+    SUM = tf.Variable(0, dtype=tf.int64)
+
+
+def count(numbers: Any) -> None:
+    TAKEN.assign_add(1)
+    SUM.assign_add(tf.reduce_sum(numbers))
+
+
+@tf.function
+def one(iterator: Any) -> None:
+    STRATEGY.run(count, args=(next(iterator),))
+
+
+@tf.function
+def three(iterator: Any) -> None:
+    for _ in tf.range(3):
+        STRATEGY.run(count, args=(next(iterator),))
+
+
+@tf.function
+def all_there_are(iterator: Any) -> None:
+    for _numbers in iterator:
+        pass
+
+
+@tf.function
+def nothing() -> None:
+    pass
+
+
+def numbers(_context: Any = None) -> Any:
+    return Dataset.range(12).batch(4, drop_remainder=True)
+
+
+def trains(step: Any, given: Any, *, name: str = "", before: Callable[[], Any] = lambda: None) -> Run:
+    """A script that schedules `step` with an iterator of what the coordinator makes of `given`."""
+
+    def script() -> None:
+        before()
+        iterator = iter(COORDINATOR.create_per_worker_dataset(given))
+        for _ in range(3):
+            COORDINATOR.schedule(step, args=(iterator,))
+        COORDINATOR.join()
+
+    return run(script, wanted=name or None)
+
+
+def window(consumer: Any, dataset: Any, *, steps: int = 6) -> Any:
+    """Steps of a window, calls that reached the server in it and their sum; a number that failed says why."""
+    TAKEN.assign(0)
+    SUM.assign(0)
+    with turns.workflow_at_work():
+        try:
+            made = consumer.window(dataset, steps=steps, warmup=2)
+        except RunFailed as failure:
+            return str(failure)
+    return [made.steps, int(TAKEN), int(SUM)]
+
+
+def in_function() -> Any:
+    return STRATEGY.distribute_datasets_from_function(numbers)
+
+
+def distributed() -> Any:
+    return STRATEGY.experimental_distribute_dataset(numbers())
+
+
+def forms() -> dict[str, Any]:
+    """Each way to give a dataset to a coordinator; the script's own and another, served to what it schedules."""
+    given = {
+        "a function of a distributed dataset": tf.function(in_function),
+        "a function of a dataset": numbers,
+        "a distributed dataset of a function": in_function(),
+        "a distributed dataset": distributed(),
+        "a dataset": numbers(),
+    }
+    served = {}
+    for name, one_form in given.items():
+        found = trains(one, one_form)
+        served[name] = [found.consumer.kind, window(found.consumer, numbers()), int(TAKEN) > 0, found.stopped]
+    return served
+
+
+def served() -> dict[str, Any]:
+    TAKEN.assign(5)
+    found = trains(one, tf.function(in_function))
+    consumer = found.consumer
+    assert isinstance(consumer, CoordinatorConsumer)
+    facts: dict[str, Any] = {
+        "put back": int(TAKEN),
+        "said": [found.use.role, found.use.how, found.use.handed.facts().workers, consumer.sentence],
+        "others": window(consumer, Dataset.from_tensors(tf.fill([4], tf.constant(1, tf.int64)))),
+        "one step a call": consumer.takes_one_step_a_call,
+    }
+    traced = one.experimental_get_tracing_count()
+    with consumer.several_steps(4):
+        facts["four a call"] = [window(consumer, numbers(), steps=6), consumer.takes_one_step_a_call]
+    facts["again one"] = window(consumer, numbers())
+    facts["other shapes"] = window(consumer, Dataset.range(12).batch(3, drop_remainder=True))
+    facts["raises"] = window(consumer, Dataset.range(12).map(broken).batch(4, drop_remainder=True))
+    facts["after that"] = window(consumer, numbers())
+    calls = collections.Counter[str]()
+
+    def python(number: Any) -> Any:
+        calls["python"] += 1
+        return number
+
+    cached = Dataset.range(12).map(lambda one: tf.ensure_shape(tf.numpy_function(python, [one], tf.int64), []))
+    cached = cached.cache().repeat().batch(4, drop_remainder=True)
+    facts["cached"] = [window(consumer, cached), window(consumer, cached), calls["python"]]
+    facts["traced again"] = one.experimental_get_tracing_count() - traced
+    return facts
+
+
+def broken(number: Any) -> Any:
+    with tf.control_dependencies([tf.debugging.assert_less(number, tf.constant(6, tf.int64), "too much")]):
+        return tf.identity(number)
+
+
+def looked_at() -> dict[str, Any]:
+    """What else scripts do with a coordinator."""
+    several = trains(three, tf.function(in_function))
+    consumer = several.consumer
+    endless = trains(all_there_are, numbers)
+    raising = trains(one, lambda: numbers().skip(2).map(broken))
+
+    def two() -> None:
+        checked = iter(COORDINATOR.create_per_worker_dataset(lambda: Dataset.range(8).batch(4, drop_remainder=True)))
+        COORDINATOR.schedule(nothing)
+        COORDINATOR.join()
+        trains_on = iter(COORDINATOR.create_per_worker_dataset(tf.function(in_function)))
+        COORDINATOR.schedule(one, args=(trains_on,))
+        COORDINATOR.schedule(one, args=(checked,))
+
+    both = run(two)
+    scheduled = trains(one, tf.function(in_function), name="another")
+    seen = [use.role for use in both.hooks.seen]
+    return {
+        "three a call": [window(consumer, numbers(), steps=6), consumer.takes_one_step_a_call],
+        "all of it": [endless.consumer.kind, endless.consumer.sentence],
+        "raises": [raising.consumer.kind, raising.consumer.sentence],
+        "the first that is scheduled": [both.use.dataset.cardinality().numpy().item(), sorted(seen)],
+        "another is wanted": [len(scheduled.begun), scheduled.stopped],
+    }
+
+
+def replaced() -> dict[str, Any]:
+    """What a script trains on where other datasets than its own are served, as `pipetune run` does."""
+    sums = {}
+    for name, given in {"function": tf.function(in_function), "distributed": distributed, "dataset": numbers}.items():
+        patches = Patches()
+        serve(lambda one: one.map(tf.ones_like).repeat() if int(one.cardinality()) == 3 else one, patches)
+        try:
+            iterator = iter(COORDINATOR.create_per_worker_dataset(given if name != "distributed" else given()))
+        finally:
+            patches.put_back()
+        SUM.assign(0)
+        for _ in range(8):  # more than there are in the script's own
+            COORDINATOR.schedule(one, args=(iterator,))
+        COORDINATOR.join()
+        sums[name] = int(SUM)
+    return sums
+
+
+def told() -> dict[str, Any]:
+    """What a coordinator says of an input that failed, and that its threads are known."""
+    iterator = iter(COORDINATOR.create_per_worker_dataset(lambda: numbers().map(broken)))
+    lost = private.made_on_workers(COORDINATOR, lambda: np.linalg.inv(np.zeros([2, 2])))
+    like = private.iterator_like(lost, iterator)
+    try:
+        private.take_step_on_workers(COORDINATOR, one, (like,), {})
+    except Exception as error:
+        raised = type(private.raised_on_worker(error)).__name__
+    inside = private.read_on_workers(COORDINATOR, lambda: tf.constant(private.at_work_for_coordinator()))
+    return {"raised": raised, "threads": [bool(one) for one in inside], "here": private.at_work_for_coordinator()}
+
+
+if __name__ == "__main__":
+    tf.get_logger().setLevel("CRITICAL")
+    found = {"forms": forms(), "served": served(), "looked at": looked_at(), "replaced": replaced(), "told": told()}
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # the servers never end
