@@ -75,8 +75,5 @@ PROMISES: Mapping[str, str] = {
     "E2.skew": "how far apart the inputs of ranks are is reported",
 }
 
-NOT_KEPT: Mapping[str, str] = {
-    "C1.cluster": "--workers starts workers of MultiWorkerMirroredStrategy; a coordinator's dataset is built here",
-    "C5.coordinator": "the emitted text says how; nothing is measured under a coordinator",
-}
+NOT_KEPT: Mapping[str, str] = {}
 """Promises that no test holds, and why; one that is kept after all does not belong here."""

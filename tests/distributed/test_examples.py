@@ -229,6 +229,7 @@ def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Pa
     assert "2 replicas" in run(copy, "--data", data, "--epochs", "1")
 
 
+@pytest.mark.mission("C1.cluster")
 def test_parameter_servers_are_analysed_on_a_cluster_that_is_started_for_them(data: Path, tmp_path: Path) -> None:
     script = str(EXAMPLES / "parameter_server" / "train.py")
     options = ("--no-trials", "--quick", "--json", "--parameter-servers", "1", "--workers", "2")

@@ -79,6 +79,7 @@ def test_both_numbers_are_told_with_their_intervals_and_what_is_around_a_call() 
     assert under is not None and "what Keras and MirroredStrategy do around each call" in under.message
 
 
+@pytest.mark.mission("C5.coordinator")
 def test_what_a_coordinator_schedules_is_told_where_it_is_scheduled() -> None:
     assert several_scheduled(gains(1.0, 1.05, more=1.05), workers=2, file="a.py", line=9) is None
     found = several_scheduled(gains(1.3, 1.4, more=1.0), workers=2, file="a.py", line=9)

@@ -62,6 +62,7 @@ class Scheduling(CoordinatorConsumer):
         return Window(steps, steps, wall_seconds=seconds, cpu_seconds=0.0, first_seconds=0.0)
 
 
+@pytest.mark.mission("C5.coordinator")
 def test_small_steps_are_tried_in_one_call_of_what_a_coordinator_schedules() -> None:
     one, _ = trained()
     small = replace(SMALL, consumer=replace(SMALL.consumer, kind="coordinator"))

@@ -41,6 +41,7 @@ def told(out: Path, task: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.one_core
+@pytest.mark.mission("C1.cluster")
 def test_the_chief_is_analysed_and_all_others_serve_it(tmp_path: Path) -> None:
     analysis, out = run(tmp_path, "serves")
     assert analysis.exit_code == 0

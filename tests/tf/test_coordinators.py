@@ -64,6 +64,7 @@ def test_another_dataset_reaches_the_steps(found: dict[str, Any]) -> None:
     assert found["served"]["traced again"] == 0, "iterators of all of them are alike"
 
 
+@pytest.mark.mission("C5.coordinator")
 def test_several_steps_are_one_call(found: dict[str, Any]) -> None:
     (steps, calls, _), more = found["served"]["four a call"]
     assert (steps, calls) == (8, WORKERS * (8 + 4)), "two calls of four; the warm-up is one"
