@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
