@@ -49,8 +49,8 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
         _tail(request, screen),
     ):
 
-        def run(tasks: Tasks | None = None) -> Analysis:
-            return _Run(request, screen, interrupts, Path(private), tasks).analyze()
+        def run(tasks: Tasks | None = None, notes: tuple[str, ...] = ()) -> Analysis:
+            return _Run(request, screen, interrupts, Path(private), tasks, notes).analyze()
 
         if request.place is None or not request.place.in_step:
             return run()
@@ -71,8 +71,9 @@ class _Run:
         interrupts: Interrupts,
         private: Path,
         tasks: Tasks | None = None,  # the others of a cluster that exists, where they have found each other
+        notes: tuple[str, ...] = (),  # for the report, beside what the worker finds
     ) -> None:
-        self._request, self._tasks = request, tasks
+        self._request, self._tasks, self._notes = request, tasks, notes
         self._screen = screen
         self._interrupts = interrupts
         self._private = private / sessionfile.SESSION_FILE  # never redacted, gone afterwards
@@ -82,6 +83,7 @@ class _Run:
     def analyze(self) -> Analysis:
         conversation = self._measure()
         self._session = concluded(self._session, conversation)
+        self._session = replace(self._session, notes=(*self._session.notes, *self._notes))
         exit_code = conversation.exit_code
         if exit_code == 0:
             exit_code = self._verify()
@@ -107,6 +109,8 @@ class _Run:
         first = self._converse(job, self._keep)
         trial = first.trial
         if trial is None or first.ending not in (Ending.DIED, Ending.HUNG):
+            return first
+        if self._tasks is not None and not self._tasks.whole:  # who is gone cannot be started once more
             return first
         self._screen.warn(
             f"While trying {trial.plan} the process {first.why}. That plan counts as failed; "

@@ -46,9 +46,10 @@ class End:
 
 @dataclass(frozen=True)
 class Dismiss:
-    """Nothing more is wanted; the first command ends with this exit status."""
+    """Nothing more is wanted; the first command ends with this exit status, and, where that is not 0, this reason."""
 
     exit_code: int
+    why: str = ""
 
 
 Told = Begin | End | Dismiss
@@ -149,13 +150,18 @@ class Tasks:
                     link.close()  # the worker holds it now: whose process ends is heard by the other
             yield Cluster(chief, tuple(others))
 
-    def dismiss(self, exit_code: int) -> None:
+    @property
+    def whole(self) -> bool:
+        """Whether every task can be told to start another worker."""
+        return not any(lines.ended for lines in self._commands.values())
+
+    def dismiss(self, exit_code: int, why: str) -> None:
         """The others need not wait any more."""
-        self._tell(Dismiss(exit_code))
+        self._tell(Dismiss(exit_code, why))
 
     def _links(self, stack: contextlib.ExitStack) -> dict[int, JsonLines]:
         """A connection to the worker of each task; one that has ended where none came."""
-        links = self._door.admitted(job=self._begun, seconds=_COME_SECONDS)
+        links = self._door.admitted(job=self._begun, seconds=_COME_SECONDS if self.whole else 0.0)
         for number in set(self._commands) - set(links):
             near, far = socket.socketpair()
             far.close()

@@ -18,7 +18,8 @@ from pipetune.supervisor.meeting import Invitation
 from pipetune.supervisor.others import Other
 from pipetune.supervisor.process import worker
 
-GONE, INTERRUPTED = 1, 130
+GONE = Dismiss(1, "The command of the first task has ended, or its machine is gone.")
+INTERRUPTED = Dismiss(130, "Interrupted; the first task was told.")
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Follower:
     private: Path
     command: Sequence[str]
 
-    def follow(self) -> int:
-        """Does what the first command says, until that has ended; with its exit status, or that of an interrupt."""
+    def follow(self) -> Dismiss:
+        """Does what the first command says, until that has ended; how it ended, or that there was an interrupt."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.lines, selectors.EVENT_READ)
             selector.register(self.interrupts.descriptor, selectors.EVENT_READ)
@@ -58,16 +59,16 @@ class Follower:
                             ended = self._work(begin, selector, waiting)
                             if ended is not None:
                                 return ended
-                        case Dismiss(exit_code=exit_code):
-                            return exit_code
+                        case Dismiss() as dismissed:
+                            return dismissed
                 if self.lines.ended:
                     return GONE
                 selector.select()
                 if self.interrupts.count:
                     return INTERRUPTED
 
-    def _work(self, begin: Begin, selector: selectors.BaseSelector, waiting: list[object]) -> int | None:
-        """One worker, until the first command ends it; an exit status where that is no more, or the user interrupts."""
+    def _work(self, begin: Begin, selector: selectors.BaseSelector, waiting: list[object]) -> Dismiss | None:
+        """One worker, until the first command ends it; the end of all where that is gone, or the user interrupts."""
         try:
             link = self.invitation.connected(self.place.number, job=begin.number)
         except (OSError, LinkBroken):

@@ -1,4 +1,4 @@
-"""`pipetune analyze` in a cluster that exists: where all tasks have met, the first decides and the others follow."""
+"""`pipetune analyze` in a cluster that exists: where the tasks have met, the first decides, the others follow."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pipetune.core.cluster import Place
 from pipetune.core.json_lines import JsonLines
-from pipetune.core.messages import Mode
+from pipetune.core.messages import Failed, Mode
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
 from pipetune.supervisor import meeting
 from pipetune.supervisor.display import Screen
 from pipetune.supervisor.elsewhere import Tasks
-from pipetune.supervisor.following import INTERRUPTED, Follower
+from pipetune.supervisor.following import Follower
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.meeting import Invitation
 from pipetune.supervisor.request import Analysis, Request, job_of
@@ -31,13 +31,13 @@ def analyze(
     interrupts: Interrupts,
     private: Path,
     *,
-    run: Callable[[Tasks | None], Analysis],
+    run: Callable[[Tasks | None, tuple[str, ...]], Analysis],
 ) -> Analysis:
     """What this task comes to: with the others where all have found each other, else by itself.
 
     Args:
         private: a folder that nobody else reads.
-        run: does it as the first task of these, or alone.
+        run: does it as the first task of these, or alone; and what the report is to say about that.
     """
     place, wait_seconds = request.place, request.limits.meeting
     assert place is not None
@@ -46,15 +46,16 @@ def analyze(
         with meeting.called(request.results.folder, place, interrupts, wait_seconds=wait_seconds) as others:
             if others is not None:
                 tasks = Tasks(*others)
-                analysis = run(tasks)
-                tasks.dismiss(analysis.exit_code)
+                analysis = run(tasks, ())
+                tasks.dismiss(analysis.exit_code, analysis.session.status_detail if analysis.exit_code else "")
                 return analysis
     else:
         with meeting.joined(request.results.folder.parent, place, interrupts, wait_seconds=wait_seconds) as first:
             if first is not None:
                 return _follow(request, place, screen, interrupts, private, first)
-    screen.warn(_NOT_MET.format(wait_seconds))
-    return run(None)
+    not_met = _NOT_MET.format(wait_seconds)
+    screen.warn(not_met)
+    return run(None, (not_met,))
 
 
 def _follow(
@@ -67,6 +68,7 @@ def _follow(
 ) -> Analysis:
     """What a task does that is not the first of those that have found each other: it has no results of its own."""
     screen.update("cluster", f"{place}: doing what the first task says; the results will be in its folder")
+    request.results.leave_log_alone()
     follower = Follower(
         own=job_of(request, Mode.ANALYZE),
         place=place,
@@ -77,11 +79,12 @@ def _follow(
         private=private,
         command=request.worker_command,
     )
-    exit_code = follower.follow()
-    detail = {
-        0: f"Followed the first task; the results are in {request.results.folder.parent}.",
-        INTERRUPTED: "Interrupted; the first task was told.",
-    }.get(exit_code, f"The first task has ended without success; what is known is in {request.results.folder.parent}.")
-    session = Session(version=VERSION, command={}, status="failed" if exit_code else "done", status_detail=detail)
+    over = follower.follow()
+    where = request.results.folder.parent
+    if over.exit_code:
+        hint = f"What is known is in {where}; what the script printed here, in {request.results.log}."
+        session = Session(VERSION, command={}, status="failed", status_detail=over.why)
+        return Analysis(session, over.exit_code, failed=Failed(over.why, hint, over.exit_code))
+    detail = f"Followed the first task; the results are in {where}."
     screen.say(detail)
-    return Analysis(session, exit_code)
+    return Analysis(Session(VERSION, command={}, status="done", status_detail=detail), 0)

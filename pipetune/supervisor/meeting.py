@@ -1,7 +1,9 @@
 """The commands of a cluster that somebody else has started find each other: the first one waits, the others come.
 
 The first leaves its address and a secret in its results folder, below which the others write theirs: where the machines
-share that folder they find it, and nobody else may read it. All come, or each goes on by itself.
+share that folder they find it, and nobody else may read it. Each side proves to the other that it knows the secret,
+which is never sent: a file that an earlier run has left may name a port where somebody else listens by now, and what
+the first command says is run. All come, or each goes on by itself.
 """
 
 from __future__ import annotations
@@ -30,16 +32,31 @@ _LOOK_SECONDS, _HELLO_SECONDS, _HELLO_BYTES = 0.3, 5.0, 4096
 
 @dataclass(frozen=True)
 class Hello:
-    """The first line of every connection: who comes, and that it has read the file."""
+    """The first line of every connection: who comes, and a number for the other side's proof."""
 
-    secret: str
     worker: int
-    job: int = 0  # whose way between the workers this connection is; 0: the way between the commands
+    job: int  # whose way between the workers this connection is; 0: the way between the commands
+    nonce: str
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """The first command's answer: that it knows the secret, and a number for the same of who comes."""
+
+    nonce: str
+    proof: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That who comes knows the secret too."""
+
+    proof: str
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The answer to it, once all have come or the time is up."""
+    """The answer to it: of the way between the commands once all have come or the time is up, of others at once."""
 
     together: bool
 
@@ -57,10 +74,23 @@ class Invitation:
 
         Raises:
             OSError: nobody listens there, or it cannot be reached.
-            LinkBroken: it is gone.
+            LinkBroken: it is gone, does not let this one in, or is somebody else.
         """
         lines = JsonLines(keep_alive(socket.create_connection((self.host, self.port), timeout=_HELLO_SECONDS)))
-        lines.send(encode(Hello(self.secret, worker, job)))
+        try:
+            hello = Hello(worker, job, secrets.token_hex(16))
+            lines.send(encode(hello))
+            challenge = decode(Challenge, lines.receive(_HELLO_SECONDS, most_bytes=_HELLO_BYTES))
+            if not hmac.compare_digest(challenge.proof, _proof(self.secret, "first", hello.nonce, hello)):
+                raise LinkBroken("does not know the secret")
+            lines.send(encode(Proof(_proof(self.secret, "comes", challenge.nonce, hello))))
+            if job and not decode(Welcome, lines.receive(_HELLO_SECONDS)).together:
+                raise LinkBroken("is not awaited")
+        except BaseException as error:
+            lines.close()
+            if isinstance(error, PipetuneError | TypeError):  # no such lines; a proof that is not ASCII
+                raise LinkBroken("is somebody else") from error
+            raise
         return lines
 
 
@@ -81,20 +111,28 @@ class Door:
             if self._listening.fileno() in ready:
                 connected, _ = self._listening.accept()
                 lines = JsonLines(keep_alive(connected))
-                hello = self._hello(lines)
-                if hello is None or hello.job != job or hello.worker in found:
+                hello = self._hello(lines, job, set(range(1, self._workers)) - set(found))
+                if hello is None:
                     lines.close()
                 else:
                     found[hello.worker] = lines
         return found
 
-    def _hello(self, lines: JsonLines) -> Hello | None:
+    def _hello(self, lines: JsonLines, job: int, awaited: set[int]) -> Hello | None:
         try:
             hello = decode(Hello, lines.receive(_HELLO_SECONDS, most_bytes=_HELLO_BYTES))
-        except (LinkBroken, PipetuneError):
+            if hello.job != job or hello.worker not in awaited:
+                return None
+            challenge = Challenge(secrets.token_hex(16), _proof(self._secret, "first", hello.nonce, hello))
+            lines.send(encode(challenge))
+            found = decode(Proof, lines.receive(_HELLO_SECONDS, most_bytes=_HELLO_BYTES))
+            if not hmac.compare_digest(found.proof, _proof(self._secret, "comes", challenge.nonce, hello)):
+                return None
+            if job:  # from here on its worker speaks, to ours
+                lines.send(encode(Welcome(True)))
+        except (LinkBroken, PipetuneError, TypeError):
             return None
-        known = hmac.compare_digest(hello.secret.encode(), self._secret.encode())
-        return hello if known and 0 < hello.worker < self._workers else None
+        return hello
 
 
 @contextlib.contextmanager
@@ -157,6 +195,11 @@ def _welcome(lines: JsonLines, interrupts: Interrupts, *, seconds: float) -> boo
         return decode(Welcome, lines.receive(_HELLO_SECONDS)).together
     except (LinkBroken, PipetuneError):
         return False
+
+
+def _proof(secret: str, side: str, nonce: str, hello: Hello) -> str:
+    """Which only who knows the secret can say, about this number and who comes for what (HMAC, RFC 2104)."""
+    return hmac.new(secret.encode(), f"{side} {nonce} {hello.worker} {hello.job}".encode(), "sha256").hexdigest()
 
 
 def _listening(host: str) -> socket.socket:

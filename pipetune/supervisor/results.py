@@ -76,6 +76,11 @@ class Results:
                 hint="Name a folder you may write to with --out DIR. Nothing was run.",
             ) from error
 
+    def leave_log_alone(self) -> None:
+        """No results come here: what an earlier run left, other than logs, goes."""
+        for name in (sessionfile.SESSION_FILE, planfile.PLAN_FILE, "tuned.patch", "report.html"):
+            (self.folder / name).unlink(missing_ok=True)
+
     def shown(self, session: Session) -> Session:
         """The session as it may leave this process."""
         return redact(session) if self.confidential else session

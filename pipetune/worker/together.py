@@ -39,21 +39,17 @@ def team_of(task: Task | None, writer: MessageWriter) -> Iterator[Team | None]:
 
 
 def join_in(task: Task | None, team: Team | None, use: consumption.Consumption) -> Team | None:
-    """The team where the script trains in its processes; None where it trains alone.
+    """The team, for its inputs at least; None where the process was started alone.
 
     Raises:
         PipetuneError: processes were started for a script that does not train in several.
     """
     if task is None or team is None:
         return None
-    facts = use.handed.facts() if use.handed is not None else None
-    by_coordinator = facts is not None and facts.how == COORDINATOR
-    if facts is not None and facts.workers == len(team) and not by_coordinator:
+    if task.elsewhere or _trains_in(team, use):  # of a cluster that exists nobody said that it trains in step
         return team
-    if task.elsewhere:  # nobody asked for it
-        team.leave()
-        return None
-    if facts is not None and by_coordinator:
+    facts = use.handed.facts() if use.handed is not None else None
+    if facts is not None and facts.how == COORDINATOR:
         raise PipetuneError(
             f"{len(team)} workers were started, but the script trains under {facts.strategy}, by a coordinator.",
             hint=BY_SERVERS,
@@ -65,10 +61,17 @@ def join_in(task: Task | None, team: Team | None, use: consumption.Consumption) 
     )
 
 
-def consumer_of(team: Team, source: live.LivePipeline, consumer: consumers.Consumer) -> consumers.Consumer:
-    """What trains on the dataset, once all workers have come to it."""
+def _trains_in(team: Team, use: consumption.Consumption) -> bool:
+    facts = use.handed.facts() if use.handed is not None else None
+    return facts is not None and facts.workers == len(team) and facts.how != COORDINATOR
+
+
+def consumer_of(
+    team: Team, use: consumption.Consumption, source: live.LivePipeline, consumer: consumers.Consumer
+) -> consumers.Consumer:
+    """What trains on the dataset, once all workers have come to it: in step, or this one alone."""
     difference = team.gather(in_step.operators_of(source.pipeline))
-    if not isinstance(consumer, OwnConsumer):
+    if not isinstance(consumer, OwnConsumer) or not _trains_in(team, use):
         return consumer
     if difference:
         return consumers.NoConsumer(f"The workers cannot try another pipeline together: {difference}.")

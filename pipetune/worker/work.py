@@ -68,7 +68,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         with together.team_of(job.task, writer) as started_with:
             team = together.join_in(job.task, started_with, use)
             if team is not None:
-                consumer = together.consumer_of(team, source, consumer)
+                consumer = together.consumer_of(team, use, source, consumer)
             subject = Subject(
                 source, consumer, use, others_of(seen.seen, use), (*seen.resuming, *resuming.find(source))
             )

@@ -171,6 +171,7 @@ def test_the_first_task_of_a_cluster_gathers_the_others(
     data = json.loads((folder / "reports" / "train" / "session.json").read_text())
     assert "left no session below this one's folder" in data["notes"][-1]
     said = " ".join(capsys.readouterr().err.split())
+    assert "have not found each other within 0 s" in data["notes"][-2], "in the report too"
     assert "TF_CONFIG" not in said
     assert "The tasks of the cluster have not found each other within 0 s: each measures its own input alone." in said
 

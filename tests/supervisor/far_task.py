@@ -1,4 +1,4 @@
-"""`python far_task.py FOLDER INDEX SCENARIO`: the command of one of two tasks of a cluster that exists."""
+"""`python far_task.py FOLDER SCENARIO`: the command of a task of a cluster that exists, the one `TF_CONFIG` names."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from pipetune.supervisor.target import Target
 from tests.supervisor.test_analysis import Recorder
 
 if __name__ == "__main__":
-    folder, index, scenario = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    results = folder / "out" / f"worker-{index}" if index else folder / "out"
+    folder, scenario = Path(sys.argv[1]), sys.argv[2]
+    place = place_in(os.environ)
+    assert place is not None
+    results = folder / "out" if place.first else folder / "out" / f"{place.kind}-{place.index}"
     request = Request(
         Target(script="/somewhere/train.py", arguments=(scenario,), directory=str(folder)),
         Settings(),
         Results(results),
         limits=Limits(start=30, phases={}, other=30, ending=5, grace=5, meeting=30),
         worker_command=(sys.executable, str(Path(__file__).with_name("fake_cluster.py"))),
-        place=place_in(os.environ),
+        place=place,
     )
     screen = Recorder()
     analysis = analyze(request, screen=screen)
@@ -37,6 +39,7 @@ if __name__ == "__main__":
         "last_lines": analysis.last_lines,
         "verified": patch is not None and patch.verified,
         "warned": screen.warned,
+        "hint": analysis.failed.hint if analysis.failed else "",
     }
-    (folder / f"found-{index}.json").write_text(json.dumps(found))
+    (folder / f"found-{place.number}.json").write_text(json.dumps(found))
     sys.exit(analysis.exit_code)

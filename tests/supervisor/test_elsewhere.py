@@ -1,4 +1,4 @@
-"""Two tasks of a cluster that exists: the first one's command decides, the other's does what it says."""
+"""Tasks of a cluster that exists: the first one's command decides, the others' do what it says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]  # nothing listens there: the workers
 def start(folder: Path, scenario: str) -> list[subprocess.Popen[bytes]]:
     return [
         subprocess.Popen(
-            [sys.executable, str(COMMAND), str(folder), str(index), scenario],
+            [sys.executable, str(COMMAND), str(folder), scenario],
             env={**os.environ, VARIABLE: configuration(ADDRESSES, index)},
         )
         for index in (0, 1)
@@ -37,6 +37,14 @@ def run(folder: Path, scenario: str) -> tuple[list[int], list[dict[str, Any]]]:
         for known in told(folder, index):
             assert not psutil.pid_exists(known["pid"]), known
     return codes, found
+
+
+def await_both(folder: Path) -> None:
+    """Returns once both workers are there."""
+    end = time.monotonic() + 60
+    while not (told(folder, 0) and told(folder, 1)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def told(folder: Path, index: int) -> list[dict[str, Any]]:
@@ -69,6 +77,12 @@ def test_both_measure_and_both_run_the_patch(tmp_path: Path) -> None:
             "worker 1 prints this\nthe script prints this\nno more memory",
         ),
         ("one_raises_in_a_step", 3, "On worker 1: The script raised: ValueError: of the user", None),
+        (
+            "one_says_out_of_step",
+            1,
+            "Worker 1 fell out of step: its input raised. The other workers were ended with it.",
+            None,
+        ),
         ("one_fails", 5, "On worker 1: There is no GPU here.", None),
         ("chief_dies", 3, "The script ended its process with exit status 9.", ""),
     ],
@@ -77,24 +91,52 @@ def test_what_went_wrong_is_said_where_all_is_decided(
     tmp_path: Path, scenario: str, code: int, detail: str, last_lines: str | None
 ) -> None:
     codes, (first, other) = run(tmp_path, scenario)
-    assert codes == [code, code] and first["detail"] == detail
+    assert codes == [code, code] and first["detail"] == other["detail"] == detail
     assert last_lines is None or first["last_lines"] == last_lines
-    assert "The first task has ended without success" in other["detail"]
+    assert f"What is known is in {tmp_path / 'out'};" in other["hint"]
+
+
+def test_a_worker_killed_in_a_trial_costs_that_trial(tmp_path: Path) -> None:
+    codes, (first, _) = run(tmp_path, "killed_in_a_trial_of_the_chief")
+    assert codes == [0, 0]
+    assert "While trying prefetch@n3 the process lost worker 1, which was killed (SIGKILL)" in first["warned"][0]
+    assert [one["attempt"] for one in told(tmp_path, 1)[:2]] == [1, 2]
+
+
+def test_a_command_killed_in_a_trial_is_not_waited_for_again(tmp_path: Path) -> None:
+    commands = start(tmp_path, "trial_without_end")
+    await_both(tmp_path)
+    while not (tmp_path / "out" / "trying").exists():
+        time.sleep(0.02)
+    commands[1].send_signal(signal.SIGKILL)
+    assert commands[0].wait(60) not in (0, -signal.SIGKILL)
+    first = json.loads((tmp_path / "found-0.json").read_text())
+    assert "Worker 1 can be heard no more" in first["detail"]
+    assert first["warned"] == [], "nothing is started once more"
+    assert len(told(tmp_path, 0)) == 1
+    commands[1].wait(60)
+    os.kill(told(tmp_path, 1)[0]["pid"], signal.SIGKILL)
+
+
+def test_results_of_an_earlier_run_do_not_stay_beside_the_log(tmp_path: Path) -> None:
+    mine = tmp_path / "out" / "worker-1"
+    mine.mkdir(parents=True)
+    for name in ("session.json", "report.html", "plan.json", "tuned.patch"):
+        (mine / name).write_text("old")
+    run(tmp_path, "in_step")
+    assert sorted(path.name for path in mine.iterdir()) == ["script.log", "told-1"]
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_command_that_is_killed_ends_the_other(tmp_path: Path, index: int) -> None:
     commands = start(tmp_path, "hangs")
-    end = time.monotonic() + 60
-    while not (told(tmp_path, 0) and told(tmp_path, 1)):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    await_both(tmp_path)
     commands[index].send_signal(signal.SIGKILL)
     codes = [process.wait(60) for process in commands]
     other = json.loads((tmp_path / f"found-{1 - index}.json").read_text())
     assert codes[index] == -signal.SIGKILL and codes[1 - index] not in (0, -signal.SIGKILL)
-    if index == 1:
-        assert "Worker 1 can be heard no more" in other["detail"]
+    gone = ("The command of the first task has ended", "Worker 1 can be heard no more")
+    assert gone[index] in other["detail"]
     for known in told(tmp_path, 1 - index):
         assert not psutil.pid_exists(known["pid"])
     for known in told(tmp_path, index):  # nobody is left to end it

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from pipetune.core.cluster import Place
-from pipetune.core.codec import encode
+from pipetune.core.codec import decode, encode
 from pipetune.core.json_lines import JsonLines, LinkBroken
 from pipetune.supervisor import meeting
 from pipetune.supervisor.interrupts import Interrupts
@@ -90,35 +92,75 @@ def test_where_nobody_calls_one_goes_on_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "hello",
-    [
-        encode(meeting.Hello("a guess", 1)),
-        encode(meeting.Hello("{secret}", 0)),
-        encode(meeting.Hello("{secret}", 2)),
-        encode(meeting.Hello("{secret}", 1, job=3)),
-        {"anything": "else"},
-    ],
-    ids=["secret", "the first", "unknown", "another job", "no hello"],
+    ("secret", "worker", "job"),
+    [("a guess", 1, 0), ("", 0, 0), ("", 2, 0), ("", 1, 3)],
+    ids=["secret", "the first", "unknown", "another job"],
 )
-def test_nobody_else_is_let_in(tmp_path: Path, hello: Any) -> None:
-    def stranger() -> None:
-        while not (tmp_path / meeting.FILE).exists():
-            pass
-        invitation = meeting._read(tmp_path / meeting.FILE)
-        assert invitation is not None
-        words = json.loads(json.dumps(hello).replace("{secret}", invitation.secret))
-        lines = JsonLines(socket.create_connection((invitation.host, invitation.port)))
-        try:
-            lines.send(words)
+def test_nobody_else_is_let_in(tmp_path: Path, secret: str, worker: int, job: int) -> None:
+    def ask(invitation: meeting.Invitation) -> None:
+        hello = meeting.Hello(worker, job, "0")
+        with socket.create_connection((invitation.host, invitation.port)) as connected:
+            lines = JsonLines(connected)
+            lines.send(encode(hello))
+            challenge = decode(meeting.Challenge, lines.receive(10))
+            proof = meeting._proof(secret or invitation.secret, "comes", challenge.nonce, hello)
+            lines.send(encode(meeting.Proof(proof)))
             lines.receive(10)
-        except LinkBroken:
-            refused.append(True)
-        lines.close()
 
-    refused: list[bool] = []
-    thread = threading.Thread(target=stranger)
+    assert stranger(tmp_path, ask) == "LinkBroken"
+
+
+@pytest.mark.parametrize("words", [b'{"anything": "else"}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 5000])
+def test_what_is_no_hello_is_not_let_in(tmp_path: Path, words: bytes) -> None:
+    def ask(invitation: meeting.Invitation) -> None:
+        with socket.create_connection((invitation.host, invitation.port)) as connected:
+            connected.sendall(words)
+            JsonLines(connected).receive(10)
+
+    assert stranger(tmp_path, ask) == "LinkBroken"
+
+
+def stranger(folder: Path, ask: Callable[[meeting.Invitation], None]) -> str:
+    """What becomes of one who comes in this way while another worker is awaited."""
+
+    def come() -> None:
+        while (invitation := meeting._read(folder / meeting.FILE)) is None:
+            time.sleep(0.01)
+        try:
+            ask(invitation)
+        except Exception as error:
+            raised.append(type(error).__name__)
+
+    raised: list[str] = []
+    thread = threading.Thread(target=come)
     thread.start()
-    with Interrupts() as interrupts, meeting.called(tmp_path, place(0), interrupts, wait_seconds=1) as others:
+    with Interrupts() as interrupts, meeting.called(folder, place(0), interrupts, wait_seconds=1) as others:
         assert others is None
     thread.join()
-    assert refused == [True]
+    return ", ".join(raised)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [meeting.Challenge("0", "no proof"), meeting.Challenge("0", "\u00e9"), meeting.Welcome(True)],
+    ids=["wrong", "not ASCII", "none"],
+)
+def test_who_only_listens_at_the_port_is_not_obeyed_and_learns_nothing(tmp_path: Path, answer: Any) -> None:
+    heard: list[object] = []
+
+    def pretend(listening: socket.socket) -> None:
+        lines = JsonLines(listening.accept()[0])
+        heard.append(lines.receive(10))
+        lines.send(encode(answer))
+        with contextlib.suppress(LinkBroken):
+            heard.append(lines.receive(10))
+        lines.close()
+
+    with socket.create_server((WHERE, 0)) as listening:
+        invitation = meeting.Invitation(WHERE, listening.getsockname()[1], "secret of an earlier run")
+        thread = threading.Thread(target=pretend, args=(listening,))
+        thread.start()
+        with pytest.raises(LinkBroken):
+            invitation.connected(1)
+        thread.join()
+    assert len(heard) == 1 and "secret" not in str(heard)

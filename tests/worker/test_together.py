@@ -23,18 +23,12 @@ from pipetune.worker import together
 IN_STEP = Handover("MultiWorkerMirroredStrategy", 2, DATASET, workers=2)
 
 
-left: list[str] = []
-
-
 def team(difference: str = "") -> Any:
     """Two workers of which the other one finds the same pipeline, or says what differs."""
 
     class Two:
         def __len__(self) -> int:
             return 2
-
-        def leave(self) -> None:
-            left.append("all")
 
         def gather(self, operators: tuple[str, ...]) -> str:
             assert operators == ("range (n0)", "batch (n1)")
@@ -50,8 +44,9 @@ def consumed(facts: Handover | None) -> Consumption:
     return use
 
 
-def consumer_of(consumer: Consumer, *, difference: str = "") -> Consumer:
-    return together.consumer_of(team(difference), live.read(consumed(IN_STEP).dataset), consumer)
+def consumer_of(consumer: Consumer, *, difference: str = "", facts: Handover | None = IN_STEP) -> Consumer:
+    use = consumed(facts)
+    return together.consumer_of(team(difference), use, live.read(use.dataset), consumer)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +63,13 @@ def test_a_script_that_trains_in_one_process_is_refused(facts: Handover | None, 
     assert (caught.value.exit_code, "MultiWorkerMirroredStrategy" in caught.value.hint) == (2, True)
 
 
-def test_on_a_cluster_that_exists_such_a_script_is_analysed_alone() -> None:
-    left.clear()
-    assert together.join_in(Task(0, 2, elsewhere=True), team(), consumed(None)) is None
-    assert left == ["all"], "the others need not wait"
+@pytest.mark.parametrize("facts", [None, Handover("MirroredStrategy", 2, DATASET)])
+def test_on_a_cluster_that_exists_such_a_script_is_tried_alone_and_the_inputs_compared(facts: Handover | None) -> None:
+    found = team()
+    assert together.join_in(Task(0, 2, elsewhere=True), found, consumed(facts)) is found
+    loop = LoopConsumer()
+    assert consumer_of(loop, facts=facts) is loop
+    assert consumer_of(loop, facts=facts, difference="worker 1 has 3 operators") is loop, "each has a step of its own"
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
