@@ -6,14 +6,19 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import Handover
 from pipetune.core.messages import Failed, Job, MessageWriter, Progress, ScriptExited, ScriptFailed
 from pipetune.core.settings import Settings
+from pipetune.tf.script import saving
 from pipetune.worker import script
 
 STRATEGY = "ParameterServerStrategy"
 
 
 def serve(job: Job, writer: MessageWriter) -> int:
-    """Runs the script of a worker or a parameter server, which serves until this process is ended; the exit code."""
+    """Runs the script of a worker or a parameter server, which serves until this process is ended; the exit code.
+
+    Nothing of the user's is written from the start: a script that does not serve after all goes on to train here.
+    """
     writer.send(Progress("capture", "running the script"))
+    saving.switch_off(lambda _name: None)
     try:
         script.run(job)
     except SystemExit as leaving:

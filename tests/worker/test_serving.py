@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -10,8 +12,19 @@ import pytest
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import COORDINATOR, DATASET, Handover
-from pipetune.core.messages import Failed, Job, Message, MessageWriter, Mode, Progress, ScriptExited, ScriptFailed
+from pipetune.core.messages import (
+    Failed,
+    Job,
+    Message,
+    MessageWriter,
+    Mode,
+    Progress,
+    ScriptExited,
+    ScriptFailed,
+    write_job,
+)
 from pipetune.core.settings import Settings
+from pipetune.tf.script import saving
 from pipetune.worker import serving
 
 
@@ -30,6 +43,7 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(saving, "switch_off", lambda _: None)  # there is no way back from it
 
 
 @pytest.mark.parametrize(
@@ -48,6 +62,22 @@ def test_a_script_that_does_not_serve_is_an_error(tmp_path: Path, text: str, kin
     assert serving.serve(job, cast(MessageWriter, heard)) == 3
     begun, message = heard.messages
     assert isinstance(begun, Progress) and isinstance(message, kind) and says in str(message)
+
+
+@pytest.mark.tensorflow
+def test_a_script_that_trains_where_it_should_serve_overwrites_nothing(tmp_path: Path) -> None:
+    """In a process of its own: from then on nothing can be saved in it."""
+    kept, path = tmp_path / "kept", tmp_path / "train.py"
+    kept.write_text("of last week")
+    path.write_text(f"import tensorflow as tf\ntf.io.write_file({str(kept)!r}, 'of today')\nprint('trained')\n")
+    read_end, write_end = os.pipe()
+    write_job(Job(Mode.SERVE, write_end, Settings(), script=str(path)), tmp_path / "job.json")
+    command = [sys.executable, "-P", "-m", "pipetune.worker", str(tmp_path / "job.json")]
+    ended = subprocess.run(command, pass_fds=[write_end], capture_output=True, text=True, check=False)
+    os.close(write_end)
+    os.close(read_end)
+    assert (ended.returncode, ended.stdout) == (3, "trained\n"), ended.stderr
+    assert kept.read_text() == "of last week"
 
 
 BY_COORDINATOR = Handover("ParameterServerStrategy", 1, COORDINATOR, 2)
