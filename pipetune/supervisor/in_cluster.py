@@ -67,7 +67,8 @@ def _follow(
     first: tuple[Invitation, JsonLines],
 ) -> Analysis:
     """What a task does that is not the first of those that have found each other: it has no results of its own."""
-    screen.update("cluster", f"{place}: doing what the first task says; the results will be in its folder")
+    where = request.results.folder.parent
+    screen.update("following", f"{place} does what the first task says; the results will be in {where}")
     request.results.leave_log_alone()
     follower = Follower(
         own=job_of(request, Mode.ANALYZE),
@@ -80,7 +81,6 @@ def _follow(
         command=request.worker_command,
     )
     over = follower.follow()
-    where = request.results.folder.parent
     if over.exit_code:
         hint = f"What is known is in {where}; what the script printed here, in {request.results.log}."
         session = Session(VERSION, command={}, status="failed", status_detail=over.why)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,13 @@ from pipetune.core.cluster import VARIABLE, configuration
 
 COMMAND = Path(__file__).with_name("far_task.py")
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]  # nothing listens there: the workers are no real ones
+CONFIGURATIONS = [configuration(ADDRESSES, index) for index in (0, 1)]
 
 
-def start(folder: Path, scenario: str) -> list[subprocess.Popen[bytes]]:
+def start(folder: Path, scenario: str, configurations: Sequence[str] = CONFIGURATIONS) -> list[subprocess.Popen[bytes]]:
     return [
-        subprocess.Popen(
-            [sys.executable, str(COMMAND), str(folder), scenario],
-            env={**os.environ, VARIABLE: configuration(ADDRESSES, index)},
-        )
-        for index in (0, 1)
+        subprocess.Popen([sys.executable, str(COMMAND), str(folder), scenario], env={**os.environ, VARIABLE: one})
+        for one in configurations
     ]
 
 
@@ -125,6 +124,31 @@ def test_results_of_an_earlier_run_do_not_stay_beside_the_log(tmp_path: Path) ->
         (mine / name).write_text("old")
     run(tmp_path, "in_step")
     assert sorted(path.name for path in mine.iterdir()) == ["script.log", "told-1"]
+
+
+def test_a_chief_and_two_workers_are_three(tmp_path: Path) -> None:
+    cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}
+    tasks = [{"type": "chief", "index": 0}, {"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
+    commands = start(tmp_path, "in_step", [json.dumps({"cluster": cluster, "task": task}) for task in tasks])
+    assert [process.wait(60) for process in commands] == [0, 0, 0]
+    assert json.loads((tmp_path / "found-0.json").read_text())["verified"] is True
+    for number, file in enumerate(("told-0", "worker-0/told-1", "worker-1/told-2")):
+        measured, verified = [json.loads(line) for line in (tmp_path / "out" / file).read_text().splitlines()]
+        assert measured["config"]["task"] == verified["config"]["task"] == tasks[number]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_ctrl_c_in_one_task_ends_both(tmp_path: Path, index: int) -> None:
+    commands = start(tmp_path, "hangs")
+    await_both(tmp_path)
+    commands[index].send_signal(signal.SIGINT)
+    codes = [process.wait(60) for process in commands]
+    found = [json.loads((tmp_path / f"found-{number}.json").read_text()) for number in (0, 1)]
+    assert codes[index] == 130 and "Interrupted" in found[index]["detail"]
+    assert codes[1] == 130, "the first task's end is that of all"
+    assert index == 0 or (codes[0] != 0 and "Worker 1 can be heard no more" in found[0]["detail"])
+    for known in (*told(tmp_path, 0), *told(tmp_path, 1)):
+        assert not psutil.pid_exists(known["pid"])
 
 
 @pytest.mark.parametrize("index", [0, 1])
