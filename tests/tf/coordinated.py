@@ -17,6 +17,7 @@ import tensorflow as tf
 from pipetune.core.cluster import free_addresses
 from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
+from pipetune.tf.pipelines import live
 from pipetune.tf.script import per_worker, turns
 from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
 from pipetune.tf.script.patches import Patches
@@ -189,6 +190,10 @@ def looked_at() -> dict[str, Any]:
         COORDINATOR.schedule(one, args=(checked,))
 
     both = run(two)
+    def made_once(_context: Any) -> Any:
+        return Dataset.range(12).batch(4, drop_remainder=True)
+
+    by_one_call = trains(one, tf.function(lambda: STRATEGY.distribute_datasets_from_function(made_once)))
     scheduled = trains(one, tf.function(in_function), name="another")
     seen = [use.role for use in both.hooks.seen]
     return {
@@ -196,6 +201,7 @@ def looked_at() -> dict[str, Any]:
         "all of it": [endless.consumer.kind, endless.consumer.sentence],
         "raises": [raising.consumer.kind, raising.consumer.sentence],
         "the first that is scheduled": [both.use.dataset.cardinality().numpy().item(), sorted(seen)],
+        "made at each call": [node.shared for node in live.read(by_one_call.use.dataset).pipeline],
         "another is wanted": [len(scheduled.begun), scheduled.stopped],
     }
 

@@ -98,6 +98,7 @@ def test_without_a_window_that_ends_the_input_is_measured_alone(found: dict[str,
 
 def test_the_first_per_worker_dataset_that_is_scheduled_is_trained_on(found: dict[str, Any]) -> None:
     assert found["looked at"]["the first that is scheduled"] == [3, ["preview", "training"]]
+    assert found["looked at"]["made at each call"] == [1, 1], "by the script, which pipetune only looks at"
     assert found["looked at"]["another is wanted"] == [0, False]
 
 
