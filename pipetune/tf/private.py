@@ -406,8 +406,9 @@ def take_step_on_workers(coordinator: Any, function: Any, args: Any, kwargs: Any
             made = coordinator._create_per_worker_resources(function, args=args, kwargs=kwargs)
         finally:
             strategy.extended._being_scheduled = False
-    for value in made._values:
-        value._wait_and_maybe_error()
+    for error in [value._get_error() for value in made._values]:  # all of them first: none is at work any more
+        if error is not None:
+            raise error
 
 
 def raised_on_worker(error: BaseException) -> BaseException:

@@ -5,7 +5,6 @@ A cluster changes what devices a process has: hence a process of its own.
 
 from __future__ import annotations
 
-import collections
 import gc
 import json
 import os
@@ -18,7 +17,8 @@ import tensorflow as tf
 from pipetune.core.cluster import free_addresses
 from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
-from pipetune.tf.script import turns
+from pipetune.tf.pipelines import live
+from pipetune.tf.script import per_worker, turns
 from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
 from pipetune.tf.script.patches import Patches
 from pipetune.tf.script.serving import serve
@@ -140,15 +140,9 @@ def served() -> dict[str, Any]:
     facts["other shapes"] = window(consumer, Dataset.range(12).batch(3, drop_remainder=True))
     facts["raises"] = window(consumer, Dataset.range(12).map(broken).batch(4, drop_remainder=True))
     facts["after that"] = window(consumer, numbers())
-    calls = collections.Counter[str]()
-
-    def python(number: Any) -> Any:
-        calls["python"] += 1
-        return number
-
-    cached = Dataset.range(12).map(lambda one: tf.ensure_shape(tf.numpy_function(python, [one], tf.int64), []))
-    cached = cached.cache().repeat().batch(4, drop_remainder=True)
-    facts["cached"] = [window(consumer, cached), window(consumer, cached), calls["python"]]
+    facts["python"] = window(consumer, Dataset.range(12).map(in_python).batch(4, drop_remainder=True))
+    cached = Dataset.range(12).map(drawn).cache().repeat().batch(12, drop_remainder=True)
+    facts["cached"] = [epoch(cached), epoch(cached)]
     facts["traced again"] = one.experimental_get_tracing_count() - traced
     return facts
 
@@ -156,6 +150,28 @@ def served() -> dict[str, Any]:
 def broken(number: Any) -> Any:
     with tf.control_dependencies([tf.debugging.assert_less(number, tf.constant(6, tf.int64), "too much")]):
         return tf.identity(number)
+
+
+def drawn(_number: Any) -> Any:
+    return tf.random.uniform([], maxval=1 << 40, dtype=tf.int64)
+
+
+def in_python(number: Any) -> Any:
+    return tf.ensure_shape(tf.numpy_function(lambda one: one, [number], tf.int64), [])
+
+
+@tf.function
+def first_of(iterator: Any) -> Any:
+    return next(iterator)
+
+
+def epoch(dataset: Any) -> list[list[int]]:
+    """What a fresh iterator of a dataset, sent as others are, gives first on each worker."""
+    found = per_worker.described(COORDINATOR, lambda: dataset)
+    assert found is not None
+    like = iter(COORDINATOR.create_per_worker_dataset(found.function(dataset)))
+    made = private.read_on_workers(COORDINATOR, first_of, found.iterator(dataset, like))
+    return [numbers.tolist() for numbers in made]
 
 
 def looked_at() -> dict[str, Any]:
@@ -174,6 +190,10 @@ def looked_at() -> dict[str, Any]:
         COORDINATOR.schedule(one, args=(checked,))
 
     both = run(two)
+    def made_once(_context: Any) -> Any:
+        return Dataset.range(12).batch(4, drop_remainder=True)
+
+    by_one_call = trains(one, tf.function(lambda: STRATEGY.distribute_datasets_from_function(made_once)))
     scheduled = trains(one, tf.function(in_function), name="another")
     seen = [use.role for use in both.hooks.seen]
     return {
@@ -181,6 +201,7 @@ def looked_at() -> dict[str, Any]:
         "all of it": [endless.consumer.kind, endless.consumer.sentence],
         "raises": [raising.consumer.kind, raising.consumer.sentence],
         "the first that is scheduled": [both.use.dataset.cardinality().numpy().item(), sorted(seen)],
+        "made at each call": [node.shared for node in live.read(by_one_call.use.dataset).pipeline],
         "another is wanted": [len(scheduled.begun), scheduled.stopped],
     }
 

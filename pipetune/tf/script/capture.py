@@ -8,6 +8,7 @@ free; line and column are worked out when somebody asks.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import linecache
 import os
@@ -15,6 +16,7 @@ import site
 import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -106,6 +108,17 @@ def made_at_same_call(dataset: Any) -> int:
     """How many datasets of this class the call site has made."""
     found: Site | None = getattr(dataset, _SITE, None)
     return 1 if found is None else max(1, _calls[found, type(dataset).__name__])
+
+
+@contextlib.contextmanager
+def counted_before() -> Iterator[None]:
+    """While open, calls are made once more than the script makes them for itself: they are not counted again."""
+    before = _calls.copy()
+    try:
+        yield
+    finally:
+        forget()
+        _calls.update(before)
 
 
 def forget() -> None:

@@ -57,7 +57,8 @@ def _around_creation(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: 
         return original(coordinator, dataset_fn)
     with hooks.as_role("a look"):
         found = per_worker.described(coordinator, dataset_fn)
-    made = original(coordinator, dataset_fn)
+    with capture.counted_before():
+        made = original(coordinator, dataset_fn)
     if found is not None:
         use = hooks.note(found.dataset, "preview", f"ClusterCoordinator.{COORDINATOR}")
         use.handed = HandedOver(coordinator.strategy, found.dataset, None, COORDINATOR)

@@ -69,6 +69,9 @@ class PerWorker:
     def _send(self, dataset: Any) -> Any:
         if dataset.element_spec != self.dataset.element_spec:
             raise RunFailed("Its elements have other shapes than those that the scheduled function was written for.")
+        why = why_not_sent(dataset)
+        if why:
+            raise RunFailed(why)
         rebuilt = _rebuilt_there(dataset)
 
         def build() -> tuple[Any, Any]:
@@ -107,6 +110,24 @@ def described(coordinator: Any, given: Any) -> PerWorker | None:
 
 def _readable(found: PerWorker) -> PerWorker | None:
     return found if isinstance(found.dataset, private.DatasetV2) else None
+
+
+def why_not_sent(dataset: Any) -> str:
+    """Why the workers cannot build the dataset of its graph; '' where they can, as far as the graph tells.
+
+    A Python function is registered in one process. Where the workers are in that process too it could be called, but
+    may stand still for ever: TensorFlow waits for workers with the lock held that Python functions need.
+    """
+    graph = tf.compat.v1.GraphDef.FromString(private.serialized_graph(dataset))
+    called = {node.op for nodes in (graph, *(one for one in graph.library.function)) for node in _nodes(nodes)}
+    return "It calls a Python function, which no worker can be sent." if called & _PYTHON else ""
+
+
+_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
+
+def _nodes(graph: Any) -> Any:
+    return graph.node if hasattr(graph, "node") else graph.node_def
 
 
 def _rebuilt_there(dataset: Any) -> Callable[[], Any]:

@@ -58,7 +58,10 @@ class _Serving:
             found = per_worker.described(coordinator, dataset_fn)
         finally:
             self._looking = False
-        if found is None or (chosen := self._chosen(found.dataset)) is found.dataset:
+        if found is None or per_worker.why_not_sent(found.dataset):
+            return original(coordinator, dataset_fn)
+        chosen = self._chosen(found.dataset)
+        if chosen is found.dataset:
             return original(coordinator, dataset_fn)
         return original(coordinator, tf.autograph.experimental.do_not_convert(found.function(chosen)))
 
