@@ -6,6 +6,7 @@ knows no parameter servers, so the model is a matrix.
     python examples/distributed/make_data.py
     python examples/distributed/start.py --parameter-servers 1 examples/distributed/parameter_server/train.py
     pipetune analyze examples/distributed/parameter_server/train.py
+    pipetune analyze --workers 2 --parameter-servers 1 examples/distributed/parameter_server/train.py
 """
 
 from __future__ import annotations
