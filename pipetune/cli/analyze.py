@@ -84,7 +84,7 @@ def _add_measuring(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--workers",
-        type=values.several,
+        type=values.positive_count,
         metavar="N",
         help="run N processes of the script here that train in step, each with its TF_CONFIG: for a script with "
         "MultiWorkerMirroredStrategy",
@@ -165,6 +165,12 @@ def execute(arguments: argparse.Namespace) -> int:
     from pipetune.supervisor.request import Request
     from pipetune.supervisor.results import Results
 
+    if arguments.workers == 1 and not arguments.parameter_servers:
+        raise PipetuneError(
+            "--workers 1 starts no process beside the first, as without it.",
+            hint="Leave it out, or name the number of processes that train in step.",
+            exit_code=2,
+        )
     target = target_of(arguments)
     place = place_in(os.environ, horovod=target.names_horovod())
     beside = rank_by_mpi(os.environ) if place is None else None  # processes side by side, of which nothing is known

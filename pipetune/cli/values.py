@@ -35,13 +35,6 @@ def positive_count(text: str) -> int:
     return int(text)
 
 
-def several(text: str) -> int:
-    """A whole number above one."""
-    if not text.isascii() or not text.isdigit() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 1")
-    return int(text)
-
-
 def byte_size(text: str) -> int:
     """A size in bytes: 2000000, 512M, 4GiB; units are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())

@@ -111,12 +111,20 @@ def cluster_of_two(index: int) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
 
 
-@pytest.mark.parametrize("number", ["1", "0", "-2", "two", "2.5"])
-def test_fewer_than_two_workers_are_no_workers(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", ["0", "-2", "two", "2.5"])
+def test_workers_are_a_number(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["analyze", f"--workers={number}", "train.py"])
     assert left.value.code == 2
-    assert "is not a whole number above 1" in capsys.readouterr().err
+    assert "is not a whole number above 0" in capsys.readouterr().err
+
+
+def test_one_worker_is_one_only_beside_parameter_servers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "--workers", "1", "train.py"]) == 2
+    assert "--workers 1 starts no process beside the first" in capsys.readouterr().err
+    parsed = build_parser().parse_args(["analyze", "--workers", "1", "--parameter-servers", "1", "train.py"])
+    settings = settings_of(parsed, folder)
+    assert (settings.workers, settings.parameter_servers) == (1, 1)
 
 
 def test_a_worker_that_is_lost_is_named_with_the_end_of_its_log(
