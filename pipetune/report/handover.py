@@ -65,7 +65,8 @@ def _divided(found: Handover) -> str:
     if not found.shares:
         parts.append("no batch is divided")
     elif found.batch is None:
-        parts.append(f"each batch is divided by {found.replicas_per_worker}")
+        # By all replicas, those of other workers too (`tf.distribute`, `_LegacyRebatchDataset`).
+        parts.append(f"each batch is divided by {found.replicas}" if found.replicas > 1 else "no batch is divided")
     elif len(set(found.shares)) == 1:
         parts.append(f"each global batch of {found.batch:,} is divided into {found.shares[0]:,} for each replica")
     else:

@@ -44,6 +44,12 @@ def test_without_a_strategy_nothing_is_said() -> None:
             "divided by 2, and 2 elements are prefetched behind it.",
         ),
         (
+            Handover("MultiWorkerMirroredStrategy", 4, DATASET, 2, None, (0, 0), True, 2, "DATA"),
+            "MultiWorkerMirroredStrategy takes the dataset to 4 replicas of 2 workers, by "
+            "experimental_distribute_dataset: it is sharded over the workers by auto_shard_policy DATA, each batch is "
+            "divided by 4, and 2 elements are prefetched behind it.",
+        ),
+        (
             Handover("OneDeviceStrategy", 1, DATASET, batch=8),
             "OneDeviceStrategy takes the dataset to 1 replica, by experimental_distribute_dataset: no batch "
             "is divided.",
