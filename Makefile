@@ -65,18 +65,21 @@ browser:
 	  || echo "chromium cannot be installed here: the browser tests will be skipped." >&2; \
 	fi
 
+# Some tests measure, on a machine that others use too: what fails runs once more, and is named if it passes only then.
+PYTEST := $(BIN)/python -m pytest -q --reruns 1 -raR
+
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(TOGETHER) --one-core -m one_core
+	$(PYTEST) -n $(TOGETHER) --one-core -m one_core
 
 # Side by side what may be; then what starts processes of its own or holds measured costs against known ones.
 ALONE := tests/bench tests/e2e tests/tf/test_differencing.py tests/distributed/test_deliveries.py \
   tests/distributed/test_examples.py
 
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))
-	$(BIN)/python -m pytest -q $(ALONE)
+	$(PYTEST) -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))
+	$(PYTEST) $(ALONE)
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.
