@@ -28,6 +28,7 @@ class Overheads:
     next_seconds: float = 0.0  # per element of the output: taking it in Python, in the consumer's thread
     wake_seconds: float = 0.0  # per element through a buffer whose other side waits: waking that
     buffer_seconds: float = 0.0  # per element through a buffer, on either side: locking it, handing over
+    interleave_seconds: float = 0.0  # per element of a parallel interleave: taking it from the threads that read
     calls: tuple[CallCost, ...] = ()  # of shorter functions first
     spin_seconds: float = 0.0  # CPU time per call that idle threads look for work, which they do not where all are busy
     crowded_speed: float = 1.0  # of a core while all that are granted are busy, over that of one alone

@@ -162,7 +162,8 @@ def cut(
             for one in _called(node)
         )
         fuses = on and _map_fuses(node, pipeline)
-        calls = _runtime(count * overheads.call_seconds(work.seconds / count if count else 0.0, fused=fuses))
+        each = work.seconds / count if count else 0.0
+        calls = _runtime(count * overheads.call_seconds(each, fused=fuses)) if node.op != "interleave" else ()
         parallelism = _parallelism(node, cores, on)
         fused = _fused_with(node, segments, pipeline) if on else None
         if fused is not None:
@@ -172,7 +173,9 @@ def cut(
         elif parallelism is not None:
             close(above)
             segments.append(Segment((work, *calls), parallelism, True))
-            threads[node.id] = _Thread((), count)
+            # An interleave reads on in its threads, no call for each element; but taking one from them costs.
+            taking = _Thread(_runtime(count * overheads.interleave_seconds))
+            threads[node.id] = taking if node.op == "interleave" else _Thread((), count)
         elif node.op == "prefetch":
             close(_Thread(above.work, above.crossings + count))
             threads[node.id] = _Thread((), count)

@@ -246,6 +246,18 @@ def test_handing_elements_over_takes_time_on_either_side_of_a_buffer() -> None:
 CALLS = (CallCost(20e-6, 40e-6, 25e-6), CallCost(70e-6, 20e-6, 5e-6))
 
 
+def test_a_parallel_interleave_starts_no_calls_and_its_elements_are_taken_in_one_thread() -> None:
+    rows = "range cpu=0us | interleave {}cycle_length=4 cpu=10us | batch 100 cpu=50us"
+    ideal = with_overheads(rows.format("4 "), cores=4)
+    assert (1e6 * ideal.seconds, ideal.bound) == (pytest.approx(262.5), Bound.CORES)
+    assert with_overheads(rows.format("4 "), cores=4, calls=CALLS).seconds == ideal.seconds
+    found = with_overheads(rows.format("4 "), cores=4, calls=CALLS, interleave_seconds=4e-6)
+    assert (1e6 * found.seconds, found.nodes) == (pytest.approx(450), ("n2",))  # however many readers there are
+    assert 1e6 * found.cpu_seconds == pytest.approx(1450)
+    serial = with_overheads(rows.format(""), cores=4, calls=CALLS, interleave_seconds=4e-6)
+    assert 1e6 * serial.seconds == pytest.approx(1050)
+
+
 def test_a_parallel_call_costs_more_than_a_serial_one() -> None:
     found = with_overheads("range cpu=0us | map 2 random cpu=100us", calls=CALLS)
     assert 1e6 * found.seconds == pytest.approx(60)

@@ -14,6 +14,7 @@ US = 1e-6
 
 def test_from_differences() -> None:
     wall = {"taken": 30 * US, "taken, ahead": 50 * US, "rows": 256 * 0.4 * US, "rows, ahead": 256 * 0.9 * US}
+    wall |= {"rows, in turn": 256 * 0.5 * US, "rows, interleaved": 256 * 4.5 * US}
     # On two cores: so many us a call, and cores that take a tenth longer when both are busy.
     for name, rows, alone, parallel, fused in (
         ("brief", 64, 20, 40, 24), ("short", 32, 60, 24, 16), ("long", 8, 460, 24, 16)
@@ -26,6 +27,7 @@ def test_from_differences() -> None:
     assert found.next_seconds == pytest.approx(30 * US)
     assert found.wake_seconds == pytest.approx(20 * US)
     assert found.buffer_seconds == pytest.approx(0.7 * US)
+    assert found.interleave_seconds == pytest.approx(4 * US)
     assert [cost.function_seconds for cost in found.calls] == pytest.approx([20 * US, 60 * US])
     assert [cost.parallel_seconds for cost in found.calls] == pytest.approx([40 * US, 24 * US])
     assert [cost.fused_seconds for cost in found.calls] == pytest.approx([24 * US, 16 * US])
@@ -38,7 +40,7 @@ def test_on_this_machine_they_are_small_and_not_below_zero() -> None:
     found = overheads.measure_overheads(2, seconds=0.5, rounds=1)
     assert 1 * US < found.next_seconds < 5000 * US
     calls = [value for cost in found.calls for value in (cost.parallel_seconds, cost.fused_seconds)]
-    for seconds in (found.wake_seconds, found.buffer_seconds, found.spin_seconds, *calls):
+    for seconds in (found.wake_seconds, found.buffer_seconds, found.interleave_seconds, found.spin_seconds, *calls):
         assert 0 <= seconds < 5000 * US
     assert 0.3 <= found.crowded_speed <= 1
     assert overheads.measure_overheads(2, seconds=0.5, rounds=1) is found

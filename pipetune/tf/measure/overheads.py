@@ -1,8 +1,9 @@
 """Measures what this machine and the runtime take beside the operators' own work.
 
-Pairs of tiny pipelines that differ in one thing, in turn, several times: with a buffer and without, in one thread
-and with parallel calls on all cores (fused with a batch and not), for functions of different length. The
-median of the rounds counts, as it does for the windows whose rate is predicted.
+Pairs of tiny pipelines that differ in one thing, in turn, several times: with a buffer and without, with several
+sources read in one thread and in several, in one thread and with parallel calls on all cores (fused with a batch and
+not), for functions of different length. The median of the rounds counts, as it does for the windows whose rate is
+predicted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _ROWS = {"brief": 64, "short": 32, "long": 8}
 """Kinds of functions, and rows in a batch of each, so that taking it in Python counts little per row."""
 
 _TAKEN_ROWS = 256
+_READERS = 4  # as many as scripts open, on few cores and on many
 _WARM_UP_SHARE = 0.3
 _SLOWEST_CROWD = 0.5
 
@@ -74,6 +76,7 @@ def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Ov
         next_seconds=wall["taken"],
         wake_seconds=max(0.0, wall["taken, ahead"] - wall["taken"]),
         buffer_seconds=max(0.0, row_ahead - row / 2),  # two threads then share the row's own work
+        interleave_seconds=max(0.0, (wall["rows, interleaved"] - wall["rows, in turn"]) / _TAKEN_ROWS),
         calls=tuple(CallCost(alone[name], *calls[name]) for name in sorted(calls, key=lambda name: alone[name])),
         spin_seconds=max(0.0, cpu["long"] / _ROWS["long"] - alone["long"]),
         crowded_speed=1 / (1 + slower),
@@ -96,6 +99,8 @@ def _datasets(cores: int) -> dict[str, Any]:
         "taken, ahead": element.prefetch(2).with_options(plain),
         "rows": source.batch(_TAKEN_ROWS).with_options(plain),
         "rows, ahead": source.prefetch(tf.data.AUTOTUNE).batch(_TAKEN_ROWS).with_options(plain),
+        "rows, in turn": _interleaved(source, None).with_options(plain),
+        "rows, interleaved": _interleaved(source, _READERS).with_options(plain),
     }
     functions: Mapping[str, Callable[..., Any]] = {
         "brief": functools.partial(_spin, lanes=128, kernels=8),  # little beside what calling it takes
@@ -109,6 +114,12 @@ def _datasets(cores: int) -> dict[str, Any]:
         made[f"{name}, parallel"] = parallel.prefetch(2).with_options(plain)  # as TensorFlow would put one there
         made[f"{name}, fused"] = parallel.with_options(fusing)
     return made
+
+
+def _interleaved(source: Any, parallel: int | None) -> Any:
+    """Rows that cost next to nothing, of several sources, one row of each in turn."""
+    rows = source.interleave(lambda _: source, cycle_length=_READERS, num_parallel_calls=parallel)
+    return rows.batch(_TAKEN_ROWS)
 
 
 def _spin(value: Any, *, lanes: int, kernels: int) -> Any:
