@@ -15,10 +15,12 @@ tf = pytest.importorskip("tensorflow")
 from pipetune.core.comparison import Comparison
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Insert, Move, Safety, SetArgument, SetOption
+from pipetune.tf.equality import proof
 from pipetune.tf.equality.compare import compare, compare_datasets
 from pipetune.tf.equality.elements import Drawn
 from pipetune.tf.equality.paired_runs import Limits, PairedRuns
 from pipetune.tf.equality.sharing import Side
+from pipetune.tf.measure import grammar
 from pipetune.tf.pipelines import live
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
@@ -373,6 +375,26 @@ def test_time_limit_ends_an_endless_comparison() -> None:
     found = compare(source, apply_edits(source.pipeline, [plan]), Safety.EXACT, elements=10**6, time_limit_seconds=0.5)
     assert found.equal
     assert found.elements > 0
+
+
+def test_where_three_epochs_do_not_fit_fewer_elements_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pace that was estimated too high, as on a machine that others use too, costs elements and not the proof."""
+    monkeypatch.setattr(proof, "_MARGIN", 0.1)
+    counts: list[int] = []
+    shrink = PairedRuns.shrink
+
+    def counted(runs: PairedRuns, factor: float) -> None:
+        shrink(runs, factor)
+        counts.append(runs.count)
+
+    monkeypatch.setattr(PairedRuns, "shrink", counted)
+    slowly = grammar.function(wait_seconds=0.01, work_seconds=0.0, out_bytes=0.0, draws=False)
+    dataset = tf.data.Dataset.range(1000).map(slowly).batch(8)
+    source = live.read(dataset)
+    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
+    found = compare(source, apply_edits(source.pipeline, [plan]), Safety.EXACT, time_limit_seconds=2.0)
+    assert_proven(found)
+    assert len(counts) > 1 and counts[-1] < counts[0]
 
 
 def test_python_randomness_is_no_proof() -> None:
