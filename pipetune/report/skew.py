@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pipetune.core.profile import ConsumerProfile
+from pipetune.core.session import DatasetResult
 from pipetune.core.skew import InputSkew
 from pipetune.report import words
 
@@ -13,6 +17,20 @@ def skew(found: InputSkew | None) -> str:
     missing = (one for one in found.inputs if not one.step_seconds)
     parts = [_apart(found), *(f"The input of worker {one.worker} was not measured: {_why(one.why)}" for one in missing)]
     return " ".join(part for part in parts if part)
+
+
+def awaited(result: DatasetResult) -> tuple[ConsumerProfile | None, str]:
+    """The consumer with the input that its steps wait for, and whose that is; '' where it is the first worker's own.
+
+    Workers in step wait in every step for the slowest input, of which the first worker's profile knows nothing.
+    """
+    consumer = result.profile.consumer if result.profile else None
+    slowest = result.skew.slowest if result.skew is not None and result.skew.certain else None
+    if consumer is None or consumer.input_seconds is None or slowest is None or slowest.worker == 0:
+        return consumer, ""
+    if slowest.seconds <= consumer.input_seconds:
+        return consumer, ""
+    return replace(consumer, input_seconds=slowest.seconds), f"worker {slowest.worker}"
 
 
 def _apart(found: InputSkew) -> str:

@@ -6,7 +6,8 @@ Of three measurements, the real step P, the model's own step m (one cached batch
 - input wait = max(i, m) - m: what a perfectly overlapped input still adds, because it is slower than the model;
 - overlap lost = P - max(i, m): what input and model lose by not running at the same time.
 
-The three add up to P; where noise makes P shorter than one of them, that part ends with the step.
+The three add up to P; where noise makes P shorter than one of them, that part ends with the step. Of several workers in
+step i is the slowest one's, where one surely is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipetune.core.session import DatasetResult
-from pipetune.report import words
+from pipetune.report import skew, words
 from pipetune.report.values import Figure, figure
 
 _NOTHING = 0.0005  # share of a step shown as none
@@ -48,7 +49,7 @@ class StepBar:
 
 
 def step_bar(result: DatasetResult) -> StepBar:
-    consumer = result.profile.consumer if result.profile else None
+    consumer, whose = skew.awaited(result)
     if consumer is None:
         return StepBar(why="the consumer was not profiled")
     real = consumer.real_seconds
@@ -59,6 +60,8 @@ def step_bar(result: DatasetResult) -> StepBar:
     start = 0.0
     for (kind, label, definition), time in zip(_DEFINITIONS, times, strict=True):
         share = (time or 0.0) / real
+        if whose and kind == "wait":
+            definition += f"; the input of {whose}, the slowest"
         parts.append(
             StepPart(
                 kind=kind,

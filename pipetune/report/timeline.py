@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipetune.core.session import DatasetResult, Training
-from pipetune.report import words
+from pipetune.report import skew, words
 from pipetune.report.values import Figure, figure
 
 # A measured step this far outside what input and model alone allow is said to be so.
@@ -48,7 +48,7 @@ class Timeline:
 
 def timeline(result: DatasetResult, training: Training | None) -> Timeline:
     """Rows in the order: predicted sum, as written, tuned, predicted maximum."""
-    consumer = result.profile.consumer if result.profile else None
+    consumer, whose = skew.awaited(result)
     if consumer is None:
         nothing = Figure(why="the consumer was not profiled")
         return Timeline((), nothing, nothing, nothing, nothing, nothing, why="the consumer was not profiled")
@@ -73,7 +73,7 @@ def timeline(result: DatasetResult, training: Training | None) -> Timeline:
         input_alone=figure(alone, words.seconds, why=why),
         predicted_sum=figure(total, words.seconds, why=why),
         predicted_maximum=figure(longest, words.seconds, why=why),
-        notes=_notes(rows),
+        notes=(*_notes(rows), *_of_others(whose)),
         why="" if rows else why,
     )
 
@@ -102,6 +102,12 @@ def _row(name: str, label: str, period: float, alone: float, bound: float, *, me
         extra_ms=extra * 1e3,
         sentence=text,
     )
+
+
+def _of_others(whose: str) -> tuple[str, ...]:
+    if not whose:
+        return ()
+    return (f"The input is that of {whose}, the slowest, for which every step waits; tuned, that of the first worker.",)
 
 
 def _notes(rows: list[TimelineRow]) -> tuple[str, ...]:

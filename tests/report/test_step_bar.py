@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.profile import ConsumerProfile
+from pipetune.core.skew import InputSkew, WorkerInput
 from pipetune.report.html import html
 from pipetune.report.step_bar import step_bar
+from pipetune.report.timeline import timeline
 from tests.report import sessions as samples
 
 
@@ -25,6 +27,27 @@ def test_the_parts_fill_the_bar_and_say_what_they_are():
     assert [part.start for part in bar.parts] == pytest.approx([0, 60, 90])
     assert sum(part.width for part in bar.parts) == pytest.approx(100)
     assert bar.sentence == "A step of 100 ms: model 60.0 ms, input wait 30.0 ms, overlap lost 10.0 ms."
+
+
+def test_workers_in_step_wait_for_the_slowest_input():
+    (result, *_) = samples.photos().datasets
+    result = replace(result, profile=replace(result.profile, consumer=ConsumerProfile("loop", 0.100, 0.060, 0.020)))
+    alone = step_bar(result)
+    assert [part.time.value for part in alone.parts] == pytest.approx([0.060, 0.0, 0.040])
+
+    def beside(*seconds: float):
+        inputs = (WorkerInput(1, seconds), WorkerInput(0, (0.02, 0.021)))
+        return replace(result, skew=InputSkew(inputs))
+
+    bar = step_bar(beside(0.095, 0.095))
+    assert [part.time.value for part in bar.parts] == pytest.approx([0.060, 0.035, 0.005])
+    assert "the input of worker 1, the slowest" in bar.parts[1].definition
+    found = timeline(beside(0.095, 0.095), None)
+    assert found.input_alone.value == pytest.approx(0.095) and "worker 1" in found.notes[-1]
+    # Not surely slower, or no slower than what the first one's profile says: nothing is known of others.
+    for seconds in ((0.0205, 0.095), (0.019, 0.019)):
+        assert step_bar(beside(*seconds)) == alone
+        assert timeline(beside(*seconds), None) == timeline(result, None)
 
 
 def test_an_input_measured_alone_has_no_bar_and_says_why():
