@@ -1,7 +1,8 @@
 """The processes of one training job, as `TF_CONFIG` or the variables of `horovodrun` name them.
 
 Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`;
-"Run Horovod" and "Horovod with MPI" (its documentation) on `HOROVOD_RANK` and `HOROVOD_SIZE`, and on `mpirun`.
+"Run Horovod" and "Horovod with MPI" (its documentation) on `HOROVOD_RANK` and `HOROVOD_SIZE`, and on `mpirun`;
+`horovod/runner/gloo_run.py` (0.28.1) on where ranks without MPI find each other.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import dataclass, field
 
 LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
-RANK, RANKS = "HOROVOD_RANK", "HOROVOD_SIZE"
+RANK, RANKS, LOCAL_RANKS = "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"
 BY_MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 """A rank and the number of ranks as Open MPI, and MPICH and Intel MPI, tell every process, Horovod's or not."""
+RENDEZVOUS_HOST, RENDEZVOUS_PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
+_ELASTIC = "HOROVOD_ELASTIC"
 _IN_STEP = ("chief", "worker")
 
 
@@ -27,7 +30,7 @@ class Task:
     index: int
     workers: int
     link: tuple[int, ...] = ()  # descriptors: of the chief one to each other worker, of a worker the one to the chief
-    elsewhere: bool = False  # the cluster was there before: each worker is a task of it, on a machine of its own
+    elsewhere: bool = False  # the cluster was there before: each worker is a task of it, started by the command there
 
     @property
     def chief(self) -> bool:
@@ -44,6 +47,7 @@ class Place:
     has_chief: bool = False  # else the first worker is it
     told_by: str = VARIABLE  # the variable that says so
     host: str = field(default="", compare=False)  # of the one that speaks for all, as the others know it
+    by_rendezvous: bool = False  # ranks of Horovod that find each other by the address of a server: it may be ours
 
     @property
     def first(self) -> bool:
@@ -53,7 +57,8 @@ class Place:
     @property
     def in_step(self) -> bool:
         """Whether it is one of several that may train in step, and that may be started again as often as is wanted."""
-        return self.workers > 1 and self.kind in _IN_STEP and self.told_by == VARIABLE
+        again = self.told_by == VARIABLE or self.by_rendezvous  # MPI lets a rank begin once
+        return self.workers > 1 and self.kind in _IN_STEP and again
 
     @property
     def number(self) -> int:
@@ -134,11 +139,31 @@ def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place 
         return None
     if sum(counts.values()) < 2:
         rank = rank_in(environment, horovod=horovod)
-        return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by) if rank is not None else None
+        return _place_of(rank, environment) if rank is not None else None
     workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
     has_chief = bool(counts.get("chief"))
     first = (cluster.get("chief") or cluster.get("worker") or [""])[0]
     return Place(kind, index, workers, has_chief, host=str(first).rpartition(":")[0].strip("[]"))
+
+
+def _place_of(rank: Rank, environment: Mapping[str, str]) -> Place:
+    """Of a rank; one that `horovodrun` started without MPI can be started again, unless their number may change."""
+    host = ""
+    if rank.told_by == RANK and not environment.get(_ELASTIC):
+        host = _own_address(environment.get(RENDEZVOUS_HOST, ""))
+    return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by, host=host, by_rendezvous=bool(host))
+
+
+def _own_address(other: str) -> str:
+    """This machine's in the network in which it reaches another; "" where it does not."""
+    if not other:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
+        try:
+            unsent.connect((other, 9))  # any port: of a datagram socket this only looks up the way
+            return str(unsent.getsockname()[0])
+        except OSError:
+            return ""
 
 
 def _rank_by(environment: Mapping[str, str], rank: str, ranks: str) -> Rank | None:

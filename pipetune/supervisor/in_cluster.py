@@ -45,7 +45,7 @@ def analyze(
     if place.first:
         with meeting.called(request.results.folder, place, interrupts, wait_seconds=wait_seconds) as others:
             if others is not None:
-                tasks = Tasks(*others)
+                tasks = Tasks(*others, rendezvous_host=place.host if place.by_rendezvous else "")
                 analysis = run(tasks, ())
                 tasks.dismiss(analysis.exit_code, analysis.session.status_detail if analysis.exit_code else "")
                 return analysis

@@ -52,6 +52,12 @@ def ranks() -> int:
     return told[0] if told is not None and told[1] != cluster.VARIABLE else 1
 
 
+def ranks_here() -> int:
+    """How many of them `horovodrun` has started on this machine, this one among them; 1 where nothing tells."""
+    told = os.environ.get(cluster.LOCAL_RANKS, "")
+    return int(told) if ranks() > 1 and told.isdecimal() else 1
+
+
 def job(use: Consumption) -> Job | None:
     """How the workers of the job divide the dataset; None where the script trains alone.
 
