@@ -1,8 +1,6 @@
 """The processes of one training job, as `TF_CONFIG` or the variables of `horovodrun` name them.
 
-Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`;
-"Run Horovod" and "Horovod with MPI" (its documentation) on `HOROVOD_RANK` and `HOROVOD_SIZE`, and on `mpirun`;
-`horovod/runner/gloo_run.py` (0.28.1) on where ranks without MPI find each other.
+Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`.
 """
 
 from __future__ import annotations
@@ -13,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from pipetune.core.ranks import Rank, rank_in, rendezvous_address
+
 LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
-RANK, RANKS, LOCAL_RANKS = "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"
-BY_MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
-"""A rank and the number of ranks as Open MPI, and MPICH and Intel MPI, tell every process, Horovod's or not."""
-RENDEZVOUS_HOST, RENDEZVOUS_PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
-_ELASTIC = "HOROVOD_ELASTIC"
 _IN_STEP = ("chief", "worker")
 
 
@@ -57,8 +52,13 @@ class Place:
     @property
     def in_step(self) -> bool:
         """Whether it is one of several that may train in step, and that may be started again as often as is wanted."""
-        again = self.told_by == VARIABLE or self.by_rendezvous  # MPI lets a rank begin once
+        again = self.by_rendezvous or not self.of_ranks  # MPI lets a rank begin once
         return self.workers > 1 and self.kind in _IN_STEP and again
+
+    @property
+    def of_ranks(self) -> bool:
+        """Whether it is a rank of Horovod."""
+        return self.told_by != VARIABLE
 
     @property
     def number(self) -> int:
@@ -97,31 +97,6 @@ def with_servers(*, workers: int, servers: int) -> tuple[tuple[str, int], ...]:
     return tuple((kind, index) for kind, count in counts.items() for index in range(count))
 
 
-@dataclass(frozen=True)
-class Rank:
-    """One process of several that a launcher started side by side."""
-
-    rank: int
-    ranks: int
-    told_by: str  # the variable of the rank
-    number_told_by: str  # that of their number
-
-
-def rank_in(environment: Mapping[str, str], *, horovod: bool) -> Rank | None:
-    """The rank of Horovod that the environment says this process is; None where it names none of several.
-
-    Args:
-        horovod: whether the script uses it: only then what `mpirun` tells is about ranks of Horovod.
-    """
-    found = _rank_by(environment, RANK, RANKS)
-    return found or (rank_by_mpi(environment) if horovod else None)
-
-
-def rank_by_mpi(environment: Mapping[str, str]) -> Rank | None:
-    """Which of the processes of `mpirun` this is, whatever they do; None where there are not several."""
-    return next((found for names in BY_MPI if (found := _rank_by(environment, *names))), None)
-
-
 def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place | None:
     """The task that the environment says this machine is; None where it names no cluster of several tasks.
 
@@ -147,27 +122,6 @@ def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place 
 
 
 def _place_of(rank: Rank, environment: Mapping[str, str]) -> Place:
-    """Of a rank; one that `horovodrun` started without MPI can be started again, unless their number may change."""
-    host = ""
-    if rank.told_by == RANK and not environment.get(_ELASTIC):
-        host = _own_address(environment.get(RENDEZVOUS_HOST, ""))
-    return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by, host=host, by_rendezvous=bool(host))
-
-
-def _own_address(other: str) -> str:
-    """This machine's in the network in which it reaches another; "" where it does not."""
-    if not other:
-        return ""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
-        try:
-            unsent.connect((other, 9))  # any port: of a datagram socket this only looks up the way
-            return str(unsent.getsockname()[0])
-        except OSError:
-            return ""
-
-
-def _rank_by(environment: Mapping[str, str], rank: str, ranks: str) -> Rank | None:
-    mine, all_of_them = environment.get(rank, ""), environment.get(ranks, "")
-    if not (mine.isdecimal() and all_of_them.isdecimal()) or int(all_of_them) < 2:
-        return None
-    return Rank(int(mine), int(all_of_them), rank, ranks)
+    address = rendezvous_address(environment)
+    host = address if rank.rank == 0 else ""
+    return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by, host=host, by_rendezvous=bool(address))

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipetune.core.cluster import RENDEZVOUS_HOST, RENDEZVOUS_PORT
 from pipetune.core.errors import PipetuneError
+from pipetune.core.ranks import RENDEZVOUS_HOST, RENDEZVOUS_PORT
 
 _REQUEST_SECONDS = 30.0
 _MOST_BYTES = 1 << 20  # of a value; a rank says some hundred
