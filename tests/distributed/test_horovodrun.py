@@ -1,4 +1,4 @@
-"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze`.
+"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze` in step.
 
 Last passed on 21 November with Horovod 0.28.1, built with Gloo and without XLA, TensorFlow 2.21, two ranks.
 """
@@ -163,7 +163,7 @@ def waiting(trained_by: str, folder: Path) -> tuple[dict[str, Any], str]:
     return dict(json.loads((folder / "out" / "session.json").read_text())), printed
 
 
-def test_ranks_without_a_common_folder_are_analysed_alone_and_none_waits_for_another(data: Path, tmp_path: Path) -> None:
+def test_ranks_without_a_common_folder_are_analysed_alone_and_none_waits(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--no-trials", "--out", tmp_path / "out"]
     words = shlex.join(map(str, [*command, SCRIPT, "--data", data, "--steps", STEPS]))
     apart = words.replace(str(tmp_path / "out"), str(tmp_path / "out-$HOROVOD_RANK"))
