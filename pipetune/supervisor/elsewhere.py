@@ -136,7 +136,7 @@ class Tasks:
         """A worker on every task, at work on `job`; on leaving, all of them have ended.
 
         Raises:
-            PipetuneError: the one here cannot be started, or its place is not there where the others would find it.
+            PipetuneError: the one here cannot be started, or nothing can listen where ranks would find each other.
         """
         self._begun += 1
         session = Path(job.session).read_text() if job.session else ""
