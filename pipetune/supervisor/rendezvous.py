@@ -1,7 +1,7 @@
 """Where ranks of Horovod that are started together find each other: a server of their own for every start.
 
 That of `horovodrun` is meant for one start. A rank that ends before all have found each other leaves its address there,
-and the next one of that number is looked for where nobody is: both wait, without end. The protocol is that of 0.28.1
+and the next one of that number is looked for where nobody is: then all of them wait. The protocol is that of 0.28.1
 (`horovod/runner/http/http_server.py`): PUT and GET of a value at /SCOPE/KEY, 404 while there is none, and DELETE by who
 has found all others; what is said to the server ends with the server, so that nothing need be taken away.
 """
