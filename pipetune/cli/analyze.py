@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from pipetune.cli import values
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
-from pipetune.core.cluster import RANK, RANKS, Place, place_in, rank_by_mpi
+from pipetune.core.cluster import Place, place_in
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
+from pipetune.core.ranks import RANK, RANKS, rank_by_mpi
 from pipetune.source import standalone_kinds
 
 if TYPE_CHECKING:

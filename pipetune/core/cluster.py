@@ -1,7 +1,6 @@
 """The processes of one training job, as `TF_CONFIG` or the variables of `horovodrun` name them.
 
-Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`;
-"Run Horovod" and "Horovod with MPI" (its documentation) on `HOROVOD_RANK` and `HOROVOD_SIZE`, and on `mpirun`.
+Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from pipetune.core.ranks import Rank, rank_in, rendezvous_address
+
 LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
-RANK, RANKS = "HOROVOD_RANK", "HOROVOD_SIZE"
-BY_MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
-"""A rank and the number of ranks as Open MPI, and MPICH and Intel MPI, tell every process, Horovod's or not."""
 _IN_STEP = ("chief", "worker")
 
 
@@ -27,7 +25,7 @@ class Task:
     index: int
     workers: int
     link: tuple[int, ...] = ()  # descriptors: of the chief one to each other worker, of a worker the one to the chief
-    elsewhere: bool = False  # the cluster was there before: each worker is a task of it, on a machine of its own
+    elsewhere: bool = False  # the cluster was there before: each worker is a task of it, started by the command there
 
     @property
     def chief(self) -> bool:
@@ -44,6 +42,7 @@ class Place:
     has_chief: bool = False  # else the first worker is it
     told_by: str = VARIABLE  # the variable that says so
     host: str = field(default="", compare=False)  # of the one that speaks for all, as the others know it
+    by_rendezvous: bool = False  # ranks of Horovod that find each other by the address of a server: it may be ours
 
     @property
     def first(self) -> bool:
@@ -53,7 +52,13 @@ class Place:
     @property
     def in_step(self) -> bool:
         """Whether it is one of several that may train in step, and that may be started again as often as is wanted."""
-        return self.workers > 1 and self.kind in _IN_STEP and self.told_by == VARIABLE
+        again = self.by_rendezvous or not self.of_ranks  # MPI lets a rank begin once
+        return self.workers > 1 and self.kind in _IN_STEP and again
+
+    @property
+    def of_ranks(self) -> bool:
+        """Whether it is a rank of Horovod."""
+        return self.told_by != VARIABLE
 
     @property
     def number(self) -> int:
@@ -92,31 +97,6 @@ def with_servers(*, workers: int, servers: int) -> tuple[tuple[str, int], ...]:
     return tuple((kind, index) for kind, count in counts.items() for index in range(count))
 
 
-@dataclass(frozen=True)
-class Rank:
-    """One process of several that a launcher started side by side."""
-
-    rank: int
-    ranks: int
-    told_by: str  # the variable of the rank
-    number_told_by: str  # that of their number
-
-
-def rank_in(environment: Mapping[str, str], *, horovod: bool) -> Rank | None:
-    """The rank of Horovod that the environment says this process is; None where it names none of several.
-
-    Args:
-        horovod: whether the script uses it: only then what `mpirun` tells is about ranks of Horovod.
-    """
-    found = _rank_by(environment, RANK, RANKS)
-    return found or (rank_by_mpi(environment) if horovod else None)
-
-
-def rank_by_mpi(environment: Mapping[str, str]) -> Rank | None:
-    """Which of the processes of `mpirun` this is, whatever they do; None where there are not several."""
-    return next((found for names in BY_MPI if (found := _rank_by(environment, *names))), None)
-
-
 def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place | None:
     """The task that the environment says this machine is; None where it names no cluster of several tasks.
 
@@ -134,15 +114,14 @@ def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place 
         return None
     if sum(counts.values()) < 2:
         rank = rank_in(environment, horovod=horovod)
-        return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by) if rank is not None else None
+        return _place_of(rank, environment) if rank is not None else None
     workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
     has_chief = bool(counts.get("chief"))
     first = (cluster.get("chief") or cluster.get("worker") or [""])[0]
     return Place(kind, index, workers, has_chief, host=str(first).rpartition(":")[0].strip("[]"))
 
 
-def _rank_by(environment: Mapping[str, str], rank: str, ranks: str) -> Rank | None:
-    mine, all_of_them = environment.get(rank, ""), environment.get(ranks, "")
-    if not (mine.isdecimal() and all_of_them.isdecimal()) or int(all_of_them) < 2:
-        return None
-    return Rank(int(mine), int(all_of_them), rank, ranks)
+def _place_of(rank: Rank, environment: Mapping[str, str]) -> Place:
+    address = rendezvous_address(environment)
+    host = address if rank.rank == 0 else ""
+    return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by, host=host, by_rendezvous=bool(address))

@@ -93,7 +93,7 @@ class Study:
     machine: Machine
     journal: Journal
     team: Team | None = None  # the other workers, where several train in step and this is their chief
-    elsewhere: bool = False  # each of them has a machine of its own
+    elsewhere: bool = False  # the job was there before: who shares a machine now does so when it trains
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune ran the pipeline at all
     failed: Mapping[str, str] = field(
@@ -142,7 +142,8 @@ class Study:
         Not beside other processes of the script: they would be taken for neighbours.
         """
         load = self.runner.load.load()
-        beside = (self.team is not None and not self.elsewhere) or self.settings.parameter_servers > 0
+        started_here = (self.team is not None and not self.elsewhere) or self.settings.parameter_servers > 0
+        beside = started_here or workers.ranks_here() > 1
         if load is None or beside or not self.journal.studies_training:
             return
         notes = self.journal.session.notes

@@ -52,7 +52,7 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
         def run(tasks: Tasks | None = None, notes: tuple[str, ...] = ()) -> Analysis:
             return _Run(request, screen, interrupts, Path(private), tasks, notes).analyze()
 
-        if request.place is None or not request.place.in_step:
+        if request.place is None:
             return run()
         return in_cluster.analyze(request, screen, interrupts, Path(private), run=run)
 

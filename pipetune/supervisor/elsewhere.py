@@ -20,6 +20,7 @@ from pipetune.core.codec import decode_union, encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.json_lines import JsonLines, LinkBroken
 from pipetune.core.messages import Job, Message
+from pipetune.supervisor import rendezvous
 from pipetune.supervisor.cluster import Cluster
 from pipetune.supervisor.conversation import Conversation
 from pipetune.supervisor.meeting import Door
@@ -37,6 +38,7 @@ class Begin:
     number: int
     job: Job
     session: str = ""  # what stands in the file of `Job.session`
+    rendezvous: str = ""  # where ranks of Horovod find each other in this start, "host:port"
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,10 @@ class FarOther:
 class Tasks:
     """The other tasks, each at the far end of a connection to its command."""
 
-    def __init__(self, door: Door, commands: Mapping[int, JsonLines]) -> None:
+    def __init__(self, door: Door, commands: Mapping[int, JsonLines], *, rendezvous_host: str = "") -> None:
+        """`rendezvous_host`: where ranks of Horovod look for each other, an address of this machine; "" for others."""
         self._door, self._commands, self._begun = door, commands, 0
+        self._rendezvous_host = rendezvous_host
 
     def __len__(self) -> int:
         """Workers in all, the first among them."""
@@ -132,17 +136,20 @@ class Tasks:
         """A worker on every task, at work on `job`; on leaving, all of them have ended.
 
         Raises:
-            PipetuneError: the one here cannot be started.
+            PipetuneError: the one here cannot be started, or nothing can listen where ranks would find each other.
         """
         self._begun += 1
         session = Path(job.session).read_text() if job.session else ""
+        host = self._rendezvous_host
         with contextlib.ExitStack() as stack:
+            where = stack.enter_context(rendezvous.opened(host)) if host else ""
             stack.callback(self._end)
-            self._tell(Begin(self._begun, replace(job, session=""), session))
+            self._tell(Begin(self._begun, replace(job, session=""), session, where))
             links = self._links(stack)
             descriptors = tuple(one.fileno() for _, one in sorted(links.items()))
             task = Task(0, len(self), descriptors, elsewhere=True)
-            chief = stack.enter_context(worker(replace(job, task=task), log=log, command=command))
+            of_ranks = rendezvous.variables(where)
+            chief = stack.enter_context(worker(replace(job, task=task), log=log, command=command, environment=of_ranks))
             others = []
             for number, link in sorted(links.items()):
                 others.append(FarOther(number, link if link.ended else self._commands[number]))

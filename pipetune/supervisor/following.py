@@ -12,6 +12,7 @@ from pipetune.core.cluster import Place, Task
 from pipetune.core.codec import encode
 from pipetune.core.json_lines import JsonLines, LinkBroken
 from pipetune.core.messages import Job, Message
+from pipetune.supervisor import rendezvous
 from pipetune.supervisor.elsewhere import Begin, Dismiss, End, Gone, Heard, Idle, LogEnds, Said, told
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.meeting import Invitation
@@ -78,7 +79,8 @@ class Follower:
             stack.callback(self._tell, Idle())
             with contextlib.closing(link):
                 job = self._job(begin, link.fileno())
-                running = stack.enter_context(worker(job, log=self.log, command=self.command))
+                of_ranks = rendezvous.variables(begin.rendezvous)
+                running = stack.enter_context(worker(job, log=self.log, command=self.command, environment=of_ranks))
             other = Other(self.place.number, running, log=self.log, on_message=said.append)
             for descriptor in other.descriptors:
                 selector.register(descriptor, selectors.EVENT_READ)

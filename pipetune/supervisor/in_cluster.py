@@ -23,6 +23,10 @@ _NOT_MET = (
     "plans together, start all of them at once, with --out in a folder that their machines share and the first one "
     "reachable from the others."
 )
+_ALONE = (
+    "Rank {0.index} of {0.workers} measures its own input alone, and no plan is tried in a training step. That needs "
+    "ranks that can be started again together: those of horovodrun with Gloo (--gloo), their number fixed."
+)
 
 
 def analyze(
@@ -41,11 +45,13 @@ def analyze(
     """
     place, wait_seconds = request.place, request.limits.meeting
     assert place is not None
+    if not place.in_step:
+        return _alone(place, screen, run)
     screen.update("cluster", f"{place}: looking for the other tasks")
     if place.first:
         with meeting.called(request.results.folder, place, interrupts, wait_seconds=wait_seconds) as others:
             if others is not None:
-                tasks = Tasks(*others)
+                tasks = Tasks(*others, rendezvous_host=place.host if place.by_rendezvous else "")
                 analysis = run(tasks, ())
                 tasks.dismiss(analysis.exit_code, analysis.session.status_detail if analysis.exit_code else "")
                 return analysis
@@ -56,6 +62,17 @@ def analyze(
     not_met = _NOT_MET.format(wait_seconds)
     screen.warn(not_met)
     return run(None, (not_met,))
+
+
+def _alone(
+    place: Place, screen: Screen, run: Callable[[Tasks | None, tuple[str, ...]], Analysis]
+) -> Analysis:
+    """As one whose others cannot be asked for anything; of ranks it is said why."""
+    if not place.of_ranks:
+        return run(None, ())
+    why = _ALONE.format(place)
+    screen.warn(why)
+    return run(None, (why,))
 
 
 def _follow(

@@ -19,7 +19,7 @@ from pipetune.journal import Journal, Silence
 from pipetune.stages.study import Study, Subject
 from pipetune.tf.measure import in_step, machine
 from pipetune.tf.pipelines import live
-from pipetune.tf.script import consumers, consumption, hooks
+from pipetune.tf.script import consumers, consumption, hooks, workers
 from pipetune.tf.script.coordinators import BY_SERVERS
 from pipetune.tf.script.in_step_consumer import InStepConsumer, OwnConsumer
 from pipetune.worker import observing, script
@@ -62,7 +62,7 @@ def join_in(task: Task | None, team: Team | None, use: consumption.Consumption) 
 
 
 def _trains_in(team: Team, use: consumption.Consumption) -> bool:
-    facts = use.handed.facts() if use.handed is not None else None
+    facts = workers.handover(use)
     return facts is not None and facts.workers == len(team) and facts.how != COORDINATOR
 
 

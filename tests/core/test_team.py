@@ -10,12 +10,13 @@ from typing import NoReturn
 import pytest
 
 from pipetune.core import team as teams
-from pipetune.core.cluster import BY_MPI, Place, Rank, Task, configuration, place_in, rank_by_mpi
+from pipetune.core.cluster import Place, Task, configuration, place_in
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Prepare, Train
 from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.ranks import BY_MPI, Rank, rank_by_mpi
 from pipetune.core.team import Team
 from tests.core.sessions import PARALLEL
 
@@ -214,6 +215,37 @@ def test_a_rank_of_horovod_is_a_worker_of_a_cluster(rank: str, ranks: str, expec
     told = {"HOROVOD_RANK": rank, "HOROVOD_SIZE": ranks}
     assert place_in(told) == expected
     assert place_in({**told, "TF_CONFIG": config(worker=2)}) == Place("worker", 0, 2), "what it names comes first"
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        {"HOROVOD_GLOO_RENDEZVOUS_ADDR": ""},
+        {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "no address"},
+        {"HOROVOD_ELASTIC": "1"},
+        {"HOROVOD_RANK": "", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"},
+    ],
+    ids=["none", "unknown", "their number may change", "by MPI"],
+)
+def test_ranks_that_cannot_be_started_again_are_not_asked_to(missing: dict[str, str]) -> None:
+    place = place_in(by_gloo(0) | missing, horovod=True)
+    assert place is not None and place.of_ranks and not place.in_step
+
+
+@pytest.mark.mission("E1.recognised")
+def test_ranks_that_find_each_other_by_a_server_may_be_started_with_one_of_ours() -> None:
+    first, second = (place_in(by_gloo(rank)) for rank in (0, 1))
+    assert first is not None and second is not None
+    assert first.in_step and second.in_step
+    assert (first.host, second.host) == ("127.0.0.1", ""), "the way to the first, which it has to say"
+    told = {**by_gloo(1), "TF_CONFIG": config(worker=2)}
+    assert place_in(told) == Place("worker", 0, 2), "what it names comes first"
+
+
+def by_gloo(rank: int) -> dict[str, str]:
+    """What horovodrun tells."""
+    ranks = {"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": "2"}
+    return {**ranks, "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "1"}
 
 
 @pytest.mark.parametrize("names", BY_MPI)

@@ -1,4 +1,4 @@
-"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze`.
+"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze` in step.
 
 Last passed on 21 November with Horovod 0.28.1, built with Gloo and without XLA, TensorFlow 2.21, two ranks.
 """
@@ -9,10 +9,12 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,13 +52,13 @@ for images, labels in distributed.dataset_fn(int(sys.argv[1])):
 """
 
 
-def two_ranks(*words: str | Path, cwd: Path) -> str:
+def two_ranks(*words: str | Path, cwd: Path, **variables: str) -> str:
     """What a command printed that Horovod ran twice; fails with all of it where a rank failed."""
     horovodrun = Path(sys.executable).with_name("horovodrun")
     with subprocess.Popen(
         [sys.executable, horovodrun, "--gloo", "-np", "2", sys.executable, *map(str, words)],
         cwd=cwd,
-        env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(cwd)))},
+        env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(cwd))), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -113,17 +115,65 @@ def test_the_module_gives_every_digit_once(data: Path, digits: Counter[str], tmp
     an_epoch_of_both(tmp_path, digits, loops=1)
 
 
-def test_every_rank_is_analysed_alone_and_none_waits_for_another(data: Path, tmp_path: Path) -> None:
+def test_both_ranks_take_the_steps_of_every_window(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ("--quick", "--force", "--budget", "10", "--out", out)
-    two_ranks("-m", "pipetune", "analyze", *options, SCRIPT, "--data", data, "--steps", STEPS, cwd=tmp_path)
-    sessions = [json.loads((folder / "session.json").read_text()) for folder in (out, out / "worker-1")]
-    assert [session["summary"]["status"] for session in sessions] == ["done", "done"]
-    for rank, session in enumerate(sessions):
+    options = ("--quick", "--no-trials", "--out", out)
+    printed = two_ranks("-m", "pipetune", "analyze", *options, SCRIPT, "--data", data, "--steps", STEPS, cwd=tmp_path)
+    assert "Followed the first task" in printed
+    session = json.loads((out / "session.json").read_text())
+    assert session["summary"]["status"] == "done"
+    found = session["datasets"][0]
+    assert (found["handover"]["strategy"], found["handover"]["workers"]) == ("Horovod", 2)
+    consumer = found["profile"]["consumer"]
+    assert consumer["kind"] == "loop" and consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
+    assert [one["worker"] for one in found["skew"]["inputs"] if one["step_seconds"]] == [0, 1]
+    assert sorted(path.name for path in (out / "worker-1").iterdir()) == ["script.log"], "the results are rank 0's"
+
+
+@pytest.mark.parametrize("trained_by", ["loop", "fit"])
+def test_what_pays_in_both_ranks_is_patched_and_the_patch_is_run_in_both(trained_by: str, tmp_path: Path) -> None:
+    (tmp_path / "died").touch()
+    session, printed = waiting(trained_by, tmp_path)
+    assert session["summary"]["training"]["speedup"]["low"] > 1, printed
+    assert any(trial["unit"] == "training" and trial["ratios"] for trial in session["trials"])
+    (dataset,) = session["summary"]["datasets"]
+    assert "parallel-map" in [rewrite["rule"] for rewrite in dataset["rewrites"]]
+    assert dataset["skew"]["slowest"] == 1
+    patch = session["summary"]["patch"]
+    assert patch["verified"] is True and "parallel-map" in patch["covered"]
+
+
+def test_a_rank_killed_in_a_trial_costs_that_trial_and_both_begin_once_more(tmp_path: Path) -> None:
+    session, printed = waiting("loop", tmp_path)
+    assert (tmp_path / "died").exists(), "or the test shows nothing"
+    said = " ".join(re.sub(r"\[\d\]<std(out|err)>:", "", printed).split())
+    assert "lost worker 1, which was killed (SIGKILL)" in said
+    assert "That plan counts as failed; starting once more, without it." in said
+    assert session["summary"]["status"] == "done"
+    (failed,) = (trial for trial in session["trials"] if trial["outcome"] == "failed")
+    assert "lost worker 1" in failed["why"]
+
+
+def waiting(trained_by: str, folder: Path) -> tuple[dict[str, Any], str]:
+    """The session of the ranks that wait for their rows, and what was printed."""
+    options = ("--quick", "--budget", "20", "--allow", "python-parallel,statistical", "--out", folder / "out")
+    script = Path(__file__).with_name("waits_on_ranks.py")
+    words = ("-m", "pipetune", "analyze", *options, script, trained_by, folder / "died")
+    printed = two_ranks(*words, cwd=folder, TF_USE_LEGACY_KERAS="1")
+    return dict(json.loads((folder / "out" / "session.json").read_text())), printed
+
+
+def test_ranks_without_a_common_folder_are_analysed_alone_and_none_waits(data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--no-trials", "--out", tmp_path / "out"]
+    words = shlex.join(map(str, [*command, SCRIPT, "--data", data, "--steps", STEPS]))
+    apart = words.replace(str(tmp_path / "out"), str(tmp_path / "out-$HOROVOD_RANK"))
+    printed = two_ranks("-c", f"import os; os.execvp('sh', ['sh', '-c', {apart!r}])", cwd=tmp_path)
+    assert "have not found each other" in " ".join(re.sub(r"\[\d\]<std(out|err)>:", "", printed).split())
+    for rank, folder in enumerate((tmp_path / "out-0", tmp_path / "out-1" / "worker-1")):
+        session = json.loads((folder / "session.json").read_text())
+        assert session["summary"]["status"] == "done"
         found = session["datasets"][0]
         assert (found["handover"]["strategy"], found["handover"]["workers"]) == ("Horovod", 2)
         (shard,) = (node for node in found["pipeline"]["nodes"] if node["op"] == "shard")
         assert (shard["arguments"]["num_shards"], shard["arguments"]["index"]) == (2, rank)
         assert "2 processes train in step under Horovod" in json.dumps(session)
-    inputs = sessions[0]["datasets"][0]["skew"]["inputs"]
-    assert [one["worker"] for one in inputs if one["step_seconds"]] == [0, 1]

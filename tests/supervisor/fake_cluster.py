@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -35,7 +37,12 @@ class Clusters(Scenarios):
     def tell(self) -> None:
         """Leaves what this process is, and was told, in the folder of the results."""
         assert self.job.task is not None
-        known = {"pid": os.getpid(), "mode": self.job.mode.value, "config": json.loads(os.environ["TF_CONFIG"])}
+        known = {
+            "pid": os.getpid(),
+            "mode": self.job.mode.value,
+            "config": json.loads(os.environ.get("TF_CONFIG", "{}")),
+            "rendezvous": os.environ.get("HOROVOD_GLOO_RENDEZVOUS_PORT", ""),
+        }
         with (Path(self.job.out) / f"told-{self.index}").open("a") as stream:
             stream.write(json.dumps({**known, "group": os.getpgid(0), "attempt": self.job.attempt}) + "\n")
         print(f"worker {self.index} prints this", flush=True)
@@ -58,6 +65,23 @@ class Clusters(Scenarios):
             assert link.next_answer(30) == Answer(operators=("range",))
             link.order(Leave())
         time.sleep(0.2)  # the others are gone before this one has said its last word
+        self.normal()
+
+    def ranks(self) -> None:
+        """As those of Horovod: each leaves its address for the others; one of an earlier start would be found."""
+        address = "http://{HOROVOD_GLOO_RENDEZVOUS_ADDR}:{HOROVOD_GLOO_RENDEZVOUS_PORT}/global/".format(**os.environ)
+        first = ask(address + str(self.index))
+        assert first == "", f"what a rank of an earlier start has left: {first}"
+        ask(address + str(self.index), put=str(os.getpid()))
+        while not (other := ask(address + str(1 - self.index))):
+            time.sleep(0.01)
+        os.kill(int(other), 0)  # is there
+        if self.job.mode is Mode.VERIFY:
+            return self.in_step()
+        return self.killed_in_a_trial_of_the_chief()
+
+    def hears_of_no_other(self) -> None:
+        assert self.job.task is None
         self.normal()
 
     def last_is_killed(self) -> None:
@@ -178,6 +202,17 @@ class Clusters(Scenarios):
             time.sleep(0.01)
         self.send(Log("the child is there"))
         self.send(Finished(0))
+
+
+def ask(address: str, *, put: str = "") -> str:
+    """What a server has at this address; "" where there is nothing yet."""
+    data = put.encode() or None
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, data, method="PUT" if put else "GET")) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        assert error.code == 404
+        return ""
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ if __name__ == "__main__":
         "verified": patch is not None and patch.verified,
         "warned": screen.warned,
         "hint": analysis.failed.hint if analysis.failed else "",
+        "notes": analysis.session.notes,
     }
     (folder / f"found-{place.number}.json").write_text(json.dumps(found))
     sys.exit(analysis.exit_code)

@@ -22,15 +22,24 @@ ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]  # nothing listens there: the workers
 CONFIGURATIONS = [configuration(ADDRESSES, index) for index in (0, 1)]
 
 
+RANKS = [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": "2"} for rank in (0, 1)]
+BY_GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "1"}  # nothing listens there
+
+
 def start(folder: Path, scenario: str, configurations: Sequence[str] = CONFIGURATIONS) -> list[subprocess.Popen[bytes]]:
-    return [
-        subprocess.Popen([sys.executable, str(COMMAND), str(folder), scenario], env={**os.environ, VARIABLE: one})
-        for one in configurations
-    ]
+    return started(folder, scenario, [{VARIABLE: one} for one in configurations])
 
 
-def run(folder: Path, scenario: str) -> tuple[list[int], list[dict[str, Any]]]:
-    codes = [process.wait(60) for process in start(folder, scenario)]
+def started(folder: Path, scenario: str, told: Sequence[dict[str, str]]) -> list[subprocess.Popen[bytes]]:
+    command = [sys.executable, str(COMMAND), str(folder), scenario]
+    return [subprocess.Popen(command, env={**os.environ, **one}) for one in told]
+
+
+def run(
+    folder: Path, scenario: str, told_each: Sequence[dict[str, str]] | None = None
+) -> tuple[list[int], list[dict[str, Any]]]:
+    told_each = told_each or [{VARIABLE: one} for one in CONFIGURATIONS]
+    codes = [process.wait(60) for process in started(folder, scenario, told_each)]
     found = [json.loads((folder / f"found-{index}.json").read_text()) for index in (0, 1)]
     for index in (0, 1):
         for known in told(folder, index):
@@ -100,6 +109,25 @@ def test_a_worker_killed_in_a_trial_costs_that_trial(tmp_path: Path) -> None:
     assert codes == [0, 0]
     assert "While trying prefetch@n3 the process lost worker 1, which was killed (SIGKILL)" in first["warned"][0]
     assert [one["attempt"] for one in told(tmp_path, 1)[:2]] == [1, 2]
+
+
+def test_ranks_of_horovod_find_each_other_anew_in_every_start(tmp_path: Path) -> None:
+    codes, (first, _) = run(tmp_path, "ranks", [{**rank, **BY_GLOO} for rank in RANKS])
+    assert codes == [0, 0], first
+    assert "lost worker 1, which was killed (SIGKILL)" in first["warned"][0]
+    assert first["verified"] is True, "the patched script was run too"
+    starts = [list(dict.fromkeys(one["rendezvous"] for one in told(tmp_path, index))) for index in (0, 1)]
+    assert starts[0] == starts[1], "both were told the same"
+    assert len(starts[0]) == 3 and "1" not in starts[0], "measured, once more, and the patch: by none of horovodrun's"
+
+
+def test_ranks_that_cannot_be_started_again_are_analysed_alone_and_it_is_said(tmp_path: Path) -> None:
+    _, found = run(tmp_path, "hears_of_no_other", RANKS)
+    for index, one in enumerate(found):
+        assert not one["verified"], "of one rank alone the patched script would wait for the other"
+        (why,) = one["warned"]
+        assert why.startswith(f"Rank {index} of 2 measures its own input alone") and "horovodrun with Gloo" in why
+        assert why in one["notes"], "in the report too"
 
 
 def test_a_command_killed_in_a_trial_is_not_waited_for_again(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from pipetune.core.cluster import Task
 from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import COORDINATOR, DATASET, Handover
 from pipetune.tf.pipelines import live
+from pipetune.tf.script import strategies, workers
 from pipetune.tf.script.consumers import Consumer, NoConsumer
 from pipetune.tf.script.consumption import Consumption
 from pipetune.tf.script.in_step_consumer import InStepConsumer
@@ -83,6 +86,36 @@ def test_a_script_with_parameter_servers_is_told_what_starts_them() -> None:
     with pytest.raises(PipetuneError, match="trains under ParameterServerStrategy, by a coordinator") as caught:
         together.join_in(Task(0, 2), team(), by_coordinator)
     assert "Add --parameter-servers 1" in caught.value.hint
+
+
+@pytest.fixture
+def rank_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As under horovodrun, in a script that imports Horovod."""
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    for name, value in {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    yield
+
+
+def test_a_rank_of_horovod_tries_nothing_alone(rank_of_two: None) -> None:
+    assert "2 processes train in step under Horovod" in strategies.why_not_switched(None)
+    assert workers.ranks_here() == 2, "they share the cores, and are no neighbours"
+
+
+def test_ranks_of_horovod_that_do_the_same_train_in_step(rank_of_two: None) -> None:
+    assert strategies.why_not_switched(None, in_step=True) == ""
+    assert isinstance(consumer_of(LoopConsumer(), facts=None), InStepConsumer)
+    found = consumer_of(LoopConsumer(), facts=None, difference="worker 1 has 3 operators")
+    assert isinstance(found, NoConsumer), "a loop that waits for the other rank is not run alone"
+
+
+def test_where_horovodrun_started_a_script_without_horovod_each_trains_for_itself(
+    rank_of_two: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "horovod")
+    loop = LoopConsumer()
+    assert consumer_of(loop, facts=None) is loop
+    assert (strategies.why_not_switched(None), workers.ranks_here()) == ("", 1)
 
 
 def test_other_pipelines_on_other_workers_are_measured_alone() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipetune.core.cluster import BY_MPI, RANK, RANKS
+from pipetune.core.ranks import BY_MPI, RANK, RANKS
 from pipetune.core.standalone import Definition, Delivery, StandaloneParts
 from pipetune.source import standalone_header as header
 from pipetune.source.standalone_body import Body

@@ -45,7 +45,7 @@ def why_not_switched(handed: HandedOver | None, *, in_step: bool = False) -> str
         in_step: the other processes that train with this one do what it does.
     """
     if handed is None:
-        ranks = workers.ranks()
+        ranks = 1 if in_step else workers.ranks()
         return _one_of_many(ranks, "Horovod") if ranks > 1 else ""
     facts = handed.facts()
     if facts.workers > 1 and not in_step:

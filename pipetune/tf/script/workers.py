@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from pipetune.core import cluster
 from pipetune.core.handover import OWN_PIPELINES, Handover
+from pipetune.core.ranks import LOCAL_RANKS, RANKS, rank_by_mpi, rank_in
 from pipetune.mistakes.use import Workers
 from pipetune.tf import private
 from pipetune.tf.measure.worker_pipelines import Job
@@ -50,6 +51,12 @@ def ranks() -> int:
     """How many processes of Horovod train in step, this one among them; 1 where the script trains without."""
     told = told_by(os.environ, horovod="horovod" in sys.modules)
     return told[0] if told is not None and told[1] != cluster.VARIABLE else 1
+
+
+def ranks_here() -> int:
+    """How many of them `horovodrun` has started on this machine, this one among them; 1 where nothing tells."""
+    told = os.environ.get(LOCAL_RANKS, "")
+    return int(told) if ranks() > 1 and told.isdecimal() else 1
 
 
 def job(use: Consumption) -> Job | None:
@@ -94,7 +101,7 @@ def own_index(environment: Mapping[str, str]) -> int | None:
         before = len(described["cluster"].get("chief", ())) if task.get("type") == "worker" else 0
         return before + int(task["index"])
     except (ValueError, AttributeError, TypeError, KeyError):
-        found = cluster.rank_in(environment, horovod="horovod" in sys.modules)
+        found = rank_in(environment, horovod="horovod" in sys.modules)
         return found.rank if found is not None else None
 
 
@@ -120,10 +127,10 @@ def told_by(environment: Mapping[str, str], *, horovod: bool) -> tuple[int, str]
         return (count, cluster.VARIABLE) if "ps" not in tasks else None
     if not horovod:
         return None
-    size = environment.get(cluster.RANKS, "")  # without a rank it tells as much
+    size = environment.get(RANKS, "")  # without a rank it tells as much
     if size.isdecimal():
-        return (int(size), cluster.RANKS) if int(size) > 1 else None
-    found = cluster.rank_by_mpi(environment)
+        return (int(size), RANKS) if int(size) > 1 else None
+    found = rank_by_mpi(environment)
     return (found.ranks, found.number_told_by) if found is not None else None
 
 

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.cluster import BY_MPI, RANK, RANKS, VARIABLE, configuration, free_addresses
+from pipetune.core.cluster import VARIABLE, configuration, free_addresses
 from pipetune.core.coverage import Coverage
 from pipetune.core.errors import PipetuneError
+from pipetune.core.ranks import BY_MPI, RANK, RANKS
 from pipetune.core.standalone import Delivery
 from pipetune.model.coverage import coverage
 from pipetune.tf.standalone.counting import Wanted
