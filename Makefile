@@ -67,18 +67,21 @@ browser:
 
 # Some tests measure, on a machine that others use too: what fails runs once more, and is named if it passes only then.
 PYTEST := $(BIN)/python -m pytest -q --reruns 1 -raR
+# Each file in one process, so that what its tests share is made once; in the order of tests/conftest.py.
+SIDE_BY_SIDE := -n $(TOGETHER) --dist loadfile --no-loadscope-reorder
 
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(PYTEST) -n $(TOGETHER) --one-core -m one_core
+	$(PYTEST) $(SIDE_BY_SIDE) --one-core -m one_core $$(grep -rl --include='test_*.py' mark.one_core tests)
 
-# Side by side what may be; then what starts processes of its own or holds measured costs against known ones.
-ALONE := tests/bench tests/e2e tests/tf/test_differencing.py tests/distributed/test_deliveries.py \
-  tests/distributed/test_examples.py
+# Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
+ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/bench/test_overhead.py \
+  tests/bench/rivals/test_queues.py tests/e2e/test_the_whole_way.py tests/e2e/test_workers_in_step.py \
+  tests/tf/test_differencing.py
 
 test-all: $(INSTALLED)
-	$(PYTEST) -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))
+	$(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore ,$(ALONE))
 	$(PYTEST) $(ALONE)
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an

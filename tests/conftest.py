@@ -1,4 +1,4 @@
-"""`--one-core`: every process of tests runs on one processor of its own."""
+"""The order of the tests; and `--one-core`: every process of tests runs on one processor of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-core", action="store_true", help="one processor for each process of tests (with -n)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: of processes side by side none is left alone with a long one in the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ import pipetune
 from pipetune.core.measurement import RunFailed
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 OPERATORS = ["range", "map", "map", "batch"]
 

@@ -23,7 +23,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.usefixtures("counted_alone")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import counting, coverage, standalone_parts
@@ -117,6 +117,7 @@ def run_script(path: Path, text: str) -> dict[str, Any]:
     return namespace
 
 
+@pytest.mark.one_core
 @pytest.mark.mission("B4.trains")
 def test_files_are_divided_before_reading(tmp_path: Path, helpers: Any) -> None:
     text, rows = proven(helpers.build(write_records(tmp_path, files=6, records=5)))
