@@ -19,11 +19,12 @@ HOROVOD_VENV := .venv-horovod
 HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo test lint types imports test-one-core test-all test-horovod browser clean
+.PHONY: help demo test lint types imports test-one-core test-all test-exhaustive test-horovod browser clean
 
 help:
 	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
+	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
 	@echo "make test-horovod        the Horovod example and the module made of it on two ranks of a Horovod built here"
 
 $(BIN)/python $(HOROVOD_VENV)/bin/python: %/bin/python:
@@ -73,7 +74,7 @@ SIDE_BY_SIDE := -n $(TOGETHER) --dist loadfile --no-loadscope-reorder
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(PYTEST) $(SIDE_BY_SIDE) --one-core -m one_core $$(grep -rl --include='test_*.py' mark.one_core tests)
+	$(PYTEST) $(SIDE_BY_SIDE) --one-core -m "one_core and not exhaustive" $$(grep -rl --include='test_*.py' mark.one_core tests)
 
 # Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
 ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/bench/test_overhead.py \
@@ -83,6 +84,9 @@ ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/be
 test-all: $(INSTALLED)
 	$(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore ,$(ALONE))
 	$(PYTEST) $(ALONE)
+
+test-exhaustive: $(INSTALLED)
+	$(PYTEST) $(SIDE_BY_SIDE) -m exhaustive
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.
