@@ -198,6 +198,31 @@ def test_dividing_behind_a_shuffle_that_differs_from_worker_to_worker_is_counted
     assert all(row["missing"] and row["duplicated"] for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("make", "built"),
+    [
+        (lambda numbers: numbers.map(lambda x: x * 2).shard(2, 1), 1),
+        # read again, these would go on with their draws: other elements would come
+        (lambda numbers: numbers.shuffle(40, seed=3).take(9), 2),
+        (lambda numbers: numbers.flat_map(lambda x: tf.data.Dataset.range(x).shuffle(9, seed=3).take(2)), 2),
+        (lambda numbers: numbers.filter(lambda x: tf.random.uniform([], seed=3) < 2), 2),
+        (lambda numbers: numbers.filter(lambda x: tf.numpy_function(lambda y: y > 2, [x], tf.bool)), 2),
+    ],
+)
+def test_one_dataset_is_read_for_epochs_that_do_not_depend_on_each_other(
+    monkeypatch: pytest.MonkeyPatch, make: Any, built: int
+) -> None:
+    source = live.read(make(tf.data.Dataset.range(40)))
+    calls: list[Any] = []
+    numbered_groups = counting.probe.numbered_groups
+    monkeypatch.setattr(
+        counting.probe, "numbered_groups", lambda *given: calls.append(given) or numbered_groups(*given)
+    )
+    first, second = counting.read_epochs(source, source.pipeline, 2)
+    assert len(calls) == built
+    assert first.counts(Identity.DIGEST) == second.counts(Identity.DIGEST) and len(first.digests) > 0
+
+
 def test_shuffle_then_take_is_compared_with_one_worker(tmp_path: Path) -> None:
     _, rows = proven(tf.data.Dataset.range(100).shuffle(100).take(30).batch(4))
     assert [row["elements"] for row in rows] == [30] * 3
