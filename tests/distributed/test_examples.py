@@ -217,7 +217,7 @@ def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:
 def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "train.py"
     shutil.copy(EXAMPLES / "mirrored" / "train.py", copy)
-    options = ("--budget", "12", "--force", "--json")
+    options = ("--budget", "8", "--force", "--json")
     done = analyze(Case(str(copy), ("--data", str(data)), options=options), tmp_path / "run")
     assert (done.code, done.summary["status"]) == (0, "done"), done.err + done.log
     handed = done.first["handover"]

@@ -24,7 +24,7 @@ class Runs:
     """The runs, each begun at once or when it is its turn."""
 
     def __init__(self, names: list[str], base: pytest.TempPathFactory) -> None:
-        self._short, self._long = ThreadPoolExecutor(2), ThreadPoolExecutor(2)
+        self._short, self._long = ThreadPoolExecutor(3), ThreadPoolExecutor(2)
         self._begun: dict[str, Future[Done]] = {}
         for name in sorted(names, key=lambda name: name not in ALONE):
             case, pool = (LONG[name], self._long) if name in LONG else (CASES[name], self._short)
