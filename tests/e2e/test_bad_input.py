@@ -127,7 +127,7 @@ def test_it_is_killed_while_it_is_measured(done: Done) -> None:
 @pytest.mark.run("hangs")
 def test_it_hangs_before_it_trains(done: Done) -> None:
     assert done.code == 3
-    assert "gave no sign of life for 6 s and was ended" in done.said
+    assert "gave no sign of life for 10 s and was ended" in done.said
     assert left_a_report(done)
     assert "hanging" in done.log
 
