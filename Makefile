@@ -19,11 +19,12 @@ HOROVOD_VENV := .venv-horovod
 HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo test lint types imports test-one-core test-all test-horovod browser clean
+.PHONY: help demo test lint types imports test-one-core test-all test-exhaustive test-horovod browser clean
 
 help:
 	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
+	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
 	@echo "make test-horovod        two ranks of a Horovod built here train the example, and are analysed in step"
 
 $(BIN)/python $(HOROVOD_VENV)/bin/python: %/bin/python:
@@ -67,19 +68,25 @@ browser:
 
 # Some tests measure, on a machine that others use too: what fails runs once more, and is named if it passes only then.
 PYTEST := $(BIN)/python -m pytest -q --reruns 1 -raR
+# Each file in one process, so that what its tests share is made once; in the order of tests/conftest.py.
+SIDE_BY_SIDE := -n $(TOGETHER) --dist loadfile --no-loadscope-reorder
 
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(PYTEST) -n $(TOGETHER) --one-core -m one_core
+	$(PYTEST) $(SIDE_BY_SIDE) --one-core -m "one_core and not exhaustive" $$(grep -rl --include='test_*.py' mark.one_core tests)
 
-# Side by side what may be; then what starts processes of its own or holds measured costs against known ones.
-ALONE := tests/bench tests/e2e tests/tf/test_differencing.py tests/distributed/test_deliveries.py \
-  tests/distributed/test_examples.py
+# Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
+ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/bench/test_overhead.py \
+  tests/bench/rivals/test_queues.py tests/e2e/test_the_whole_way.py tests/e2e/test_workers_in_step.py \
+  tests/tf/test_differencing.py
 
 test-all: $(INSTALLED)
-	$(PYTEST) -n $(TOGETHER) $(addprefix --ignore ,$(ALONE))
+	$(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore ,$(ALONE))
 	$(PYTEST) $(ALONE)
+
+test-exhaustive: $(INSTALLED)
+	$(PYTEST) $(SIDE_BY_SIDE) -m exhaustive
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.

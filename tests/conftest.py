@@ -1,4 +1,4 @@
-"""`--one-core`: every process of tests runs on one processor of its own."""
+"""The order of the tests, what they start; and `--one-core`: each process of tests runs on one processor of its own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import os
 
 import pytest
 
+from tests.starting import search_path
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-core", action="store_true", help="one processor for each process of tests (with -n)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: of processes side by side none is left alone with a long one in the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything imports TensorFlow, which counts its processors then."""
     worker = getattr(config, "workerinput", {}).get("workerid")
     starts_workers = worker is None and config.getoption("numprocesses", None)  # these inherit what it may use
+    if not starts_workers:
+        os.environ["PYTHONPATH"] = search_path()
     if config.getoption("--one-core") and not starts_workers:
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[int((worker or "gw0").removeprefix("gw")) % len(processors)]})

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.core.cluster import free_addresses
 from tests.distributed.cases import CLUSTERS, MIRRORED, Case, elements
 from tests.distributed.forks import ended
+from tests.starting import search_path
 
 LIMIT_SECONDS = 100
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """By "KIND-WORKER": what each process wrote. They end whatever happens."""
     folder = tmp_path_factory.mktemp("deliveries")
     kinds = ["mirrored", *map(str, CLUSTERS)]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": search_path(ROOT)}
     environment.pop("TF_CONFIG", None)
     command = [sys.executable, str(ROOT / "tests/distributed/processes.py"), str(folder), str(LIMIT_SECONDS), *kinds]
     started = subprocess.Popen(

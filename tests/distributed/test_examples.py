@@ -17,6 +17,7 @@ import pytest
 from pipetune.core.workloads import find_workloads
 from tests.e2e.command import ROOT, Case, analyze, pipetune
 from tests.e2e.forked import Forked, Script
+from tests.starting import search_path
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -66,7 +67,7 @@ def losses(printed: str) -> Mapping[str, list[float]]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits, each once."""
     folder = tmp_path_factory.mktemp("distributed") / "data"
-    run(EXAMPLES / "make_data.py", "--out", folder, "--small")
+    run(EXAMPLES / "make_data.py", "--out", folder, "--small", PYTHONPATH="")
     assert len(list(folder.glob("train-*.tfrecord"))) == 8
     return folder
 
@@ -77,7 +78,7 @@ def tfds_data(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
     if not HAS_TFDS:
         return None
     folder = tmp_path_factory.mktemp("tfds") / "data"
-    run(EXAMPLES / "tfds" / "make_data.py", "--out", folder, "--small")
+    run(EXAMPLES / "tfds" / "make_data.py", "--out", folder, "--small", PYTHONPATH="")
     return folder
 
 
@@ -131,7 +132,7 @@ def test_a_service_of_two_workers_feeds_training(data: Path, service: str) -> No
 
 def test_ranks_of_horovod_take_as_many_steps_each(data: Path) -> None:
     arguments = (EXAMPLES / "horovod" / "train.py", "--data", data, "--steps", "40")
-    told = {"PYTHONPATH": str(STAND_INS), "HOROVOD_SIZE": "2"}
+    told = {"PYTHONPATH": search_path(STAND_INS), "HOROVOD_SIZE": "2"}
     with ExitStack() as ranks:
         both = [ranks.enter_context(started(*arguments, HOROVOD_RANK=rank, **told)) for rank in "01"]
         printed = [one.communicate(timeout=LIMIT_SECONDS) for one in both]
@@ -167,7 +168,7 @@ def worked(
     }
     if tfds_data is not None:
         scripts["tfds"] = script("tfds", distribute="multiworker", read=tfds_data)
-    rank = {"PYTHONPATH": f"{ROOT}{os.pathsep}{STAND_INS}", "HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}
+    rank = {"PYTHONPATH": search_path(ROOT, STAND_INS), "HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}
     forked = Forked(tmp_path_factory.mktemp("workers"), scripts, variables=rank)
     yield forked
     forked.close()
@@ -216,7 +217,7 @@ def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:
 def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "train.py"
     shutil.copy(EXAMPLES / "mirrored" / "train.py", copy)
-    options = ("--budget", "12", "--force", "--json")
+    options = ("--budget", "8", "--force", "--json")
     done = analyze(Case(str(copy), ("--data", str(data)), options=options), tmp_path / "run")
     assert (done.code, done.summary["status"]) == (0, "done"), done.err + done.log
     handed = done.first["handover"]

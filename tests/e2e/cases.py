@@ -44,7 +44,7 @@ CASES = {
     "looked-at": Case("built_not_consumed.py"),
     "empty": Case("empty_dataset.py"),
     "subprocess": Case("trains_in_subprocess.py"),
-    "hangs": Case("hang.py", ("before",), options=("--no-trials", "--time-limit", "6")),
+    "hangs": Case("hang.py", ("before",), options=("--no-trials", "--time-limit", "10")),
     # what ends while it is measured
     "raises-within": Case("raises_within_map.py", ("assert",), options=("--no-trials",)),
     "raises-in-its-loop": Case(str(OWN / "raises_in_its_loop.py"), options=("--no-trials",)),

@@ -1,4 +1,4 @@
-"""Starts every run that the chosen tests look at, a few at a time, and hands each test its own."""
+"""Starts every run that the tests of a module look at, a few at a time, and hands each test its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from tests.e2e.cases import CASES, LONG
 from tests.e2e.command import Done, analyze
 from tests.e2e.forked import Forked
-from tests.e2e.worked import WORKED
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,7 +24,7 @@ class Runs:
     """The runs, each begun at once or when it is its turn."""
 
     def __init__(self, names: list[str], base: pytest.TempPathFactory) -> None:
-        self._short, self._long = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
+        self._short, self._long = ThreadPoolExecutor(3), ThreadPoolExecutor(2)
         self._begun: dict[str, Future[Done]] = {}
         for name in sorted(names, key=lambda name: name not in ALONE):
             case, pool = (LONG[name], self._long) if name in LONG else (CASES[name], self._short)
@@ -41,10 +40,11 @@ class Runs:
             pool.shutdown(cancel_futures=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """The runs that the chosen tests are marked with, in the tests' order."""
-    marks = (mark for item in request.session.items for mark in item.iter_markers("run"))
+    """The runs that the chosen tests of the module are marked with, in the tests' order."""
+    chosen = (item for item in request.session.items if item.getparent(pytest.Module) is request.node)
+    marks = (mark for item in chosen for mark in item.iter_markers("run"))
     started = Runs(list(dict.fromkeys(name for mark in marks for name in mark.args)), tmp_path_factory)
     yield started
     started.close()
@@ -58,9 +58,9 @@ def done(request: pytest.FixtureRequest, runs: Runs) -> Done:
     return runs[mark.args[0]]
 
 
-@pytest.fixture(scope="session")
-def worked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
-    """Workers on every script of worked.py; call it with a name."""
-    forked = Forked(tmp_path_factory.mktemp("workers"), WORKED)
+@pytest.fixture(scope="module")
+def worked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    """Workers on every script that the module's WORKED names, with its arguments; call it with a name."""
+    forked = Forked(tmp_path_factory.mktemp("workers"), request.module.WORKED)
     yield forked
     forked.close()

@@ -16,6 +16,7 @@ from pipetune.core.messages import Failed, Job, Message, Mode, ScriptFailed, Ses
 from pipetune.core.sessionfile import session_data
 from pipetune.core.settings import Settings
 from tests.e2e.command import ENVIRONMENT, LIMIT_SECONDS, ROOT, SCRIPTS
+from tests.starting import search_path
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Forked:
             jobs.append(str(folder / "job.json"))
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("workers.py")), *jobs],
-            env={**ENVIRONMENT, "PYTHONPATH": str(ROOT), **(variables or {})},
+            env={**ENVIRONMENT, "PYTHONPATH": search_path(ROOT), **(variables or {})},
             cwd=base,
         )
 

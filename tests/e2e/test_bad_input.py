@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import pipetune
 from pipetune.core import sessionfile
 from tests.e2e.command import PRECIOUS, Done
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 PACKAGE = str(Path(pipetune.__file__).parent)
 WRITTEN = {"session.json", "report.html", "tuned.patch", "script.log"}
@@ -124,7 +127,7 @@ def test_it_is_killed_while_it_is_measured(done: Done) -> None:
 @pytest.mark.run("hangs")
 def test_it_hangs_before_it_trains(done: Done) -> None:
     assert done.code == 3
-    assert "gave no sign of life for 6 s and was ended" in done.said
+    assert "gave no sign of life for 10 s and was ended" in done.said
     assert left_a_report(done)
     assert "hanging" in done.log
 
@@ -158,3 +161,19 @@ def test_it_trains_in_another_process(done: Done) -> None:
     assert "A process that the script starts is not looked into" in done.said
     assert "200/200" in done.log, "the other process was left alone"
     assert left_a_report(done)
+
+
+@pytest.mark.run("loses-a-worker")
+def test_a_worker_killed_in_the_middle_of_a_window_ends_the_command(done: Done) -> None:
+    assert (done.code, done.summary["status"]) == (3, "failed"), done.err
+    assert "Worker 1 was killed (SIGKILL)" in done.said
+    assert "The other workers were ended with it." in done.said
+    assert "no more of this" in done.said, "the end of its log"
+    assert "comparing the training step" in done.said, "it had begun to measure"
+    assert not any(path.startswith(str(done.results)) for path in _open_files()), "nothing is left that writes there"
+
+
+def _open_files() -> Iterator[str]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            yield from (file.path for file in process.open_files())

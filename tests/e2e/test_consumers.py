@@ -7,11 +7,46 @@ import pytest
 from tests.e2e.command import SCRIPTS
 from tests.e2e.forked import Forked, Worked
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 MEASURED = {"slows-down", "epoch-pause", "memory-grows"}  # of runs on a busy machine, not of the script
 
 SLICES = "from_tensor_slices"
+
+WORKED: dict[str, tuple[str, ...]] = {
+    "strings": (),
+    "varying_shape": (),
+    "ragged_sparse": (),
+    "nested_namedtuple": (),
+    "unbatched": (),
+    "py_function": (),
+    "stateful_table": (),
+    "variable_in_map": (),
+    "one_batch": (),
+    "runs_out": (),
+    "infinite": (),
+    "run_eagerly": (),
+    "raises_within_map-python": ("python",),
+    "corrupt_tfrecord": ("{folder}",),
+    "unreadable_file": ("{folder}",),
+    "sys_exit": (),
+    "raises_after": (),
+    "tf_keras_fit": (),
+    "keras_utils": ("{folder}",),
+    "class_method": (),
+    "adapt_preview": (),
+    "fit_validation_leak": (),
+    "cached_augmentation": (),
+    "runs_out_of_data_fit": (),
+    "enumerate_take": (),
+    "get_next_as_optional": (),
+    "next_iter_loop": (),
+    "as_numpy_iterator": (),
+    "reduce_consumer": (),
+    "tf_function_dataset": (),
+    "tf_function_iterator": (),
+}
+"""Scripts of `tests/scripts` that go through a worker alone, and their arguments."""
 
 
 def assert_measured_three_ways(done: Worked) -> None:

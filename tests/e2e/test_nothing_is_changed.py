@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.command import PRECIOUS, Done
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 def untouched(done: Done) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import time
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 import pipetune
+from pipetune import api
 from pipetune.core.measurement import RunFailed
+from pipetune.core.settings import Settings
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 OPERATORS = ["range", "map", "map", "batch"]
 
@@ -90,7 +93,8 @@ def test_profile_gives_a_row_for_each_operator() -> None:
         assert file == __file__ and f".{operator}(" in text[int(line) - 1]
 
 
-def test_without_recording_there_are_no_lines() -> None:
+def test_without_recording_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "Settings", functools.partial(Settings, quick=True))  # costs are not what it is about
     frame = pipetune.profile(make_dataset(twice)).to_frame()
     assert list(frame["operator"]) == OPERATORS
     assert not any(frame["source"])

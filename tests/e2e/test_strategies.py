@@ -6,9 +6,18 @@ import pytest
 
 from tests.e2e.forked import Forked
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 ROWS = ["range", "map"]
+
+WORKED: dict[str, tuple[str, ...]] = {
+    "mirrored-loop": ("loop",),
+    "mirrored-fit": ("fit",),
+    "mirrored-dataset_fn": ("dataset_fn",),
+    "mirrored-function": ("function",),
+    "parameter_server": (),
+    "parameter_server-fit": ("fit",),
+}
 
 
 @pytest.mark.parametrize(

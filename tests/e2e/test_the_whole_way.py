@@ -1,4 +1,4 @@
-"""A pipeline that can be made twice as fast, from the first run to the patched source and back."""
+"""A pipeline that can be made twice as fast, from the first run to the patched source and back; and one that cannot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.core.test_sessionfile import schema
 from tests.e2e.command import ENVIRONMENT, OWN, Done, pipetune
 from tests.e2e.conftest import Runs
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ORIGINAL = (OWN / "overlap.py").read_text()
 
@@ -163,6 +163,22 @@ def test_the_report_is_one_file_with_everything(done: Done) -> None:
     assert 'src="http' not in html and 'href="http' not in html.replace('href="http://www.w3.org', "")
     for text in ("overlap.py:38", "prefetch", "parallel-map", "Training speedup", "AUTOTUNE"):
         assert text in html
+
+
+@pytest.mark.run("busy")
+def test_a_step_that_is_the_bottleneck_ends_there(done: Done) -> None:
+    assert done.code == 0
+    assert done.summary["verdict"] == "not-input-bound"
+    assert done.session["trials"] == [] and "[trials]" not in done.err
+    assert (done.results / "tuned.patch").read_text() == ""
+    assert done.summary["datasets"][0]["rewrites"] == []
+    assert "Your input is not what holds training back." in " ".join(done.out.split())
+    form = done.session["distributed"]
+    assert form["service"]["local_rate"]["low"] > form["service"]["step_rate"]
+    assert form["advice"][0].startswith("A tf.data service is not recommended: training takes ")
+    assert "A tf.data service is not recommended" in " ".join(done.out.split())
+    assert "def dataset_fn" in (done.results / "distributed.py").read_text()  # asked for by name, and written
+    assert "Verdict: not-input-bound." in done.said
 
 
 @pytest.mark.run("tuned", "busy")

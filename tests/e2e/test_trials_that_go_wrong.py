@@ -8,7 +8,7 @@ import pytest
 from tests.core.test_sessionfile import schema
 from tests.e2e.command import Done
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.run("interrupted")

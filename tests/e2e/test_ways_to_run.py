@@ -10,7 +10,7 @@ import pytest
 from tests.core.test_sessionfile import schema
 from tests.e2e.command import SCRIPTS, Done
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 def source_of(done: Done) -> set[tuple[str, int]]:
@@ -118,19 +118,3 @@ def test_a_job_that_leaves_data_out_is_told_how_much(done: Done) -> None:
     assert "Of 6,400 elements 3,200 come never and 3,200 come once." in " ".join(done.out.split())
     report = (done.results / "report.html").read_text()
     assert 'id="workers"' in report and report.count('class="fill shard-never"') == 48
-
-
-@pytest.mark.run("busy")
-def test_a_step_that_is_the_bottleneck_ends_there(done: Done) -> None:
-    assert done.code == 0
-    assert done.summary["verdict"] == "not-input-bound"
-    assert done.session["trials"] == [] and "[trials]" not in done.err
-    assert (done.results / "tuned.patch").read_text() == ""
-    assert done.summary["datasets"][0]["rewrites"] == []
-    assert "Your input is not what holds training back." in " ".join(done.out.split())
-    form = done.session["distributed"]
-    assert form["service"]["local_rate"]["low"] > form["service"]["step_rate"]
-    assert form["advice"][0].startswith("A tf.data service is not recommended: training takes ")
-    assert "A tf.data service is not recommended" in " ".join(done.out.split())
-    assert "def dataset_fn" in (done.results / "distributed.py").read_text()  # asked for by name, and written
-    assert "Verdict: not-input-bound." in done.said

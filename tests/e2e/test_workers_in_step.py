@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import jsonschema
-import psutil
 import pytest
 
 from tests.core.test_sessionfile import schema
@@ -71,19 +67,3 @@ def test_a_worker_killed_in_a_trial_costs_that_trial_alone(done: Done) -> None:
     (failed,) = (trial for trial in done.session["trials"] if trial["outcome"] == "failed")
     assert "lost worker 1" in failed["why"]
     assert "lost worker" not in done.said.rpartition("starting once more")[2]
-
-
-@pytest.mark.run("loses-a-worker")
-def test_a_worker_killed_in_the_middle_of_a_window_ends_the_command(done: Done) -> None:
-    assert (done.code, done.summary["status"]) == (3, "failed"), done.err
-    assert "Worker 1 was killed (SIGKILL)" in done.said
-    assert "The other workers were ended with it." in done.said
-    assert "no more of this" in done.said, "the end of its log"
-    assert "comparing the training step" in done.said, "it had begun to measure"
-    assert not any(path.startswith(str(done.results)) for path in _open_files()), "nothing is left that writes there"
-
-
-def _open_files() -> Iterator[str]:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            yield from (file.path for file in process.open_files())

@@ -23,7 +23,7 @@ COUNT, SHARDS = 40, 8
 def run(script: str, *arguments: str | Path) -> str:
     """Run an example in a process of its own and return what it printed; fail with its errors if it fails."""
     command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "PYTHONPATH": "", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -71,7 +71,6 @@ def test_all_come_and_come_again_for_a_job(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "the secret is gone"
 
 
-@pytest.mark.one_core
 def test_unless_all_come_each_goes_on_by_itself(tmp_path: Path) -> None:
     with (
         second(tmp_path, workers=3) as found,
@@ -82,7 +81,6 @@ def test_unless_all_come_each_goes_on_by_itself(tmp_path: Path) -> None:
     assert found.together is False
 
 
-@pytest.mark.one_core
 def test_where_nobody_calls_one_goes_on_by_itself(tmp_path: Path) -> None:
     with socket.create_server((WHERE, 0)) as closed:
         port = closed.getsockname()[1]

@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from tests.starting import search_path
+
 
 def run(script: str, folder: Path) -> str:
     """What `script` prints, run in `folder`; it must end well."""
@@ -17,8 +19,8 @@ def run(script: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(folder), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": search_path(folder), "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

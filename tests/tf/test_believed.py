@@ -10,7 +10,7 @@ import sys
 import pytest
 
 pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.believed import Believed
 from pipetune.core.codec import decode
@@ -37,6 +37,7 @@ def believed(setting: str = "", **environment: str) -> Believed:
     return decode(Believed, json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.one_core
 def test_the_affinity_mask_is_what_it_counts() -> None:
     seen = len(os.sched_getaffinity(0))
     found = read_believed(patience_seconds=5.0)
@@ -52,6 +53,7 @@ def test_one_core_is_one_core() -> None:
     assert (found.autotune_cores, found.pool_threads, found.intra_op_threads) == (1, 1, 1)
 
 
+@pytest.mark.one_core
 def test_what_the_script_sets_is_in_force_before_the_environment() -> None:
     script = "tf.config.threading.set_intra_op_parallelism_threads(3)"
     found = believed(script, TF_NUM_INTRAOP_THREADS="7", TF_NUM_INTEROP_THREADS="9")

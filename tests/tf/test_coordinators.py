@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
+from tests.starting import search_path
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 
@@ -23,10 +25,10 @@ def found() -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.tf.coordinated"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "PYTHONPATH": search_path(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(done.stdout))

@@ -23,7 +23,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.usefixtures("counted_alone")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import counting, coverage, standalone_parts
@@ -117,6 +117,7 @@ def run_script(path: Path, text: str) -> dict[str, Any]:
     return namespace
 
 
+@pytest.mark.one_core
 @pytest.mark.mission("B4.trains")
 def test_files_are_divided_before_reading(tmp_path: Path, helpers: Any) -> None:
     text, rows = proven(helpers.build(write_records(tmp_path, files=6, records=5)))
@@ -137,13 +138,15 @@ def test_records_are_divided_where_files_are_too_few(tmp_path: Path, helpers: An
     assert {row["epochs"] for row in rows} == {2}
 
 
-@pytest.mark.parametrize("files", [6, 3])
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("files", "old", "new"),
     [
-        (".shard(workers, worker)", ".shard(workers, 0)"),
-        ("dataset.shard(workers, worker)", "dataset"),
-        (".shard(workers, worker)", ".shard(workers + 1, worker)"),
+        (6, ".shard(workers, worker)", ".shard(workers, 0)"),
+        (6, "dataset.shard(workers, worker)", "dataset"),
+        (3, ".shard(workers, worker)", ".shard(workers + 1, worker)"),
+        pytest.param(3, ".shard(workers, worker)", ".shard(workers, 0)", marks=pytest.mark.exhaustive),
+        pytest.param(3, "dataset.shard(workers, worker)", "dataset", marks=pytest.mark.exhaustive),
+        pytest.param(6, ".shard(workers, worker)", ".shard(workers + 1, worker)", marks=pytest.mark.exhaustive),
     ],
 )
 def test_wrong_sharding_is_counted(tmp_path: Path, helpers: Any, files: int, old: str, new: str) -> None:
@@ -193,6 +196,31 @@ def test_dividing_behind_a_shuffle_that_differs_from_worker_to_worker_is_counted
     assert all(row["missing"] == row["duplicated"] == 0 for row in check(source, made.text, made))
     rows = check(source, made.text.replace(", seed=SHARED_SEED", ""), made)
     assert all(row["missing"] and row["duplicated"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "built"),
+    [
+        (lambda numbers: numbers.map(lambda x: x * 2).shard(2, 1), 1),
+        # read again, these would go on with their draws: other elements would come
+        (lambda numbers: numbers.shuffle(40, seed=3).take(9), 2),
+        (lambda numbers: numbers.flat_map(lambda x: tf.data.Dataset.range(x).shuffle(9, seed=3).take(2)), 2),
+        (lambda numbers: numbers.filter(lambda x: tf.random.uniform([], seed=3) < 2), 2),
+        (lambda numbers: numbers.filter(lambda x: tf.numpy_function(lambda y: y > 2, [x], tf.bool)), 2),
+    ],
+)
+def test_one_dataset_is_read_for_epochs_that_do_not_depend_on_each_other(
+    monkeypatch: pytest.MonkeyPatch, make: Any, built: int
+) -> None:
+    source = live.read(make(tf.data.Dataset.range(40)))
+    calls: list[Any] = []
+    numbered_groups = counting.probe.numbered_groups
+    monkeypatch.setattr(
+        counting.probe, "numbered_groups", lambda *given: calls.append(given) or numbered_groups(*given)
+    )
+    first, second = counting.read_epochs(source, source.pipeline, 2)
+    assert len(calls) == built
+    assert first.counts(Identity.DIGEST) == second.counts(Identity.DIGEST) and len(first.digests) > 0
 
 
 def test_shuffle_then_take_is_compared_with_one_worker(tmp_path: Path) -> None:

@@ -139,11 +139,11 @@ SERIES: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("name", "series", "drop"),
     [
-        ("batched", LABELS, False),
+        pytest.param("batched", LABELS, False, marks=pytest.mark.exhaustive),
         ("batched", IMAGES, True),
         ("of known length", IMAGES, False),
         ("with gaps", LABELS, True),
-        ("split", LABELS, True),
+        pytest.param("split", LABELS, True, marks=pytest.mark.exhaustive),
         ("split", IMAGES, False),
         ("shuffled, then split", LABELS, False),
         ("split, of known length", IMAGES, True),

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines import live, operators
 from pipetune.tf.script import capture
+from tests.starting import search_path
 from tests.tf.unknown import _Unknown
 
 AUTOTUNE = tf.data.AUTOTUNE
@@ -355,7 +356,7 @@ def test_a_fingerprint_is_the_same_in_another_process(tmp_path: Path) -> None:
         'print(live.read(build(["x"])).pipeline.fingerprint)\n'
     )
     environment = {
-        "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONPATH": search_path(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONHASHSEED": str(random.randrange(1000)),
     }  # fmt: skip
     ran = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)

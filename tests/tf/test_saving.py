@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.starting import search_path
+
 pytestmark = pytest.mark.tensorflow
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +133,12 @@ def test_nothing_is_written_until_the_process_has_ended(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "result.json")],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={
+            "PYTHONPATH": search_path(ROOT),
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        },
         capture_output=True,
         text=True,
         timeout=200,

@@ -22,6 +22,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf.pipelines import live
+from tests.starting import search_path
 from tests.tf.emitted_scripts import run
 
 FILES, RECORDS = 6, 4
@@ -260,7 +261,7 @@ def test_two_processes_with_the_variables_of_horovodrun_share_an_epoch(tmp_path:
     with ExitStack() as ranks:
         said = [
             ranks.enter_context(
-                serving(tmp_path, "run.py", HOROVOD_RANK=rank, HOROVOD_SIZE="2", PYTHONPATH=str(tmp_path))
+                serving(tmp_path, "run.py", HOROVOD_RANK=rank, HOROVOD_SIZE="2", PYTHONPATH=search_path(tmp_path))
             )
             for rank in "01"
         ]

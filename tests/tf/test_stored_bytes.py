@@ -14,7 +14,7 @@ from pipetune.core.coverage import Coverage, Identity
 from pipetune.distribution import distribute
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.usefixtures("counted_alone")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.tf import private
 from pipetune.tf.measure.as_written import divide
@@ -112,7 +112,7 @@ def test_elements_read_of_files_that_the_script_divides_again(tmp_path: Path) ->
         ),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("packing", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("packing", ["", "GZIP", pytest.param("ZLIB", marks=pytest.mark.exhaustive)])
 def test_records_are_of_their_share_of_the_file(tmp_path: Path, read: Any, packing: str) -> None:
     names = records(tmp_path, packing=packing)
     found = divided(read(names, packing).batch(2), policy="FILE")
@@ -183,10 +183,10 @@ def build(names):
     [
         ("multiworker", 4, 1.0),
         ("multiworker", 1, 2.0),  # too few files: everyone reads all of it
-        ("mirrored", 1, 2.0),
-        ("tpu", 4, 1.0),
+        pytest.param("mirrored", 1, 2.0, marks=pytest.mark.exhaustive),  # divided as multiworker is
+        pytest.param("tpu", 4, 1.0, marks=pytest.mark.exhaustive),
         ("horovod", 4, 1.0),
-        ("horovod", 1, 2.0),
+        pytest.param("horovod", 1, 2.0, marks=pytest.mark.exhaustive),
         ("parameter-server", 4, 1.0),  # everyone reads all of it, and uses it
         ("service", 4, 1.0),
     ],

@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from tests.starting import search_path
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -21,10 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def found() -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("two_replicas.py"))],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "PYTHONPATH": search_path(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(done.stdout))

@@ -38,7 +38,7 @@ def test_a_slow_element_is_a_window_of_its_own() -> None:
 
 
 def test_a_window_covers_whole_epochs_where_they_are_short() -> None:
-    short = window(Dataset.range(7), seconds=0.005, epoch_elements=7)
+    short = window(Dataset.range(7), seconds=0.2, epoch_elements=7)
     assert short.steps % 7 == 0
     waited = Dataset.range(10_000).map(lambda x: tf.py_function(_wait, [x], tf.int64))
     long = window(waited, seconds=0.02, epoch_elements=10_000)  # 50 s would be far more than was asked for

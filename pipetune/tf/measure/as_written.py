@@ -115,7 +115,7 @@ class _Division:
         whole = self._source.pipeline
         own = [node.id for node in whole if node.op == "shard"]
         data = probe.of_elements(apply_edits(whole, [Remove(name) for name in own]))
-        epochs = [counting.read_epoch(self._source, data) for _ in range(2)]
+        epochs = counting.read_epochs(self._source, data, 2)
         first, second = (epoch.counts(Identity.DIGEST) for epoch in epochs)
         if first != second:
             raise CannotReplay("The pipeline chooses its elements at random, anew in each epoch.")

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from pipetune.core.coverage import Identity
 from pipetune.core.errors import CannotExpress, CannotReplay
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.operators import Epochs, facts
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.model.stored import Stored
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
@@ -131,12 +132,12 @@ def expected(
     Where the user's own pipeline chooses its elements at random (`shuffle` before `take`), only their number
     can be compared with it, and the choice of the module run as one worker is the measure.
     """
-    alone = [read_epoch(single, how.reduce(single.pipeline)) for _ in range(how.epochs)]
+    alone = read_epochs(single, how.reduce(single.pipeline), how.epochs)
     numbers = numbers and all(epoch.distinct for epoch in alone)
     if not how.against_pipeline:
         return _expected(how, single, alone, numbers=numbers)
     reduced = how.reduce(tuned)
-    own = [read_epoch(source, reduced) for _ in range(2)]
+    own = read_epochs(source, reduced, 2)
     first, second = (epoch.counts(Identity.DIGEST) for epoch in own)
     if first == second:
         return _expected(how, source, own[:1] * how.epochs, numbers=numbers and own[0].numbers_like(alone[0]))
@@ -175,18 +176,41 @@ def files_in(epoch: Epoch) -> tuple[int, ...]:
 
 def epochs_of(how: Measure, made: live.LivePipeline, key: Identity) -> list[Counter[int]]:
     """What each epoch of a module's pipeline gives."""
-    reduced = how.reduce(made.pipeline)
-    return [read_epoch(made, reduced).counts(key) for _ in range(how.epochs)]
+    epochs = read_epochs(made, how.reduce(made.pipeline), how.epochs)
+    return [epoch.counts(key) for epoch in epochs]
 
 
-def read_epoch(source: live.LivePipeline, reduced: Pipeline) -> Epoch:
-    """An epoch of `reduced`, an edited form of `source`.
+def read_epochs(source: live.LivePipeline, reduced: Pipeline, count: int) -> list[Epoch]:
+    """So many times the first epoch of `reduced`, an edited form of `source`.
+
+    Building costs more than reading a small epoch: one dataset is read again, unless it goes on with its draws then.
 
     Raises:
         CannotExpress: the pipeline fails on its way.
         CannotReplay: it gives too many to count.
     """
-    dataset, numbers, inside = probe.numbered_groups(source, reduced, _GROUP)
+    found = probe.numbered_groups(source, reduced, _GROUP)
+    epochs = [_read(*found)]
+    begins_anew = all(_begins_anew(node) for node in reduced)
+    while len(epochs) < count:
+        epochs.append(_read(*(found if begins_anew else probe.numbered_groups(source, reduced, _GROUP))))
+    return epochs
+
+
+def read_epoch(source: live.LivePipeline, reduced: Pipeline) -> Epoch:
+    """One of them."""
+    return read_epochs(source, reduced, 1)[0]
+
+
+def _begins_anew(node: Node) -> bool:
+    """Whether what an operator does in an epoch does not depend on those before."""
+    function = node.function
+    draws = function is not None and (function.random or not function.stateless)
+    shuffles = any("Shuffle" in kind for kind in node.inner)
+    return facts(node.op).epochs is Epochs.SAME and not draws and not shuffles
+
+
+def _read(dataset: Any, numbers: bool, inside: bool) -> Epoch:
     parts = [np.asarray(part) for part in groups(dataset)]
     columns = np.concatenate(parts) if parts else np.zeros((0, 2 if numbers else 1), np.int64)
     return Epoch(columns[:, -1], columns[:, 0] if numbers else None, inside)

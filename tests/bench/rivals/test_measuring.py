@@ -16,7 +16,6 @@ import tensorflow as tf
 from pipetune.bench.examples import training_dataset
 from pipetune.bench.rivals import measuring, peaks
 from pipetune.bench.rivals.exchange import BARE_PLAN, Measured, hand_over, take
-from pipetune.bench.rivals.mindspore import Stage, mindspore_edits
 from pipetune.bench.rivals.preparing import run
 from pipetune.bench.rivals.rounds import Length
 from pipetune.core.benchmarks import OURS, RIVALS
@@ -28,8 +27,6 @@ from pipetune.core.messages import Job, Mode
 from pipetune.core.planfile import PlanFile, save_plan
 from pipetune.core.settings import Settings
 from pipetune.core.workloads import FOLDER, Workload, find_workloads
-from pipetune.rules.base import RuleContext
-from pipetune.tf.bench import queues
 from pipetune.tf.pipelines import live, replay
 
 SCRIPT = """
@@ -116,29 +113,6 @@ def test_a_peak_is_that_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     broken = Rewrite("none", "n9", Safety.EXACT, (SetArgument("n9", "count", 1),), "")
     with pytest.raises(PipetuneError, match="n9"):
         peaks.peak_of(small.folder, Plan("dataset", (broken,)))
-
-
-def test_a_queue_is_full_where_what_is_behind_it_is_slow_and_empty_where_what_is_before_it_is() -> None:
-    def slow(value: tf.Tensor) -> tf.Tensor:
-        product = tf.fill([480, 480], tf.cast(value, tf.float32))
-        return tf.cast(tf.reduce_sum(tf.linalg.matmul(product, product)), tf.int64)
-
-    def quick(value: tf.Tensor) -> tf.Tensor:
-        return value + 1
-
-    found = []
-    for functions in ((quick, slow), (slow, quick)):
-        source = live.read(tf.data.Dataset.range(10**6).map(functions[0]).map(functions[1]))
-        context = RuleContext(source.pipeline, cores=2)
-        edited = apply_edits(source.pipeline, mindspore_edits(context, (Stage("n1", 1, 8), Stage("n2", 1, 8))))
-        names = {"n1": "queue@n1", "n2": "prefetch@n2"}
-        seen = queues.watch(
-            replay.replay(source, edited), edited, names.values(), seconds=0.3, warmup_seconds=0.1
-        )
-        assert seen.rate > 0 and set(seen.filled) == set(names.values())
-        found.append(seen.filled)
-    assert found[0]["queue@n1"] > found[0]["prefetch@n2"]  # the consumer takes all there is
-    assert found[0]["queue@n1"] > found[1]["queue@n1"]
 
 
 def test_an_option_may_be_named() -> None:
