@@ -54,6 +54,7 @@ PROMISES: Mapping[str, str] = {
     "C2.endless": "it shuffles and repeats, and says the steps of an epoch",
     "C3.per-worker": "create_per_worker_dataset is emitted, everything made inside, tables on every worker",
     "C3.captured": "what would be captured from the script's process is refused",
+    "C3.own": "what the script's own function takes from outside is warned of, by name and line",
     "C4.pure": "the same call gives the same pipeline, or nothing is written",
     "C4.again": "a worker that comes back goes on with all of the data",
     "C5.fit": "steps_per_execution is measured under fit, and recommended with its gain",

@@ -362,6 +362,24 @@ def before_distribution(distributed: Any) -> Any:
     return distributed._original_dataset
 
 
+def dataset_function(given: Any) -> Any:
+    """The script's function in what `create_per_worker_dataset` was given; what was given where there is none."""
+    return given._dataset_fn if isinstance(given, DistributedFromFunction) else given
+
+
+def captured_by(made: Any) -> tuple[Any, ...]:
+    """The tensors from outside that the function of a per-worker dataset, as it was traced, uses."""
+    return tuple(outside for outside, _ in made._dataset_fn.graph.captures)
+
+
+def stands_for(value: Any) -> tuple[Any, ...]:
+    """The tensors by which functions know a dataset, an iterator, a variable or a table; none for other values."""
+    if isinstance(value, tf.random.Generator):
+        value = value.state
+    names = ("_variant_tensor_attr", "_iterator_resource", "_handle", "_resource_handle")
+    return tuple(held for name in names if (held := getattr(value, "__dict__", {}).get(name)) is not None)
+
+
 def made_on_workers(coordinator: Any, function: Any, *args: Any) -> Any:
     """What `function` gives on each worker of a coordinator: one value, of which each worker takes its own part.
 
