@@ -29,8 +29,8 @@ def _told(captured: Captured) -> tuple[str, str]:
     match captured.kind:
         case CapturedKind.DATASET:
             return (
-                f"{_FUNCTION} uses {named}a dataset made outside of it: TensorFlow can send none to another process, and "
-                "steps on such a worker fail.",
+                f"{_FUNCTION} uses {named}a dataset made outside of it: TensorFlow can send none to another process, "
+                "and steps on such a worker fail.",
                 _INSIDE,
             )
         case CapturedKind.ITERATOR:
