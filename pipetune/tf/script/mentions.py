@@ -15,7 +15,7 @@ from pipetune.tf.script import capture
 
 _ARGUMENTS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 _MOST_PARTS = 64  # of a container that are looked at
-_MOST_FUNCTIONS = 1_000
+_MOST_FUNCTIONS = 200  # that are looked into, one called by another
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def mentioned(function: Any) -> Iterator[Mention]:
     return _in_call(call, set()) if call is not None else iter(())
 
 
-def _call_of(value: Any, *given: Any, **named: Any) -> _Call | None:
+def _call_of(value: Any, /, *given: Any, **named: Any) -> _Call | None:
     """The Python function that runs where `value` is called with these arguments, and maybe more."""
     if isinstance(value, functools.partial):
         return _call_of(value.func, *value.args, *given, **{**value.keywords, **named})
