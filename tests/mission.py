@@ -50,12 +50,15 @@ PROMISES: Mapping[str, str] = {
     # C: parameter servers
     "C1.recognised": "a ParameterServerStrategy script is analysed: what its workers build is measured",
     "C1.cluster": "on a local cluster that the command starts",
+    "C1.patched": "a plan that pays there is patched, and the patched script is run on a cluster",
     "C2.creator": "a DatasetCreator for fit of tf_keras is emitted, and a cluster trains on it",
     "C2.endless": "it shuffles and repeats, and says the steps of an epoch",
     "C3.per-worker": "create_per_worker_dataset is emitted, everything made inside, tables on every worker",
     "C3.captured": "what would be captured from the script's process is refused",
+    "C3.own": "what the script's own function takes from outside is warned of, by name and line",
     "C4.pure": "the same call gives the same pipeline, or nothing is written",
     "C4.again": "a worker that comes back goes on with all of the data",
+    "C4.window": "no window is measured across the death of a worker, and none waits for ever",
     "C5.fit": "steps_per_execution is measured under fit, and recommended with its gain",
     "C5.coordinator": "and under a coordinator",
     # D: determinism

@@ -5,6 +5,7 @@ Source: the "Distributed Input" guide of TensorFlow (tf.distribute).
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 DATASET = "experimental_distribute_dataset"
@@ -41,3 +42,21 @@ class Handover:
     def elements_per_step(self) -> int:
         """Elements of this worker's dataset in one training step: one for each replica, or one that is divided."""
         return 1 if self.divides or self.how == OWN_PIPELINES else self.replicas_per_worker
+
+
+class CapturedKind(enum.StrEnum):
+    """What a function that workers call for their dataset takes from the process of the script."""
+
+    DATASET = "dataset"
+    ITERATOR = "iterator"
+    STATE = "state"  # a variable, a table
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Something of the script's process that such a function uses, and where it does."""
+
+    kind: CapturedKind
+    name: str  # as the script has it there; '' where it was not found by name
+    file: str
+    line: int

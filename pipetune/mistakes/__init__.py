@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.core.profile import Finding
-from pipetune.mistakes import buffers, caches, epochs, replicas, stateful, subsets, tfds, workers
+from pipetune.mistakes import buffers, caches, captured, epochs, replicas, stateful, subsets, tfds, workers
 from pipetune.mistakes.use import Use
 
 __all__ = ["Use", "find"]
@@ -30,7 +30,7 @@ def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
     found += [tfds.dividing(one, training) for one in workers.unsharded(training)]
     found += [*stateful.shuffled_apart(training), *workers.divided(training), *stateful.undivided_state(training)]
     for use in (training, *others):
-        found += stateful.python_for_a_tpu(use)
+        found += [*stateful.python_for_a_tpu(use), *captured.from_outside(use), *captured.python_on_the_chief(use)]
     for use in (training, *others):
         found += [*replicas.uneven(use), *replicas.left_over(use)]
     return list(dict.fromkeys(found))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
-from pipetune.mistakes.use import Use, said
+from pipetune.mistakes.use import Use, runs_python, said
 
 
 def apart(use: Use) -> Node | None:
@@ -88,12 +88,11 @@ def python_for_a_tpu(use: Use) -> Iterator[Finding]:
     """Python in the input of a strategy whose host cannot call it."""
     if use.handover is None or not use.handover.strategy.startswith("TPUStrategy"):
         return
-    for node in use.pipeline:
-        if node.op == "from_generator" or (node.function is not None and node.function.python):
-            yield said(
-                "python-for-a-tpu",
-                node,
-                f"{node.title} runs Python, and under {use.handover.strategy} the host of the TPU runs the input: it "
-                "cannot call the script.",
-                "Say it in TensorFlow operations, or write the results to files and read those.",
-            )
+    for node in filter(runs_python, use.pipeline):
+        yield said(
+            "python-for-a-tpu",
+            node,
+            f"{node.title} runs Python, and under {use.handover.strategy} the host of the TPU runs the input: it "
+            "cannot call the script.",
+            "Say it in TensorFlow operations, or write the results to files and read those.",
+        )

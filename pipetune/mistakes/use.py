@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pipetune.core.coverage import AsWritten
-from pipetune.core.handover import Handover
+from pipetune.core.handover import Captured, Handover
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Finding, Profile
 
@@ -39,6 +39,7 @@ class Use:
     workers: Workers | None = None
     counts_rows: bool = False  # what trains divides a loss by the rows there are: Keras, which stands an empty batch
     handover: Handover | None = None  # how a strategy takes it to the replicas that train
+    captured: tuple[Captured, ...] = ()  # of the script's process, by the function that workers call for the dataset
     as_written: AsWritten | None = None  # what each of the workers gets; None: not counted (yet)
 
     @property
@@ -80,3 +81,8 @@ def nodes_of(use: Use, op: str) -> Iterator[Node]:
 def repeats(node: Node) -> bool:
     """Whether it puts out its input more than once."""
     return node.op == "repeat" and node.argument("count") not in (0, 1)
+
+
+def runs_python(node: Node) -> bool:
+    """Whether it calls the script for its elements."""
+    return node.op == "from_generator" or (node.function is not None and node.function.python)

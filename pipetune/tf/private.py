@@ -19,7 +19,7 @@ from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, s
 from tensorflow.python.data.util import random_seed, structure
 from tensorflow.python.distribute import distribute_lib, input_lib
 from tensorflow.python.distribute import values as distribute_values
-from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context
+from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context, metric_utils
 from tensorflow.python.distribute.coordinator import values as coordinator_values
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
@@ -362,6 +362,24 @@ def before_distribution(distributed: Any) -> Any:
     return distributed._original_dataset
 
 
+def dataset_function(given: Any) -> Any:
+    """The script's function in what `create_per_worker_dataset` was given; what was given where there is none."""
+    return given._dataset_fn if isinstance(given, DistributedFromFunction) else given
+
+
+def captured_by(made: Any) -> tuple[Any, ...]:
+    """The tensors from outside that the function of a per-worker dataset, as it was traced, uses."""
+    return tuple(outside for outside, _ in made._dataset_fn.graph.captures)
+
+
+def stands_for(value: Any) -> tuple[Any, ...]:
+    """The tensors by which functions know a dataset, an iterator, a variable or a table; none for other values."""
+    if isinstance(value, tf.random.Generator):
+        value = value.state
+    names = ("_variant_tensor_attr", "_iterator_resource", "_handle", "_resource_handle")
+    return tuple(held for name in names if (held := getattr(value, "__dict__", {}).get(name)) is not None)
+
+
 def made_on_workers(coordinator: Any, function: Any, *args: Any) -> Any:
     """What `function` gives on each worker of a coordinator: one value, of which each worker takes its own part.
 
@@ -409,6 +427,20 @@ def take_step_on_workers(coordinator: Any, function: Any, args: Any, kwargs: Any
     for error in [value._get_error() for value in made._values]:  # all of them first: none is at work any more
         if error is not None:
             raise error
+
+
+def workers_lost() -> int:
+    """How often a coordinator of this process has lost a worker so far; one that came back was lost all the same.
+
+    Nothing else tells: what such a worker had to do is done by others, or again, and no error is raised.
+    """
+    return int(metric_utils.get_metric_summary("worker_failures")) if metric_utils._METRICS_MAPPING else 0
+
+
+def workers_answer(coordinator: Any) -> bool:
+    """Whether every worker does what it is told now: none is away, or has come back and been given what it held."""
+    made = coordinator._create_per_worker_resources(lambda: tf.constant(0))
+    return not [error for error in [value._get_error() for value in made._values] if error is not None]
 
 
 def raised_on_worker(error: BaseException) -> BaseException:

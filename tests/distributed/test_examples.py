@@ -10,12 +10,23 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipetune.core import sessionfile
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.messages import Job, Mode
+from pipetune.core.session import PatchResult
+from pipetune.core.settings import Settings
 from pipetune.core.workloads import find_workloads
-from tests.e2e.command import ROOT, Case, analyze, pipetune
+from pipetune.source.emit import emit
+from pipetune.supervisor.interrupts import Interrupts
+from pipetune.supervisor.limits import Limits
+from pipetune.supervisor.servers import started_with_servers
+from pipetune.supervisor.watch import watch
+from tests.e2e.command import ROOT, Case, Done, analyze, pipetune
 from tests.e2e.forked import Forked, Script
 from tests.starting import search_path
 
@@ -230,16 +241,62 @@ def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Pa
     assert "2 replicas" in run(copy, "--data", data, "--epochs", "1")
 
 
-@pytest.mark.mission("C1.cluster")
-def test_parameter_servers_are_analysed_on_a_cluster_that_is_started_for_them(data: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def served(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The example with parameter servers, analysed without trials on a cluster that is started for it."""
     script = str(EXAMPLES / "parameter_server" / "train.py")
     options = ("--no-trials", "--quick", "--json", "--parameter-servers", "1", "--workers", "2")
-    done = analyze(Case(script, ("--data", str(data)), options=options), tmp_path / "run")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.err
-    consumer = done.first["profile"]["consumer"]
-    assert (consumer["kind"], done.first["handover"]["workers"]) == ("coordinator", 2)
+    return analyze(Case(script, ("--data", str(data)), options=options), tmp_path_factory.mktemp("served") / "run")
+
+
+@pytest.mark.mission("C1.cluster")
+def test_parameter_servers_are_analysed_on_a_cluster_that_is_started_for_them(served: Done) -> None:
+    assert (served.code, served.summary["status"]) == (0, "done"), served.err
+    consumer = served.first["profile"]["consumer"]
+    assert (consumer["kind"], served.first["handover"]["workers"]) == ("coordinator", 2)
     assert consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
     assert consumer["bound_cpu_seconds"] is None, "the workers' is not known to the chief"
-    assert any(note.startswith("A chief, 2 workers and 1 parameter server share") for note in done.session["notes"])
-    logs = {path.name for path in done.results.glob("*.log")}
+    assert any(note.startswith("A chief, 2 workers and 1 parameter server share") for note in served.session["notes"])
+    logs = {path.name for path in served.results.glob("*.log")}
     assert logs == {"chief.log", "worker-0.log", "worker-1.log", "ps-0.log"}
+
+
+@pytest.mark.mission("C1.patched")
+def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
+    served: Done, data: Path, tmp_path: Path
+) -> None:
+    """What follows once trials, which noise may decide either way, have proven a plan."""
+    session = sessionfile.load(served.results / "session.json")
+    (dataset,) = session.datasets
+    (shuffle,) = (node.id for node in dataset.pipeline if node.op == "shuffle")
+    prefetch = Insert(shuffle, "prefetch", f"prefetch@{shuffle}", {"buffer_size": -1})
+    plan = Plan("tuned", (Rewrite("prefetch", shuffle, Safety.EXACT, (prefetch,), "Reads ahead."),))
+    emission = emit(dataset.pipeline, plan)
+    ((script, (_, patched)),) = emission.files.items()
+    assert ".shuffle(2048).prefetch(tf.data.AUTOTUNE).repeat()" in patched
+    patch = PatchResult(diff="patched", files=emission.paths, covered=emission.covered)
+    saved = tmp_path / sessionfile.SESSION_FILE
+    sessionfile.save(replace(session, datasets=(replace(dataset, plan=plan),), patch=patch), saved)
+    job = Job(
+        Mode.VERIFY,
+        message_descriptor=-1,
+        settings=Settings(workers=2, parameter_servers=1),
+        script=script,
+        arguments=("--data", str(data)),
+        directory=str(tmp_path),
+        out=str(tmp_path),
+        session=str(saved),
+    )
+    logs = [tmp_path / f"{number}.log" for number in range(4)]
+    with Interrupts() as interrupts, started_with_servers(job, workers=2, servers=1, logs=logs) as cluster:
+        conversation = watch(
+            cluster.chief,
+            limits=Limits(),
+            interrupts=interrupts,
+            on_message=lambda _message: None,
+            phase="verification",
+            others=cluster.others,
+        )
+    assert conversation.verified is not None and conversation.verified.verified, (
+        conversation.verified or conversation.why
+    )

@@ -1,4 +1,6 @@
-"""A worker of a parameter-server job that is killed and comes back: the coordinator calls the emitted function again.
+"""A worker of a parameter-server job that is killed and comes back.
+
+The coordinator calls the emitted function again, and no window is measured across it.
 
 After the guide "Parameter server training": a step that was lost with its worker is run again by another, and a worker
 that comes back makes its dataset anew. Data without end keeps no count of epochs: what is promised is that all of it
@@ -20,9 +22,10 @@ from pipetune.distribution import distribute
 from pipetune.tf.pipelines import live
 from tests.tf.emitted_scripts import run
 
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = 24
 
-COORDINATOR = """
+SERVERS = """
 import faulthandler, json, os, socket, subprocess, sys
 faulthandler.dump_traceback_later(70, exit=True)
 os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as the guide has it: a lost worker is noticed at once
@@ -50,6 +53,8 @@ def start(kind, index):
     return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
 servers = [start("ps", 0), start("worker", 0), start("worker", 1)]
+"""
+COORDINATOR = SERVERS + """
 try:
     import tensorflow as tf
     import distributed
@@ -91,3 +96,88 @@ def test_all_of_the_data_goes_on_coming(tmp_path: Path) -> None:
     assert set(seen) == set(range(ROWS))
     # Three pipelines gave each row once in a pass: two workers, and the second again when it came back.
     assert max(seen.values()) - min(seen.values()) <= 3
+
+
+WINDOWS = SERVERS + """
+try:
+    import numpy as np
+    import tensorflow as tf
+    from pipetune.core.measurement import RunFailed
+    from pipetune.tf.script import coordinator_consumer, turns
+    from tests.tf.test_hooks import run
+
+    tf.get_logger().setLevel("CRITICAL")
+    strategy = tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster), rpc_layer="grpc")
+    )
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        taken, drawn = tf.Variable(0, dtype=tf.int64), tf.Variable(tf.zeros([], tf.int64))
+
+    @tf.function
+    def step(iterator):
+        def count(numbers):
+            taken.assign_add(1)
+            drawn.assign_add(numbers[0])
+
+        strategy.run(count, args=(next(iterator),))
+
+    def numbers():
+        return tf.data.Dataset.range(12).batch(4, drop_remainder=True)
+
+    def script():
+        iterator = iter(coordinator.create_per_worker_dataset(numbers))
+        coordinator.schedule(step, args=(iterator,))
+
+    consumer = run(script).consumer
+    schedule, calls, deaths = consumer.scheduled.schedule, 0, []
+
+    def schedule_and_kill(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls in deaths:
+            servers[-1].kill()
+            servers[-1].wait()
+            if comes_back:
+                servers.append(start("worker", 1))
+        return schedule(*args, **kwargs)
+
+    object.__setattr__(consumer.scheduled, "schedule", schedule_and_kill)
+
+    def window(dataset, *, dies_at=()):
+        global calls, deaths
+        calls, deaths = 0, dies_at
+        taken.assign(0)
+        with turns.workflow_at_work():
+            try:
+                made = consumer.window(dataset, steps=6, warmup=2)
+            except RunFailed as failure:
+                return str(failure)
+        return [made.steps, calls]
+
+    def draws_once(_number):
+        return tf.random.uniform([], maxval=1000, dtype=tf.int64)
+
+    cached = tf.data.Dataset.range(1).map(draws_once).cache().repeat().batch(4, drop_remainder=True)
+    comes_back = True
+    found = {"before": window(cached), "once": window(cached, dies_at=[6]), "twice": window(cached, dies_at=[6, 18])}
+    found["after"] = window(cached)
+    coordinator_consumer._AWAY_SECONDS, comes_back = 2.0, False
+    found["stays away"] = window(cached, dies_at=[6])
+    found["still away"] = window(cached)
+    print(json.dumps(found), flush=True)
+finally:
+    for server in servers:
+        server.kill()
+os._exit(0)
+"""
+
+
+@pytest.mark.mission("C4.window")
+def test_no_window_is_measured_across_the_death_of_a_worker(tmp_path: Path) -> None:
+    found = json.loads(run(WINDOWS, tmp_path, path=ROOT).splitlines()[-1])
+    assert found["before"] == [6, 12]
+    assert found["once"] == [6, 24], "taken once more, when the worker was back"
+    assert "and again" in found["twice"]
+    assert found["after"] == [6, 12]
+    assert "did not come back" in found["stays away"] and "did not come back" in found["still away"]

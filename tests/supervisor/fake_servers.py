@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.messages import Failed, Finished, Mode, read_job
-from tests.supervisor.fake_worker import Scenarios
+from pipetune.core.messages import Failed, Finished, Mode, SessionSaved, TrialStarted, read_job
+from tests.core.sessions import WINDOW, session
+from tests.supervisor.fake_worker import DONE, Scenarios
 
 LONG = 600
 TOLD = json.loads(os.environ["TF_CONFIG"])
@@ -43,6 +45,25 @@ class Jobs(Scenarios):
         self.tell()
         self.start()
         if KIND == "ps":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LONG)
+
+    def worker_is_killed_in_a_trial(self) -> None:
+        self.tell()
+        trial = Path(self.job.out) / "trial"
+        if KIND == "chief" and self.job.attempt == 2:
+            assert self.job.skip == ("prefetch@n3",)
+            self.send(SessionSaved(replace(DONE, patch=None)))
+            self.send(Finished(0))
+            return
+        if KIND == "chief":
+            self.start()
+            self.verdict()
+            self.send(TrialStarted("prefetch@n3", replace(session().trials[0].plan, rewrites=(WINDOW,))))
+            trial.touch()
+        elif (KIND, INDEX, self.job.attempt) == ("worker", 1, 1):
+            while not trial.exists():
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pipetune.core.measurement import Outcome
 from pipetune.core.settings import Settings
 from pipetune.supervisor.analysis import Analysis, Request, analyze
 from pipetune.supervisor.results import Results
@@ -77,6 +78,16 @@ def test_the_chief_is_analysed_and_all_others_serve_it(tmp_path: Path) -> None:
 def test_whoever_is_lost_is_named_and_ends_all(tmp_path: Path, scenario: str, code: int, detail: str) -> None:
     analysis, _ = run(tmp_path, scenario)
     assert (analysis.exit_code, analysis.session.status_detail) == (code, detail)
+
+
+@pytest.mark.mission("C4.window")
+def test_a_worker_killed_in_a_trial_costs_that_trial_and_all_are_started_once_more(tmp_path: Path) -> None:
+    """Nobody else starts it again: the chief would wait for it."""
+    analysis, out = run(tmp_path, "worker_is_killed_in_a_trial")
+    assert analysis.exit_code == 0
+    failed = [trial for trial in analysis.session.trials if trial.outcome is Outcome.FAILED]
+    assert ["lost worker 1" in trial.why for trial in failed] == [True]
+    assert len(told(out, "chief-0")) == 2
 
 
 def test_logs_of_an_earlier_run_go(tmp_path: Path) -> None:

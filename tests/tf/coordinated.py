@@ -5,8 +5,11 @@ A cluster changes what devices a process has: hence a process of its own.
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
+import linecache
+import operator
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.cluster import free_addresses
+from pipetune.core.handover import COORDINATOR as COORDINATOR_CALL
 from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
 from pipetune.tf.pipelines import live
@@ -224,6 +228,64 @@ def replaced() -> dict[str, Any]:
     return sums
 
 
+OUTSIDE = {"train": Dataset.range(12)}
+DRAWN = iter(Dataset.range(1 << 40))
+MADE_HERE = tf.Variable(3, dtype=tf.int64)
+DRAWS = tf.random.Generator.from_seed(1)
+ARRAY, TENSOR = np.arange(12), tf.range(12, dtype=tf.int64)
+with STRATEGY.scope():
+    MADE_THERE = tf.Variable(3, dtype=tf.int64)
+    TABLE_THERE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(TENSOR, TENSOR), -1)
+
+
+def captured() -> dict[str, Any]:
+    """What functions that workers call are said to take from outside: kind, name, and what stands in its line."""
+    given: dict[str, Any] = {
+        "nothing": in_function,
+        "arrays": lambda: Dataset.from_tensor_slices((ARRAY, TENSOR)).batch(4),
+        "in scope": lambda: numbers().map(lambda x: TABLE_THERE.lookup(x) + MADE_THERE),
+        "a live dataset": OUTSIDE["train"],
+        "a distributed dataset": STRATEGY.experimental_distribute_dataset(OUTSIDE["train"]),
+        "dataset": lambda: OUTSIDE["train"].batch(4),
+        "dataset, by a distributed one": lambda: STRATEGY.distribute_datasets_from_function(takes_dataset),
+        "dataset, by a distributed one of here": STRATEGY.distribute_datasets_from_function(takes_dataset),
+        "dataset, by tf_keras": creating(takes_dataset),
+        "dataset, without a name": lambda: vars(Held)["kept"]().batch(4),
+        "iterator": lambda: numbers().map(lambda x: x + next(DRAWN)),
+        "variable": lambda: numbers().map(lambda x: x + MADE_HERE),
+        "generator of numbers": lambda: numbers().map(lambda x: DRAWS.normal([])),
+    }
+    found = {}
+    for name, one_given in given.items():
+        hooks = trains(nothing, one_given).hooks
+        (use,) = [use for use in hooks.seen if use.handed is not None and use.handed.how == COORDINATOR_CALL]
+        found[name] = [
+            [one.kind, one.name, linecache.getline(one.file, one.line).strip()] for one in use.captured
+        ]
+    return found
+
+
+class Held:
+    kept = staticmethod(functools.partial(operator.itemgetter("train"), OUTSIDE))
+
+
+def takes_dataset(_context: Any) -> Any:
+    train = OUTSIDE["train"]
+    return train.batch(4)
+
+
+def creating(dataset_fn: Any) -> Any:
+    """What `fit` of tf_keras has its coordinator build."""
+    import tf_keras
+
+    creator = tf_keras.utils.experimental.DatasetCreator(dataset_fn)
+
+    def per_worker_dataset_fn() -> Any:
+        return STRATEGY.distribute_datasets_from_function(creator)
+
+    return per_worker_dataset_fn
+
+
 def told() -> dict[str, Any]:
     """What a coordinator says of an input that failed, and that its threads are known."""
     iterator = iter(COORDINATOR.create_per_worker_dataset(lambda: numbers().map(broken)))
@@ -234,11 +296,20 @@ def told() -> dict[str, Any]:
     except Exception as error:
         raised = type(private.raised_on_worker(error)).__name__
     inside = private.read_on_workers(COORDINATOR, lambda: tf.constant(private.at_work_for_coordinator()))
-    return {"raised": raised, "threads": [bool(one) for one in inside], "here": private.at_work_for_coordinator()}
+    calling = COORDINATOR.create_per_worker_dataset(lambda: numbers().map(in_python))
+    graph = calling._dataset_fn.graph.as_graph_def()
+    at = {node.device for function in graph.library.function for node in function.node_def if node.op == "PyFunc"}
+    return {
+        "python": sorted(at),
+        "raised": raised,
+        "threads": [bool(one) for one in inside],
+        "here": private.at_work_for_coordinator(),
+    }
 
 
 if __name__ == "__main__":
     tf.get_logger().setLevel("CRITICAL")
     found = {"forms": forms(), "served": served(), "looked at": looked_at(), "replaced": replaced(), "told": told()}
+    found["captured"] = captured()
     print(json.dumps(found), flush=True)
     os._exit(0)  # the servers never end

@@ -11,8 +11,12 @@ from pathlib import Path
 from tests.starting import search_path
 
 
-def run(script: str, folder: Path) -> str:
-    """What `script` prints, run in `folder`; it must end well."""
+def run(script: str, folder: Path, *, path: Path | None = None) -> str:
+    """What `script` prints, run in `folder`; it must end well.
+
+    Args:
+        path: another folder that it imports from.
+    """
     (folder / "run.py").write_text(textwrap.dedent(script))
     done = subprocess.run(
         [sys.executable, "run.py"],
@@ -20,7 +24,7 @@ def run(script: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         timeout=240,
-        env={**os.environ, "PYTHONPATH": search_path(folder), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "PYTHONPATH": search_path(folder, path or folder), "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -108,5 +108,34 @@ def test_another_dataset_is_built_by_the_workers_of_a_script_that_runs(found: di
     assert found["replaced"] == {"function": 8 * 4, "distributed": 8 * 4, "dataset": 8 * 4}
 
 
+@pytest.mark.parametrize("form", ["nothing", "arrays", "in scope", "a live dataset", "a distributed dataset"])
+@pytest.mark.mission("C3.own")
+def test_functions_that_make_everything_inside_take_nothing_along(found: dict[str, Any], form: str) -> None:
+    assert found["captured"][form] == []
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "name", "where"),
+    [
+        ("dataset", "dataset", "OUTSIDE['train']", '"dataset": lambda'),
+        ("dataset, by a distributed one", "dataset", "OUTSIDE['train']", 'train = OUTSIDE["train"]'),
+        ("dataset, by a distributed one of here", "dataset", "OUTSIDE['train']", 'train = OUTSIDE["train"]'),
+        ("dataset, by tf_keras", "dataset", "OUTSIDE['train']", 'train = OUTSIDE["train"]'),
+        ("dataset, without a name", "dataset", "", "iterator = iter(COORDINATOR.create_per_worker_dataset(given))"),
+        ("iterator", "iterator", "DRAWN", '"iterator": lambda'),
+        ("variable", "state", "MADE_HERE", '"variable": lambda'),
+        ("generator of numbers", "state", "DRAWS", '"generator of numbers": lambda'),
+    ],
+)
+@pytest.mark.mission("C3.own")
+def test_what_a_function_takes_from_outside_is_found_by_name(
+    found: dict[str, Any], form: str, kind: str, name: str, where: str
+) -> None:
+    ((said, named, line),) = found["captured"][form]
+    assert (said, named) == (kind, name) and line.startswith(where)
+
+
 def test_what_a_coordinator_tells(found: dict[str, Any]) -> None:
+    (python,) = found["told"].pop("python")
+    assert "/job:chief" in python, "a worker calls it there"
     assert found["told"] == {"raised": "LinAlgError", "threads": [True, True], "here": False}

@@ -10,6 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.core.handover import Captured, CapturedKind
 from pipetune.core.profile import Finding
 from pipetune.tf.pipelines import findings, live
 from pipetune.tf.script import capture, workers
@@ -155,6 +156,12 @@ def test_what_the_pipeline_as_recorded_shows() -> None:
     assert codes(numbers().repeat().shuffle(50).batch(10)) == ["epochs-blend"]
     assert codes(numbers().repeat().batch(32), steps_per_epoch=4) == ["repeat-before-batch"]
     assert codes(numbers().shuffle(50).repeat().batch(10).prefetch(2), steps_per_epoch=10) == []
+
+
+def test_what_workers_would_need_of_this_process_is_told() -> None:
+    taken = Captured(CapturedKind.DATASET, "train", "train.py", 7)
+    (finding,) = found(numbers(), captured=(taken,))
+    assert (finding.code, finding.file, finding.line) == ("captured-dataset", "train.py", 7)
 
 
 def test_a_cache_that_validation_reads_to_its_end() -> None:

@@ -54,6 +54,7 @@ def _use(source: LivePipeline, use: Consumption) -> Use:
         starts_again=use.starts_again,
         counts_rows=use.how == FIT,
         handover=workers.handover(use),
+        captured=use.captured,
         objects={node: id(dataset) for node, dataset in source.datasets.items()},
     )
 

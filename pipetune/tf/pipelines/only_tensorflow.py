@@ -24,8 +24,8 @@ _WRITES = frozenset(
     {"STORE_DEREF", "DELETE_DEREF", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR",
      "DELETE_SUBSCR", "IMPORT_NAME"}
 )  # fmt: skip
-_READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"})
-_MEMBERS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"})
+MEMBERS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def foreign(function: FunctionType) -> str:
@@ -57,10 +57,10 @@ def _foreign(function: FunctionType, seen: set[CodeType]) -> str:
                 return "an import, or a change of something outside,"
             if instruction.opname == "CONTAINS_OP":  # a tensor is in no list, and nothing fails
                 return "a look for something in something,"
-            if instruction.opname not in _READS or inner_only:
+            if instruction.opname not in READS or inner_only:
                 continue
             after = instructions[place + 1] if place + 1 < len(instructions) else None
-            member = str(after.argval) if after is not None and after.opname in _MEMBERS else ""
+            member = str(after.argval) if after is not None and after.opname in MEMBERS else ""
             value = value_of(function, name)
             if not _allowed(value, name, member):
                 return f"{name}.{member}" if member else name

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from pipetune.core.handover import Captured
 from pipetune.tf.script import capture
 from pipetune.tf.script.handing_over import HandedOver
 
@@ -27,6 +28,7 @@ class Consumption:
     certain: bool = False  # the script makes that call once: `epochs` is all the training there is
     starts_again: bool = False  # where an epoch ends with the data, the next begins it anew: Keras 3
     handed: HandedOver | None = None  # how a strategy takes it to the replicas that train
+    captured: tuple[Captured, ...] = ()  # of this process, by the function that workers call for the dataset
     across_workers: bool = False  # a strategy takes the dataset to the workers of a job
     path: capture.Path = ()  # the user's calls in which it is consumed
     extra: dict[str, Any] = field(default_factory=dict)

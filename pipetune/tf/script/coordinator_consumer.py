@@ -24,6 +24,8 @@ from pipetune.tf.script import state
 from pipetune.tf.script.per_worker import PerWorker
 
 _MOST_ELEMENTS = 128  # that one call may take of its iterator
+_AWAY_SECONDS = 60.0  # that a worker which was lost may take to come back
+_LOOK_SECONDS = 0.5  # between two looks whether it has
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,7 @@ class CoordinatorConsumer:
         self._here = place_in(os.environ) is None  # the workers: what others spend is not known in this process
         self._each = 1  # elements of its iterator that one call takes
         self._number, self._function = 1, scheduled.function
+        self._lost = private.workers_lost()  # when all workers were last known to be there
         self._several: dict[int, Any] = {}  # functions of several steps, once made: each is traced once
 
     def ready(self) -> None:
@@ -145,6 +148,38 @@ class CoordinatorConsumer:
             self._number, self._function = 1, self.scheduled.function
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """A window in which no worker was lost: taken once more where one was, when it is back.
+
+        The coordinator gives the steps of a worker that dies to others, and raises nothing: its time would be that of
+        fewer workers, or of their waiting.
+
+        Raises:
+            RunFailed: a step failed, a worker stays away, or one was lost again.
+        """
+        for _ in range(2):
+            self._wait_for_lost_workers()
+            try:
+                taken = self._window(dataset, steps=steps, warmup=warmup)
+            except RunFailed:
+                if private.workers_lost() == self._lost:
+                    raise
+            else:
+                if private.workers_lost() == self._lost:
+                    return taken
+        raise RunFailed("A worker was lost in the middle of a window, and again when it was taken once more.")
+
+    def _wait_for_lost_workers(self) -> None:
+        end = time.monotonic() + _AWAY_SECONDS
+        while self._lost != private.workers_lost():
+            lost = private.workers_lost()
+            if private.workers_answer(self._coordinator) and lost == private.workers_lost():
+                self._lost = lost
+            elif time.monotonic() > end:
+                raise RunFailed(f"A worker was lost, and did not come back within {_AWAY_SECONDS:.0f} s.")
+            else:
+                time.sleep(_LOOK_SECONDS)
+
+    def _window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         each = self._number * self._each  # elements that one call takes
         calls = -(-steps // each)  # for each worker
         windows.settle()

@@ -16,7 +16,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import COORDINATOR, FIT
 from pipetune.core.measurement import RunFailed
 from pipetune.tf import private
-from pipetune.tf.script import capture, consumers, per_worker, workers
+from pipetune.tf.script import capture, captured, consumers, per_worker, workers
 from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer, Scheduled
 from pipetune.tf.script.handing_over import HandedOver
 from pipetune.tf.script.turns import called_by_library, inside_workflow
@@ -62,6 +62,7 @@ def _around_creation(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: 
     if found is not None:
         use = hooks.note(found.dataset, "preview", f"ClusterCoordinator.{COORDINATOR}")
         use.handed = HandedOver(coordinator.strategy, found.dataset, None, COORDINATOR)
+        use.captured = captured.find(made, dataset_fn, file=use.file, line=use.line)
         setattr(made, _SEEN, (use, found))
     return made
 

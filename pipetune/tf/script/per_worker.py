@@ -24,7 +24,7 @@ from pipetune.tf.pipelines import operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
-_SENT = "_pipetune_sent"  # the attribute of a dataset that holds what the workers have built of it
+_SENT = "_pipetune_sent"  # the attribute of a dataset: what the workers have built of it, and those lost before that
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,19 +44,21 @@ class PerWorker:
     def iterator(self, dataset: Any, like: Any) -> Any:
         """A fresh iterator of `dataset`, endless, on each worker, to be scheduled in the place of the script's, `like`.
 
-        The workers build the dataset once, and keep it while `dataset` lives here: a cache stays filled.
+        The workers build the dataset once, and keep it while `dataset` lives here: a cache stays filled. All build it
+        anew where one was lost since: it would come back with an empty one.
 
         Raises:
             RunFailed: it is none that the scheduled function could take.
         """
-        sent = getattr(dataset, _SENT, None)
-        if sent is None:
+        sent, before = getattr(dataset, _SENT, (None, 0))
+        lost = private.workers_lost()
+        if sent is None or before != lost:
             endless = windows.endless(dataset)
             sent = self._send(endless)
             elements = _until_caches_are_full(endless)
             if elements:
                 private.read_on_workers(self.coordinator, _reader(elements), sent)
-            object.__setattr__(dataset, _SENT, sent)
+            object.__setattr__(dataset, _SENT, (sent, lost))
         return self._iterator(sent, like)
 
     def ending_iterator(self, elements: int, like: Any) -> Any:

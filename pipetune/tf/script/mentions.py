@@ -1,0 +1,135 @@
+"""What a function names from outside of itself, where, and what that is now: read from its code, nothing is called."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+from pipetune.tf.pipelines.only_tensorflow import MEMBERS, READS, codes, value_of
+from pipetune.tf.script import capture
+
+_ARGUMENTS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+_MOST_PARTS = 64  # of a container that are looked at
+_MOST_FUNCTIONS = 200  # that are looked into, one called by another
+
+
+@dataclass(frozen=True, eq=False)
+class Mention:
+    """A name in the user's code, as it is written there: "train", "self.train"."""
+
+    name: str
+    value: Any
+    file: str
+    line: int
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """The name with what it stands for, and where that is a container each of its entries: "splits['train']"."""
+        yield self.name, self.value
+        if isinstance(self.value, dict):
+            entries = list(self.value.items())
+        else:
+            entries = list(enumerate(self.value)) if isinstance(self.value, list | tuple) else []
+        yield from ((f"{self.name}[{key!r}]", value) for key, value in entries[:_MOST_PARTS])
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A Python function, and the arguments that are known to be given to it."""
+
+    function: FunctionType
+    arguments: Mapping[str, Any]
+    key: tuple[object, ...]  # equal for calls with the same arguments
+
+
+def mentioned(function: Any) -> Iterator[Mention]:
+    """Everything that a function of the user's names from outside; what the user's functions that it calls name, too.
+
+    Of a library's functions on the way only what they were given is followed.
+
+    Args:
+        function: what is called: a function, a method, a `tf.function`, a `functools.partial`, an object.
+    """
+    call = _call_of(function)
+    return _in_call(call, set()) if call is not None else iter(())
+
+
+def _call_of(value: Any, /, *given: Any, **named: Any) -> _Call | None:
+    """The Python function that runs where `value` is called with these arguments, and maybe more."""
+    if isinstance(value, functools.partial):
+        return _call_of(value.func, *value.args, *given, **{**value.keywords, **named})
+    if isinstance(value, MethodType):
+        return _call_of(value.__func__, value.__self__, *given, **named)
+    if isinstance(value, staticmethod):
+        return _call_of(value.__func__, *given, **named)
+    inner = inspect.getattr_static(value, "_python_function", None)  # of a tf.function
+    if inner is not None:
+        return _call_of(inner, *given, **named)
+    if isinstance(value, FunctionType):
+        key = (value.__code__, *map(id, (*given, *named.values(), *_cells(value))))
+        try:
+            known = inspect.signature(value, follow_wrapped=False).bind_partial(*given, **named)
+        except TypeError:
+            return _Call(value, {}, key)
+        known.apply_defaults()
+        return _Call(value, known.arguments, key)
+    called = inspect.getattr_static(type(value), "__call__", None)
+    return _call_of(called, value, *given, **named) if isinstance(called, FunctionType) else None
+
+
+def _in_call(call: _Call, seen: set[object]) -> Iterator[Mention]:
+    if call.key in seen or len(seen) >= _MOST_FUNCTIONS:
+        return
+    seen.add(call.key)
+    if capture.is_library(call.function.__code__.co_filename):
+        held = (held for value in call.arguments.values() for held in getattr(value, "__dict__", {}).values())
+        reached = [*_cells(call.function), *call.arguments.values(), *held]
+    else:
+        found = list(_named(call))
+        yield from found
+        reached = [value for mention in found for _, value in mention.parts()]
+    for value in reached:
+        inner = _call_of(value)
+        if inner is not None:
+            yield from _in_call(inner, seen)
+
+
+def _cells(function: FunctionType) -> list[Any]:
+    return [value_of(function, name) for name in function.__code__.co_freevars]
+
+
+def _named(call: _Call) -> Iterator[Mention]:
+    """What the code of a function, and of those written in it, loads by name; with the members that are asked for."""
+    function = call.function
+    for code in codes(function.__code__):
+        steps = list(dis.get_instructions(code))
+        for place, step in enumerate(steps):
+            name = str(step.argval)
+            outside = step.opname in READS and (
+                not step.opname.endswith("DEREF") or name in function.__code__.co_freevars
+            )
+            if name in call.arguments and (step.opname in _ARGUMENTS or step.opname.endswith("DEREF")):
+                value = call.arguments[name]
+            elif outside:
+                value = value_of(function, name)
+            else:
+                continue
+            line = step.positions.lineno if step.positions is not None and step.positions.lineno else 0
+            yield Mention(name, value, code.co_filename, line)
+            for member in steps[place + 1 :]:
+                if member.opname not in MEMBERS:
+                    break
+                name, value = f"{name}.{member.argval}", _member(value, str(member.argval))
+                yield Mention(name, value, code.co_filename, line)
+
+
+def _member(value: Any, name: str) -> Any:
+    """What a member of an object is, where that can be told without running code of its class; None otherwise."""
+    found = inspect.getattr_static(value, name, None)
+    if isinstance(found, FunctionType) and inspect.getattr_static(type(value), name, None) is found:
+        return MethodType(found, value)
+    return found
