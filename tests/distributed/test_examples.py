@@ -268,7 +268,7 @@ def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
     """What follows once trials, which noise may decide either way, have proven a plan."""
     session = sessionfile.load(served.results / "session.json")
     (dataset,) = session.datasets
-    (shuffle,) = (node.id for node in dataset.pipeline if node.op == "shuffle")
+    *_, shuffle = (node.id for node in dataset.pipeline if node.op == "shuffle")
     prefetch = Insert(shuffle, "prefetch", f"prefetch@{shuffle}", {"buffer_size": -1})
     plan = Plan("tuned", (Rewrite("prefetch", shuffle, Safety.EXACT, (prefetch,), "Reads ahead."),))
     emission = emit(dataset.pipeline, plan)
