@@ -29,6 +29,8 @@ class LoopConsumer:
         self._stopping = False
         self._arrived = threading.Event()
         self._closer = closing.Closer()
+        self.taken = 1  # elements, in all windows: with the one that showed that the loop trains
+        self.thread = threading.get_ident()  # that took the last one
         self._asking = threading.Lock()  # a request is either served or dropped by `abandon`, never forgotten
 
     def wait_until_ready(self) -> None:
@@ -67,10 +69,12 @@ class LoopConsumer:
     def next_element(self) -> Any:
         """Called on the script's thread, from `next` of its iterator."""
         self._arrived.set()
+        self.thread = threading.get_ident()
         while True:
             if self._current is not None:
                 more, element = self._current.advance()
                 if more:
+                    self.taken += 1
                     return element
                 self._current = None
             if self._stopping:
