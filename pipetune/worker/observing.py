@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Failed, Job, MessageWriter, ScriptExited, ScriptFailed, Suppressed
+from pipetune.tf.error_text import first_line
 from pipetune.tf.script import capture, consumers, consumption, hooks, loop_consumer, saving, turns
 from pipetune.worker import lasting, script
 
@@ -32,7 +33,7 @@ class Observation:
         self._thread: threading.Thread | None = None
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()
-        self._ended = "The script's loop ended."
+        self._raised = ""  # in a turn that pipetune had the script's loop begin anew
         self._lasting = lasting.Lasting(self._taken_here)
         self.code: int | None = None
 
@@ -69,7 +70,7 @@ class Observation:
             raise
         except BaseException as error:
             if self._lasting.begun_anew:  # in a turn that the script does not take by itself
-                self._ended = f"The script's loop ended; begun anew it raised {type(error).__name__}: {error}"
+                self._raised = f"; begun anew it raised {type(error).__name__}: {first_line(error)}"
                 return ""
             if self.code is None or (self._thread is not None and self._thread.is_alive()):
                 self._writer.send(ScriptFailed(script.users_traceback(error)))
@@ -83,7 +84,8 @@ class Observation:
     def _leave_loop(self, ended: str) -> None:
         loop = self._hooks.loop
         if loop is not None:
-            loop.abandon("The script raised in its loop." if ended else self._ended)
+            all_taken = f"The script's loop ended after {loop.taken:,} elements{self._raised}: measuring takes more."
+            loop.abandon("The script raised in its loop." if ended else all_taken)
 
     def _explain(self, ended: str) -> int:
         if ended:

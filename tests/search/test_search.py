@@ -285,6 +285,11 @@ def test_a_plan_that_never_converges_counts_as_it_is_and_is_named() -> None:
     assert warm_ups.count(1.0) == 1 and set(warm_ups) == {0.5, 1.0}
 
 
+def test_a_baseline_that_never_converges_has_the_name_that_the_report_gives_it() -> None:
+    found = Scene(rewrites("ab"), runner({"a@n1": 1.4}, unsettled={"defaults": 1e9})).run()
+    assert any("under the pipeline as written" in note for note in found.notes)
+
+
 def test_training_windows_decide_where_processors_are_shared() -> None:
     # the input alone gains threefold from "a", but the model is what training waits for
     gains = {"a@n1": 3.0}

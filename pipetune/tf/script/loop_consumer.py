@@ -19,8 +19,13 @@ class LoopConsumer:
 
     kind = "loop"
 
-    def __init__(self, handed: HandedOver | None = None) -> None:
-        """`handed`: how a strategy took the dataset that the loop was written for; every other goes the same way."""
+    def __init__(self, handed: HandedOver | None = None, *, taken: int = 1) -> None:
+        """Takes what is known of the loop, on its thread.
+
+        Args:
+            handed: how a strategy took the dataset that the loop was written for; every other goes the same way.
+            taken: elements that it has taken so far.
+        """
         self.sentence = "a Python loop"
         self._handed = handed
         self._requests: queue.SimpleQueue[LoopWindow | None] = queue.SimpleQueue()
@@ -29,7 +34,7 @@ class LoopConsumer:
         self._stopping = False
         self._arrived = threading.Event()
         self._closer = closing.Closer()
-        self.taken = 1  # elements, in all windows: with the one that showed that the loop trains
+        self.taken = taken  # elements, before and in all windows
         self.thread = threading.get_ident()  # that took the last one
         self._asking = threading.Lock()  # a request is either served or dropped by `abandon`, never forgotten
 
