@@ -9,6 +9,7 @@ import pytest
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
 from pipetune.core.measurement import Outcome
 from pipetune.core.pipeline import AUTOTUNE
+from pipetune.search import summing_up
 from pipetune.search.baselines import choose_steps
 from pipetune.search.budget import Budget
 from pipetune.search.meter import Meter
@@ -285,9 +286,18 @@ def test_a_plan_that_never_converges_counts_as_it_is_and_is_named() -> None:
     assert warm_ups.count(1.0) == 1 and set(warm_ups) == {0.5, 1.0}
 
 
-def test_a_baseline_that_never_converges_has_the_name_that_the_report_gives_it() -> None:
-    found = Scene(rewrites("ab"), runner({"a@n1": 1.4}, unsettled={"defaults": 1e9})).run()
-    assert any("under the pipeline as written" in note for note in found.notes)
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("parallel-map@n3", "parallel-map"),
+        ("cache@n3+prefetch@n4", "cache + prefetch"),
+        ("defaults", "the pipeline as written"),
+        ("baseline-autotune@n5:-1", "AUTOTUNE everywhere"),
+        ("off", "optimisations off"),
+    ],
+)
+def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:
+    assert summing_up._in_words(key) == words
 
 
 def test_training_windows_decide_where_processors_are_shared() -> None:
