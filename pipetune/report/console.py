@@ -46,3 +46,9 @@ def write(stream: TextIO, text: str) -> None:
 def unit_text(content: str, style: str = "") -> Text:
     """Text in which a number and its unit stay on one line."""
     return Text(_UNIT.sub(_GLUE, content), style=style)
+
+
+def wrapped(console: Console, content: str, style: str = "") -> Text:
+    """The same in lines as wide as the console, for what does not go through `write`."""
+    lines = unit_text(content).wrap(console, console.width)
+    return Text("\n".join(line.plain.rstrip().replace(_GLUE, " ") for line in lines), style=style)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pipetune.core.measurement import Rate
 from pipetune.core.prediction import PredictedRate, mean_error
 from pipetune.core.session import DatasetResult
 from pipetune.core.what_if import Scenario
@@ -60,14 +61,7 @@ class Foresight:
     sentence: str
     scenarios: tuple[ScenarioRow, ...]
     no_scenarios: str  # why the table is missing
-
-    @property
-    def short(self) -> str:
-        """One line of the second table: what more cores would bring."""
-        row = next((row for row in self.scenarios if row.label.endswith("times the cores")), None)
-        if row is None or not row.input.known:
-            return ""
-        return f"with {row.label} the input could give {row.input.text}, by the cost model"
+    short: str = ""  # one line of the second table: what more cores would bring
 
 
 def foresight(result: DatasetResult, places: Places) -> Foresight:
@@ -88,7 +82,18 @@ def foresight(result: DatasetResult, places: Places) -> Foresight:
         sentence=_sentence(known, error, list(missing)),
         scenarios=tuple(_scenario(one, result, places, per_element) for one in told),
         no_scenarios=next((words.clean(one.why) for one in result.what_if if one.why), ""),
+        short=_more_cores(told, result, per_element),
     )
+
+
+def _more_cores(scenarios: list[Scenario], result: DatasetResult, per_element: float) -> str:
+    """What more cores would bring; '' where the input delivers as much on those there are."""
+    row = next((one for one in scenarios if one.name.endswith("times the cores")), None)
+    now = result.rates.get("defaults" if result.plan is None else "tuned", Rate()).examples_per_second
+    if row is None or row.input_rate is None or row.input_rate * per_element <= (now or 0):
+        return ""
+    could = words.rate(row.input_rate * per_element)
+    return f"with {words.clean(row.name)} the input could give {could}, by the cost model"
 
 
 def _with_confirmed(result: DatasetResult) -> list[PredictedRate]:

@@ -148,8 +148,10 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         text = _VERDICT_SENTENCE[diagnosis.verdict] + most
         return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
     if any(trial.outcome is Outcome.ACCEPTED for trial in ran):
-        missing = Figure(why="fresh measurements did not confirm the plan")
-        text = f"A plan was faster in its trials, and fresh measurements did not confirm it.{most}"
+        missing = Figure(why="the plan was not confirmed")
+        found = f" {words.clean(session.training.why)}" if session.training and session.training.why else ""
+        found = found if found.endswith(".") or not found else f"{found}."
+        text = f"A plan was faster in its trials, and was not confirmed by fresh measurements.{found}{most}"
         return Headline("undetermined", missing, "Not confirmed", text, ("No patch was made.",))
     undecided = sum(trial.outcome is Outcome.UNDECIDED for trial in ran)
     if diagnosis.verdict is Verdict.UNDETERMINED or undecided:

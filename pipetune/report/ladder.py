@@ -90,7 +90,7 @@ def _rung(result: DatasetResult, name: str, label: str, note: str) -> Rung:
     rate = result.rates.get(name, Rate())
     why = "this variant was not measured"
     if name == "tuned" and result.plan is None:
-        why = "no plan was confirmed"
+        rate, why = Rate(), "no plan was confirmed"  # its rate would stand for something that is not recommended
     return Rung(
         name=name,
         label=label,

@@ -88,15 +88,30 @@ def script_words(session: Session) -> tuple[str, ...]:
 
 
 def analyze_words(session: Session) -> tuple[str, ...]:
-    """What to type in front of a script to analyse it again, as several processes where it was."""
+    """What to type in front of a script to analyse it again: with what it was given, but for how long it may take."""
     options = session.command.get("options")
-    counts = {name: options.get(name) for name in ("workers", "parameter_servers")} if isinstance(options, dict) else {}
+    given = options if isinstance(options, dict) else {}
     words = ["pipetune", "analyze"]
-    for name, most_left_out in (("workers", 1), ("parameter_servers", 0)):
-        count = counts.get(name)
-        if isinstance(count, int) and count > most_left_out:
-            words += [f"--{name.replace('_', '-')}", str(count)]
-    return tuple(words)
+    for name, usual in _NUMBERED.items():
+        number = given.get(name)
+        if isinstance(number, int) and number > usual:
+            words += [_option(name), str(number)]
+    for name in ("distribute", "dataset", "device"):
+        if (value := given.get(name)) and value != "auto":
+            words += [_option(name), str(value)]
+    if step := given.get("step_time_seconds"):
+        words += ["--step-time", f"{1000 * float(step):g}"]
+    for name in ("allow", "without"):
+        if several := given.get(name):
+            words += [_option(name), ",".join(sorted(map(str, several)))]
+    return tuple(words + ["--cold"] * bool(given.get("cold")))
+
+
+_NUMBERED = {"workers": 1, "parameter_servers": 0, "steps": 0, "memory_limit_bytes": 0}  # left out up to this number
+
+
+def _option(name: str) -> str:
+    return f"--{name.removesuffix('_bytes').replace('_', '-')}"
 
 
 def results_folder(session: Session) -> str:

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipetune.report import words
-from pipetune.report.console import console_for, write
+from pipetune.report.console import console_for, wrapped, write
 
 PLAIN_SECONDS = 10.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # control sequences (ECMA-48, 5.4)
@@ -116,7 +116,7 @@ class Progress:
         self._permanent(text, style="yellow")
 
     def _permanent(self, text: str, *, style: str) -> None:
-        line = Text(words.clean(_last_state(text), lines=True), style=style)
+        line = wrapped(self._console, words.clean(_last_state(text), lines=True), style)
         if self._live:
             self._console.print(line)
             return

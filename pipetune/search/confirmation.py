@@ -263,8 +263,9 @@ def _training(windows: Mapping[str, list[Window]] | None, bound: float | None, w
         return Training(bound_step_ms=bound_ms, why=why or "the consumer cannot be given another input")
 
     def step_ms(name: str) -> float | None:
+        """The geometric mean: the interval of the speedup holds the ratio of two of them, of two medians it may not."""
         found = windows.get(name)
-        return 1000 * statistics.median(window.step_seconds for window in found) if found else None
+        return 1000 * statistics.geometric_mean(window.step_seconds for window in found) if found else None
 
     return Training(
         defaults_step_ms=step_ms(DEFAULTS),

@@ -85,4 +85,9 @@ def _unmeasured(expected: float | None) -> str:
         return text
     if abs(expected - 1) < _SAME:
         return f"{text}; the cost model expects no other rate of the input"
-    return f"{text}; the cost model expects the input alone to run {expected:.2f}x as fast"
+    return f"{text}; the cost model expects the input alone to run {_times(expected)} as fast"
+
+
+def _times(ratio: float) -> str:
+    """Three figures: 1.24x, 41x, 1,280x."""
+    return f"{ratio:.2f}x" if ratio < 10 else f"{float(f'{ratio:.3g}'):,g}x"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pipetune.core.measurement import Interval, Trial
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.session import Offer
+from pipetune.search.baselines import DEFAULTS
 from pipetune.search.known import Known
 from pipetune.search.offers import missing_consent
 from pipetune.search.rejecting import rejections
@@ -15,6 +16,8 @@ from pipetune.search.result import SearchResult
 
 MOST = 0.95
 """The share of the final rate whose time is told: what comes later is fine work."""
+
+_BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
 
 
 def ending(known: Known) -> str:
@@ -95,6 +98,6 @@ def _predictions(known: Known, trials: Sequence[Trial]) -> tuple[PredictedRate, 
 
 
 def _in_words(key: str) -> str:
-    """A plan's key as a reader knows it: the rules in it, or the baseline's name."""
-    rules = dict.fromkeys(part.partition("@")[0] for part in key.split("+"))
-    return " + ".join(rule.removeprefix("baseline-") for rule in rules)
+    """A plan's key as a reader knows it: the rules in it, or what the report calls the baseline."""
+    rules = dict.fromkeys(part.partition("@")[0].removeprefix("baseline-") for part in key.split("+"))
+    return " + ".join(_BASELINES.get(rule, rule) for rule in rules)

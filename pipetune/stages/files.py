@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ _FEWEST_SECONDS = 0.8  # below that nothing is swept
 _SLOW_FACTOR = 2.5
 _OBSERVED = 0.2  # share of the time in which the running pipeline is watched
 _NOTHING_BYTES = 512  # per second: what a process reads that reads no data
+_SHARD = re.compile(r"-\d+-of-\d+$")  # behind the suffix, as TensorFlow Datasets names files
 _READ_AGAIN = 0.5  # with less than this from storage, most of a cold window was warm
 
 
@@ -162,7 +164,7 @@ def _kinds(paths: Sequence[str], most: int = 3) -> tuple[str, ...]:
 
     def suffixes() -> Iterator[str]:
         for path in paths:
-            suffix = os.path.splitext(path)[1].lower()
+            suffix = os.path.splitext(_SHARD.sub("", path))[1].lower()
             if suffix:
                 yield suffix
 

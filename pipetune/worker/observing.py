@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Failed, Job, MessageWriter, ScriptExited, ScriptFailed, Suppressed
+from pipetune.tf.error_text import first_line
 from pipetune.tf.script import capture, consumers, consumption, hooks, loop_consumer, saving, turns
-from pipetune.worker import script
+from pipetune.worker import lasting, script
 
 Work = Callable[[consumption.Consumption, consumers.Consumer, hooks.Hooks], int]
 """What to do with the training pipeline; returns the exit code."""
@@ -32,6 +33,8 @@ class Observation:
         self._thread: threading.Thread | None = None
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()
+        self._raised = ""  # in a turn that pipetune had the script's loop begin anew
+        self._lasting = lasting.Lasting(self._taken_here)
         self.code: int | None = None
 
     def run(self) -> int:
@@ -52,7 +55,8 @@ class Observation:
     def _run_script(self) -> str:
         """Runs the script; '' when it came to its end or was stopped, else how it ended."""
         try:
-            script.run(self._job)
+            self._lasting.put_in_place()
+            script.run(self._job, lasting.compiled, modules=lambda path: not capture.is_library(path))
         except consumers.ScriptStopped:
             return ""
         except SystemExit as leaving:
@@ -65,15 +69,23 @@ class Observation:
         except PipetuneError:
             raise
         except BaseException as error:
+            if self._lasting.begun_anew:  # in a turn that the script does not take by itself
+                self._raised = f"; begun anew it raised {type(error).__name__}: {first_line(error)}"
+                return ""
             if self.code is None or (self._thread is not None and self._thread.is_alive()):
                 self._writer.send(ScriptFailed(script.users_traceback(error)))
                 return "error"
         return ""
 
+    def _taken_here(self) -> int:
+        loop = self._hooks.loop
+        return loop.taken if loop is not None and loop.thread == threading.get_ident() else 0
+
     def _leave_loop(self, ended: str) -> None:
         loop = self._hooks.loop
         if loop is not None:
-            loop.abandon("The script raised in its loop." if ended else "The script's loop ended.")
+            all_taken = f"The script's loop ended after {loop.taken:,} elements{self._raised}: measuring takes more."
+            loop.abandon("The script raised in its loop." if ended else all_taken)
 
     def _explain(self, ended: str) -> int:
         if ended:

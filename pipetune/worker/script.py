@@ -9,7 +9,7 @@ import runpy
 import sys
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,22 @@ from pipetune.core.messages import Job
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+Compile = Callable[[str | bytes, str], types.CodeType]
+"""Source and path to code."""
 
-def run(job: Job) -> None:
+
+def as_written(source: str | bytes, path: str) -> types.CodeType:
+    """As Python compiles it."""
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def run(job: Job, compiled: Compile = as_written, *, modules: Callable[[str], bool] = lambda _path: False) -> None:
     """Runs the job's script to its end; whatever it raises, `SystemExit` included, is the caller's.
+
+    Args:
+        job: names the script, its arguments, and texts to take for its files.
+        compiled: makes the code of the script.
+        modules: whether it makes that of an imported file, too.
 
     Raises:
         PipetuneError: the script is not there or is not Python.
@@ -29,13 +42,14 @@ def run(job: Job) -> None:
         os.chdir(job.directory)
     if job.overlay:
         _lay_over(job.overlay)
+    _import_with(compiled, job.overlay, modules=modules)
     if job.module:
         sys.argv = [job.module, *job.arguments]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(job.module, run_name="__main__", alter_sys=True)
         return
     path = os.path.abspath(job.script)
-    code = _compile(path, job.overlay)
+    code = _compile(path, job.overlay, compiled)
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=path, __cached__=None, __builtins__=__builtins__)
     sys.modules["__main__"] = main
@@ -59,7 +73,7 @@ def _own(filename: str) -> bool:
     return filename.startswith(_PACKAGE + os.sep) or filename.startswith("<frozen runpy>")
 
 
-def _compile(path: str, overlay: Mapping[str, str]) -> types.CodeType:
+def _compile(path: str, overlay: Mapping[str, str], compiled: Compile) -> types.CodeType:
     try:
         source: str | bytes = overlay[path] if path in overlay else Path(path).read_bytes()
     except OSError as error:
@@ -67,24 +81,28 @@ def _compile(path: str, overlay: Mapping[str, str]) -> types.CodeType:
             f"{path} cannot be read: {error.strerror}.", hint="Name a Python script."
         ) from error
     try:
-        return compile(source, path, "exec", dont_inherit=True)
+        return compiled(source, path)
     except (SyntaxError, ValueError) as error:
         raise PipetuneError(
             f"{path} is not Python: {error}.", hint="Name a Python script.", exit_code=3
         ) from error
 
 
-def _lay_over(overlay: Mapping[str, str]) -> None:
-    """Makes imports, and whoever reads source (AutoGraph), see these texts instead of the files."""
+def _import_with(compiled: Compile, overlay: Mapping[str, str], *, modules: Callable[[str], bool]) -> None:
+    """Has imports compile by `compiled`; nothing of that is kept beside the files."""
     original = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: importlib.machinery.SourceFileLoader, fullname: str) -> types.CodeType | None:
         path = os.path.abspath(loader.get_filename(fullname))
         if path in overlay:
-            return compile(overlay[path], path, "exec", dont_inherit=True)
-        return original(loader, fullname)
+            return compiled(overlay[path], path)
+        return compiled(loader.get_data(path), path) if modules(path) else original(loader, fullname)
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
+
+
+def _lay_over(overlay: Mapping[str, str]) -> None:
+    """Makes whoever reads source (AutoGraph) see these texts instead of the files."""
     # An entry without a modification time is never checked against the file.
     entries = {path: (len(text), None, text.splitlines(keepends=True), path) for path, text in overlay.items()}
     linecache.cache.update(entries)

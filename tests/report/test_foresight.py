@@ -107,3 +107,9 @@ def test_every_form_tells_it(tmp_path: Path) -> None:
 def test_why_there_is_no_what_if_is_told() -> None:
     told = html(session(what_if=(Scenario("as it is", why="map runs Python code"),)))
     assert "Not predicted: map runs Python code." in told
+
+
+def test_more_cores_are_not_said_to_bring_less_than_there_is() -> None:
+    assert "2 times the cores" in seen().short
+    slow = (replace(WHAT_IF[0], input_rate=1.0), replace(WHAT_IF[1], input_rate=2.0))
+    assert seen(what_if=slow).short == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -27,6 +28,15 @@ class Terminal(io.StringIO):
 def logged(**options: object) -> tuple[io.StringIO, Progress]:
     stream = io.StringIO()
     return stream, Progress(stream, clock=Clock(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_a_number_keeps_its_unit_where_the_verdict_is_wrapped(kind: type[io.StringIO]) -> None:
+    stream = kind()
+    with Progress(stream, clock=Clock()) as progress:
+        progress.verdict("undetermined", "Training waits for input 45 % of each step (9.3 % to 59 %): too uncertain")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+    assert "(9.3 % to\n59 %): too" in shown and "\ue000" not in shown
 
 
 def test_a_log_gets_a_line_per_phase_and_every_ten_seconds():

@@ -53,6 +53,17 @@ def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
     headline = make_view(replace(session, trials=(accepted, *session.trials))).headline
     assert headline.big == "Not confirmed"
     assert "faster in its trials" in headline.sentence and "none is proven" not in headline.sentence
+    why = "The training step could not be measured: The script's loop ended"
+    unmeasured = replace(session, trials=(accepted, *session.trials), training=Training(why=why))
+    assert f"{why}." in make_view(unmeasured).headline.sentence
+
+
+def test_a_rate_of_a_plan_that_was_not_confirmed_stands_beside_no_confirmed_ones():
+    session = samples.photos()
+    main = replace(session.datasets[0], plan=None)
+    found = make_view(replace(session, datasets=(main, *session.datasets[1:]))).main
+    rung = next(rung for rung in found.ladder.rungs if rung.name == "tuned")
+    assert not rung.examples.known and rung.examples.why == "no plan was confirmed"
 
 
 @pytest.mark.parametrize(
@@ -409,9 +420,13 @@ def test_next_steps():
         ({"workers": 1, "parameter_servers": 0}, "", "script.log"),
         ({"workers": 2}, " --workers 2", "worker-0.log"),
         ({"workers": 2, "parameter_servers": 1}, " --workers 2 --parameter-servers 1", "chief.log"),
+        ({"distribute": "service", "device": "auto", "dataset": None}, " --distribute service", "script.log"),
+        ({"step_time_seconds": 0.0085, "cold": True}, " --step-time 8.5 --cold", "script.log"),
+        ({"memory_limit_bytes": 1 << 30, "steps": 40}, " --steps 40 --memory-limit 1073741824", "script.log"),
+        ({"allow": ["statistical"], "without": ["b", "a"]}, " --allow statistical --without a,b", "script.log"),
     ],
 )
-def test_next_steps_start_as_many_processes(options: dict[str, int], words: str, log: str) -> None:
+def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: str, log: str) -> None:
     session = samples.photos()
     again = replace(session, command={**session.command, "options": {**session.command["options"], **options}})
     assert any(step.label.startswith(f"pipetune analyze{words} --allow") for step in make_view(again).next_steps)

@@ -9,6 +9,7 @@ import pytest
 from pipetune.core.edits import Plan, Safety
 from pipetune.core.measurement import Outcome, Rate
 from pipetune.core.prediction import Foreseen
+from pipetune.search import offers
 from pipetune.search.forecast import LEAST_MARGIN, Forecast
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import BASELINES, Scene, names, of_key, product, rewrites, runner
@@ -143,3 +144,8 @@ def test_the_offer_that_promises_most_is_measured_first() -> None:
     found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=300.0).run()
     assert [offer.rewrite.rule for offer in found.offers] == ["large", "small"]
     assert all(offer.gain is not None for offer in found.offers)
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.237, "1.24x"), (11.83, "11.8x"), (41.03, "41x"), (1279.83, "1,280x")])
+def test_what_the_model_expects_is_told_in_three_figures(ratio: float, told: str) -> None:
+    assert f"run {told} as fast" in offers._unmeasured(ratio)

@@ -9,6 +9,7 @@ import pytest
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
 from pipetune.core.measurement import Outcome
 from pipetune.core.pipeline import AUTOTUNE
+from pipetune.search import summing_up
 from pipetune.search.baselines import choose_steps
 from pipetune.search.budget import Budget
 from pipetune.search.meter import Meter
@@ -283,6 +284,20 @@ def test_a_plan_that_never_converges_counts_as_it_is_and_is_named() -> None:
     assert any("never stood still under a" in note for note in found.notes)
     warm_ups = [seconds for key, seconds in scene.runner.warm_ups if key == "a@n1"]
     assert warm_ups.count(1.0) == 1 and set(warm_ups) == {0.5, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("parallel-map@n3", "parallel-map"),
+        ("cache@n3+prefetch@n4", "cache + prefetch"),
+        ("defaults", "the pipeline as written"),
+        ("baseline-autotune@n5:-1", "AUTOTUNE everywhere"),
+        ("off", "optimisations off"),
+    ],
+)
+def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:
+    assert summing_up._in_words(key) == words
 
 
 def test_training_windows_decide_where_processors_are_shared() -> None:

@@ -23,7 +23,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.storage import CONVERSION, Reader
 from pipetune.journal import Silence
 from pipetune.stages.conversion import offer_conversion
-from pipetune.stages.files import measure_files
+from pipetune.stages.files import _kinds, measure_files
 from pipetune.stages.memory import watch_memory
 from pipetune.stages.study import Study
 from pipetune.tf.measure import cold, page_cache, reading, small_files
@@ -190,3 +190,8 @@ def test_the_script_that_is_offered_keeps_every_file(small: Path, tmp_path: Path
     assert all((small / name).read_bytes() == content for name, content in kept.items())
     with pytest.raises(SystemExit, match="not empty"):
         script["convert"](small, out)
+
+
+def test_files_that_are_numbered_behind_their_suffix_are_of_one_kind() -> None:
+    paths = [f"/data/digits-train.tfrecord-0000{shard}-of-00002" for shard in range(2)]
+    assert _kinds([*paths, "/data/names.txt", "/data/README"]) == (".tfrecord", ".txt")

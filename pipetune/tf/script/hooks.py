@@ -177,7 +177,7 @@ class Hooks:
         if why:
             self.begin(use, consumers.NoConsumer(why))
             raise consumers.ScriptStopped
-        self.loop = loop_consumer.LoopConsumer(handed)
+        self.loop = loop_consumer.LoopConsumer(handed, taken=use.elements)
         self.begin(use, self.loop)
 
     # -- what is known

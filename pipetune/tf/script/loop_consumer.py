@@ -19,8 +19,13 @@ class LoopConsumer:
 
     kind = "loop"
 
-    def __init__(self, handed: HandedOver | None = None) -> None:
-        """`handed`: how a strategy took the dataset that the loop was written for; every other goes the same way."""
+    def __init__(self, handed: HandedOver | None = None, *, taken: int = 1) -> None:
+        """Takes what is known of the loop, on its thread.
+
+        Args:
+            handed: how a strategy took the dataset that the loop was written for; every other goes the same way.
+            taken: elements that it has taken so far.
+        """
         self.sentence = "a Python loop"
         self._handed = handed
         self._requests: queue.SimpleQueue[LoopWindow | None] = queue.SimpleQueue()
@@ -29,6 +34,8 @@ class LoopConsumer:
         self._stopping = False
         self._arrived = threading.Event()
         self._closer = closing.Closer()
+        self.taken = taken  # elements, before and in all windows
+        self.thread = threading.get_ident()  # that took the last one
         self._asking = threading.Lock()  # a request is either served or dropped by `abandon`, never forgotten
 
     def wait_until_ready(self) -> None:
@@ -67,10 +74,12 @@ class LoopConsumer:
     def next_element(self) -> Any:
         """Called on the script's thread, from `next` of its iterator."""
         self._arrived.set()
+        self.thread = threading.get_ident()
         while True:
             if self._current is not None:
                 more, element = self._current.advance()
                 if more:
+                    self.taken += 1
                     return element
                 self._current = None
             if self._stopping:
