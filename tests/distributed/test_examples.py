@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.core import sessionfile
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.messages import Job, Mode
 from pipetune.core.session import PatchResult
 from pipetune.core.settings import Settings
@@ -111,57 +111,6 @@ def service() -> Iterator[str]:
         yield address
 
 
-def test_the_benchmark_suite_has_none_of_them() -> None:
-    assert len(NAMES) == 6 and not {"distributed", *NAMES} & find_workloads().keys()
-    told = (EXAMPLES / "README.md").read_text()
-    assert all(f"[`{name}`]({name})" in told for name in NAMES)
-
-
-# -- as they are
-
-
-def test_multiworker_trains_in_step(data: Path) -> None:
-    script = EXAMPLES / "multiworker" / "train.py"
-    found = losses(run(EXAMPLES / "start.py", script, "--data", data, "--steps", "20"))
-    assert found["worker 0"] == found["worker 1"], "all replicas of all workers take part in a loss"
-    assert found["worker 0"][1] < found["worker 0"][0]
-
-
-def test_parameter_servers_train(data: Path) -> None:
-    script = EXAMPLES / "parameter_server" / "train.py"
-    start = (EXAMPLES / "start.py", "--workers", "1", "--parameter-servers", "1")
-    ((first, second),) = losses(run(*start, script, "--data", data, "--steps", "20")).values()
-    assert second < first
-
-
-def test_a_service_of_two_workers_feeds_training(data: Path, service: str) -> None:
-    script = EXAMPLES / "service" / "train.py"
-    printed = run(script, "--data", data, "--service", service, "--epochs", "1")
-    (steps,) = re.findall(r"(\d+)/\d+ - ", printed)
-    assert 28 < int(steps) <= 28 + 8, "1,797 digits in batches of 64; each worker ends with a smaller one"
-
-
-def test_ranks_of_horovod_take_as_many_steps_each(data: Path) -> None:
-    arguments = (EXAMPLES / "horovod" / "train.py", "--data", data, "--steps", "40")
-    told = {"PYTHONPATH": search_path(STAND_INS), "HOROVOD_SIZE": "2"}
-    with ExitStack() as ranks:
-        both = [ranks.enter_context(started(*arguments, HOROVOD_RANK=rank, **told)) for rank in "01"]
-        printed = [one.communicate(timeout=LIMIT_SECONDS) for one in both]
-    for rank, (out, errors) in enumerate(printed):
-        assert re.findall(r"rank (\d), epoch \d: (\d+) steps", out) == [(str(rank), "20")] * 2, errors
-    assert losses(printed[0][0])["rank 0"] != losses(printed[1][0])["rank 1"], "each reads files of its own"
-
-
-@needs_tfds
-def test_workers_that_read_with_tensorflow_datasets_train_in_step(tfds_data: Path) -> None:
-    script = EXAMPLES / "tfds" / "train.py"
-    found = losses(run(EXAMPLES / "start.py", script, "--data", tfds_data, "--steps", "20"))
-    assert found["worker 0"] == found["worker 1"] and found["worker 0"][1] < found["worker 0"][0]
-
-
-# -- analysed
-
-
 @pytest.fixture(scope="module")
 def worked(
     data: Path, tfds_data: Path | None, service: str, tmp_path_factory: pytest.TempPathFactory
@@ -183,6 +132,93 @@ def worked(
     forked = Forked(tmp_path_factory.mktemp("workers"), scripts, variables=rank)
     yield forked
     forked.close()
+
+
+ScriptOf = Callable[[str, str], Path]
+NUMBERS = {"map": ("num_parallel_calls", 2), "prefetch": ("buffer_size", 2)}
+
+
+@pytest.fixture(scope="module")
+def script_of(worked: Forked, tmp_path_factory: pytest.TempPathFactory) -> ScriptOf:
+    """An example's script, "as it is" or "patched" by a plan that trials, which noise may decide, could have found."""
+
+    def script(name: str, form: str) -> Path:
+        if form == "as it is":
+            return EXAMPLES / name / "train.py"
+        pipeline = worked(name).saved.datasets[0].pipeline
+        own = (node for node in pipeline if node.location is not None and node.location.file.endswith("train.py"))
+        edits = [SetArgument(node.id, *NUMBERS[node.op]) for node in own if node.op in NUMBERS]
+        ((_, (written, text)),) = emit(pipeline, planned("freeze-autotune", edits[0].node, *edits)).files.items()
+        assert written.count("AUTOTUNE") - text.count("AUTOTUNE") == len(edits) > 0
+        path = tmp_path_factory.mktemp(name) / "train.py"
+        path.write_text(text)
+        return path
+
+    return script
+
+
+def planned(rule: str, node: str, *edits: Edit) -> Plan:
+    return Plan("tuned", (Rewrite(rule, node, Safety.EXACT, edits, "What was measured."),))
+
+
+def test_the_benchmark_suite_has_none_of_them() -> None:
+    assert len(NAMES) == 6 and not {"distributed", *NAMES} & find_workloads().keys()
+    told = (EXAMPLES / "README.md").read_text()
+    assert all(f"[`{name}`]({name})" in told for name in NAMES)
+
+
+# -- as they are, and with a patch made of what was captured of them
+
+both = pytest.mark.parametrize("form", ["as it is", "patched"])
+
+
+
+@both
+def test_multiworker_trains_in_step(data: Path, script_of: ScriptOf, form: str) -> None:
+    script = script_of("multiworker", form)
+    found = losses(run(EXAMPLES / "start.py", script, "--data", data, "--steps", "20"))
+    assert found["worker 0"] == found["worker 1"], "all replicas of all workers take part in a loss"
+    assert found["worker 0"][1] < found["worker 0"][0]
+
+
+def test_parameter_servers_train(data: Path) -> None:
+    script = EXAMPLES / "parameter_server" / "train.py"
+    start = (EXAMPLES / "start.py", "--workers", "1", "--parameter-servers", "1")
+    ((first, second),) = losses(run(*start, script, "--data", data, "--steps", "20")).values()
+    assert second < first
+
+
+@both
+def test_a_service_of_two_workers_feeds_training(data: Path, service: str, script_of: ScriptOf, form: str) -> None:
+    script = script_of("service", form)
+    printed = run(script, "--data", data, "--service", service, "--epochs", "1")
+    (steps,) = re.findall(r"(\d+)/\d+ - ", printed)
+    assert 28 < int(steps) <= 28 + 8, "1,797 digits in batches of 64; each worker ends with a smaller one"
+
+
+@both
+def test_ranks_of_horovod_take_as_many_steps_each(data: Path, script_of: ScriptOf, form: str) -> None:
+    arguments = (script_of("horovod", form), "--data", data, "--steps", "40")
+    told = {"PYTHONPATH": search_path(STAND_INS), "HOROVOD_SIZE": "2"}
+    with ExitStack() as ranks:
+        both = [ranks.enter_context(started(*arguments, HOROVOD_RANK=rank, **told)) for rank in "01"]
+        printed = [one.communicate(timeout=LIMIT_SECONDS) for one in both]
+    for rank, (out, errors) in enumerate(printed):
+        assert re.findall(r"rank (\d), epoch \d: (\d+) steps", out) == [(str(rank), "20")] * 2, errors
+    assert losses(printed[0][0])["rank 0"] != losses(printed[1][0])["rank 1"], "each reads files of its own"
+
+
+@needs_tfds
+@both
+def test_workers_that_read_with_tensorflow_datasets_train_in_step(
+    tfds_data: Path, script_of: ScriptOf, form: str
+) -> None:
+    script = script_of("tfds", form)
+    found = losses(run(EXAMPLES / "start.py", script, "--data", tfds_data, "--steps", "20"))
+    assert found["worker 0"] == found["worker 1"] and found["worker 0"][1] < found["worker 0"][0]
+
+
+# -- analysed
 
 
 @pytest.mark.parametrize(
@@ -270,7 +306,7 @@ def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
     (dataset,) = session.datasets
     *_, shuffle = (node.id for node in dataset.pipeline if node.op == "shuffle")
     prefetch = Insert(shuffle, "prefetch", f"prefetch@{shuffle}", {"buffer_size": -1})
-    plan = Plan("tuned", (Rewrite("prefetch", shuffle, Safety.EXACT, (prefetch,), "Reads ahead."),))
+    plan = planned("prefetch", shuffle, prefetch)
     emission = emit(dataset.pipeline, plan)
     ((script, (_, patched)),) = emission.files.items()
     assert ".shuffle(2048).prefetch(tf.data.AUTOTUNE).repeat()" in patched

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.core.messages import Failed, Job, Message, Mode, ScriptFailed, SessionSaved, from_line, write_job
+from pipetune.core.session import Session
 from pipetune.core.sessionfile import session_data
 from pipetune.core.settings import Settings
 from tests.e2e.command import ENVIRONMENT, LIMIT_SECONDS, ROOT, SCRIPTS
@@ -38,10 +39,13 @@ class Worked:
     def log(self) -> str:
         return (self.folder / "script.log").read_text()
 
+    @property
+    def saved(self) -> Session:
+        return [message.session for message in self.messages if isinstance(message, SessionSaved)][-1]
+
     @cached_property
     def session(self) -> dict[str, Any]:
-        saved = [message.session for message in self.messages if isinstance(message, SessionSaved)]
-        return dict(json.loads(json.dumps(session_data(saved[-1]))))
+        return dict(json.loads(json.dumps(session_data(self.saved))))
 
     @property
     def summary(self) -> dict[str, Any]:
