@@ -146,7 +146,7 @@ def script_of(worked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Scrip
         if form == "as it is":
             return EXAMPLES / name / "train.py"
         pipeline = worked(name).saved.datasets[0].pipeline
-        own = (node for node in pipeline if node.location is not None and node.location.file.endswith("train.py"))
+        own = (node for node in pipeline if node.location is not None and not node.location.library)
         edits = [SetArgument(node.id, *NUMBERS[node.op]) for node in own if node.op in NUMBERS]
         ((_, (written, text)),) = emit(pipeline, planned("freeze-autotune", edits[0].node, *edits)).files.items()
         assert written.count("AUTOTUNE") - text.count("AUTOTUNE") == len(edits) > 0
