@@ -50,7 +50,7 @@ CASES = {
     "raises-in-its-loop": Case(str(OWN / "raises_in_its_loop.py"), options=("--no-trials",)),
     "exits-within": Case("os_exit.py", ("within",), options=("--no-trials",)),
     "killed": Case("infinite.py", options=("--no-trials",), meanwhile=kill_worker),
-    "loses-a-worker": Case("multi_worker.py", ("dies", "60"), options=("--no-trials", "--workers", "2")),
+    "loses-a-worker": Case("multi_worker.py", ("dies", "30"), options=("--no-trials", "--workers", "2")),
     # what must not be overwritten
     "bare-except": Case("bare_except.py", ("{file}",)),
     "finally": Case("finally_save.py", ("{file}",)),
