@@ -75,7 +75,8 @@ def two_ranks(*words: str | Path, cwd: Path, **variables: str) -> str:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits, each once."""
     folder = tmp_path_factory.mktemp("horovod") / "data"
-    subprocess.run([sys.executable, EXAMPLES / "make_data.py", "--out", folder, "--small"], check=True)
+    command = [sys.executable, EXAMPLES / "make_data.py", "--out", folder, "--small"]
+    subprocess.run(command, check=True, env={**ENVIRONMENT, "PYTHONPATH": ""})  # it needs what others start without
     return folder
 
 
