@@ -14,7 +14,6 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.believed import Believed
 from pipetune.core.codec import decode
-from pipetune.tf.measure.believed import read_believed
 
 PROGRAM = """
 import json, os, sys
@@ -40,7 +39,7 @@ def believed(setting: str = "", **environment: str) -> Believed:
 @pytest.mark.one_core
 def test_the_affinity_mask_is_what_it_counts() -> None:
     seen = len(os.sched_getaffinity(0))
-    found = read_believed(patience_seconds=5.0)
+    found = believed()
     assert found.autotune_cores == seen
     assert found.pool_threads == seen
     assert found.inter_op_threads == (found.inter_op_configured or seen)
@@ -60,3 +59,8 @@ def test_what_the_script_sets_is_in_force_before_the_environment() -> None:
     assert (found.inter_op_configured, found.intra_op_configured) == (9, 3)
     assert (found.inter_op_threads, found.intra_op_threads) == (9, 3)  # the first counted among the live threads
     assert found.pool_threads == len(os.sched_getaffinity(0))  # threads are not what tf.data counts
+
+
+def test_the_pool_of_a_server_in_the_process_is_not_added() -> None:
+    found = believed("tf.constant(1) + 1; server = tf.distribute.Server.create_local_server()")
+    assert found.inter_op_threads == (found.inter_op_configured or len(os.sched_getaffinity(0)))

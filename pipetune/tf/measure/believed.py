@@ -34,7 +34,7 @@ def read_believed(*, patience_seconds: float = _PATIENCE_SECONDS) -> Believed:
         autotune_cores=cores,
         autotune_buffer_bytes=buffers,
         pool_threads=pool,
-        inter_op_threads=_named("tf_Compute") or inter or seen,
+        inter_op_threads=_of_one_pool(_named("tf_Compute"), inter or seen),
         intra_op_threads=intra or seen,
         inter_op_configured=inter,
         intra_op_configured=intra,
@@ -48,6 +48,11 @@ def _configured(name: str, variable: str) -> int:
         return asked
     text = os.environ.get(variable, "")
     return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _of_one_pool(counted: int, expected: int | None) -> int | None:
+    """A session or a server in this process has a pool of its own under the same name: alike, they count once."""
+    return counted if counted and expected and counted % expected else expected or counted or None
 
 
 def _named(name: str) -> int:
