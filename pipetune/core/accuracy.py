@@ -36,6 +36,7 @@ class Figure:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     date: str = ""
+    machine: Machine | None = None  # where it was measured; None: on the machine of the file
 
     @property
     def met(self) -> bool:
@@ -54,9 +55,28 @@ class Accuracy:
     seed: int = 0
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
+    def on(self, machine: Machine) -> Accuracy:
+        """This, to be gone on with on `machine`: what was measured on another one keeps that one's name."""
+        figures = {
+            name: replace(figure, machine=None if where is None or _alike(where, machine) else where)
+            for name, figure in self.figures.items()
+            for where in (figure.machine or self.machine,)
+        }
+        return replace(self, machine=machine, figures=figures)
+
     def with_figure(self, name: str, figure: Figure) -> Accuracy:
         """This and one figure more, in place of an earlier one."""
         return replace(self, figures={**self.figures, name: figure}, date=figure.date or self.date)
+
+
+def _alike(one: Machine, other: Machine) -> bool:
+    """Whether what is measured on both may stand under one heading."""
+    return (one.processor, one.cores_granted, one.device, one.tensorflow) == (
+        other.processor,
+        other.cores_granted,
+        other.device,
+        other.tensorflow,
+    )
 
 
 def accuracy_data(accuracy: Accuracy) -> dict[str, Json]:

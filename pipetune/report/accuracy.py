@@ -96,4 +96,6 @@ def markdown_text(accuracy: Accuracy) -> str:
         for note in figure.notes:
             lines += [escape(words.sentence(words.clean(note))), ""]
         lines.append(f"Measured {_when(figure)}.")
+        if figure.machine is not None:
+            lines.append(f"On another machine: {machine_line(figure.machine)}")
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.core import accuracy
@@ -87,7 +87,7 @@ def bench(
             case Log(text=text):
                 screen.warn(text)
             case SessionSaved(session=session):
-                known = replace(known, machine=session.machine)
+                known = known.on(session.machine) if session.machine else known
             case FigureMeasured(name=name, figure=figure):
                 known = known.with_figure(name, figure)
                 _write(known, request)

@@ -13,6 +13,7 @@ import pytest
 from pipetune.core import accuracy
 from pipetune.core.accuracy import FIGURES, Accuracy, Claim, Figure
 from pipetune.core.errors import PipetuneError
+from pipetune.report.accuracy import markdown_text
 from tests.core.sessions import MACHINE
 
 INTERVAL = {"median": 0.004, "low": 0.001, "high": 0.007, "pairs": 40, "method": "t, 95 %"}
@@ -81,3 +82,22 @@ def test_no_file_is_nothing_measured_and_a_damaged_one_is_said(tmp_path: Path) -
     path.write_text("{")
     with pytest.raises(PipetuneError, match="holds no JSON"):
         accuracy.load(path)
+
+
+def test_what_was_measured_on_another_machine_keeps_that_ones_name() -> None:
+    other = replace(MACHINE, processor="Another Processor", memory_available_bytes=1)
+    known = measured("attribution", "overhead").on(other).with_figure("sharing", measured("sharing").figures["sharing"])
+    assert known.machine == other
+    assert {name: figure.machine for name, figure in known.figures.items()} == {
+        "attribution": MACHINE,
+        "overhead": MACHINE,
+        "sharing": None,
+    }
+    back = known.on(replace(MACHINE, load_average=3.0))
+    assert [name for name, figure in back.figures.items() if figure.machine] == ["sharing"]
+
+
+def test_the_markdown_names_the_other_machine_where_it_was_used() -> None:
+    text = markdown_text(measured("attribution", "overhead").on(replace(MACHINE, processor="Another Processor")))
+    assert text.count("On another machine: ") == 2
+    assert text.index("Another Processor") < text.index("## ") < text.index(MACHINE.processor)
