@@ -14,6 +14,7 @@ class Check:
     name: str
     equal: bool | None  # None: it could not be done, `detail` says why
     detail: str = ""
+    late: bool = False  # the time ended first: with more of it the check could be done
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Comparison:
         """Whether values and whole epochs were compared and every check that was to be done passed."""
         wanted = {"values", "epochs"} | {check.name for check in self.checks if check.name == "randomness"}
         return self.equal and wanted <= {check.name for check in self.checks if check.equal}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nothing was found different, and only time was missing to prove more."""
+        return not self.proven and not self.why and any(check.late for check in self.checks)
 
     @property
     def why(self) -> str:

@@ -34,7 +34,7 @@ class EqualityGate:
         return self._known.get(plan.key)
 
     def equal(self, plan: Plan) -> bool:
-        """Whether the plan yields the same data; a plan that does not is a rejected trial."""
+        """Whether the plan yields the same data; a plan that does not, or is not shown to, is a trial."""
         if plan.key not in self._known:
             self._notify("trying", plan=plan, part=Part.SEARCH)
             before = self._clock.now()
@@ -48,7 +48,8 @@ class EqualityGate:
             if comparison is None or not allows(comparison, plan):
                 unknown = comparison is None or comparison.equal
                 said = "not proven to be the same data" if unknown else "not the same data"
-                trial = Trial(plan, Outcome.REJECTED, f"{said}: {why}")
+                outcome = Outcome.UNDECIDED if comparison and comparison.undecided else Outcome.REJECTED
+                trial = Trial(plan, outcome, f"{said}: {why}")
                 self.trials.append(trial)
                 self._notify("trial", trial=trial)
                 if len(plan.rewrites) == 1:

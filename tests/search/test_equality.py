@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Plan, Remove, Safety
-from pipetune.core.measurement import RunFailed
+from pipetune.core.measurement import Outcome, RunFailed
 from pipetune.search.equality import EqualityGate
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import runner
@@ -18,17 +18,29 @@ SAME = Check("values", True)
 
 
 @pytest.mark.parametrize(
-    ("checks", "said"),
+    ("checks", "outcome", "said"),
     [
-        ((Check("values", False, "element 3 differs"),), "not the same data: values: element 3 differs"),
         (
-            (SAME, Check("epochs", None, "the time ended before three epochs")),
+            (Check("values", False, "element 3 differs"), Check("epochs", None, "the time ended", late=True)),
+            Outcome.REJECTED,
+            "not the same data: values: element 3 differs",
+        ),
+        (
+            (SAME, Check("epochs", None, "the time ended before three epochs", late=True)),
+            Outcome.UNDECIDED,
             "not proven to be the same data: epochs the time ended before three epochs",
         ),
-        (None, "not proven to be the same data: could not be compared: it raised"),
+        (
+            (SAME, Check("epochs", None, "the pipeline raises an error in every epoch")),
+            Outcome.REJECTED,
+            "not proven to be the same data: epochs the pipeline raises an error in every epoch",
+        ),
+        (None, Outcome.REJECTED, "not proven to be the same data: could not be compared: it raised"),
     ],
 )
-def test_only_a_difference_that_was_seen_is_called_one(checks: tuple[Check, ...] | None, said: str) -> None:
+def test_only_a_difference_that_was_seen_is_called_one(
+    checks: tuple[Check, ...] | None, outcome: Outcome, said: str
+) -> None:
     made = runner({})
 
     def compare(plan: Plan) -> Comparison:
@@ -39,4 +51,4 @@ def test_only_a_difference_that_was_seen_is_called_one(checks: tuple[Check, ...]
     made.compare = compare  # type: ignore[method-assign]
     gate = EqualityGate(made, made.clock, notify=lambda *args, **more: None)
     assert not gate.equal(PLAN)
-    assert [trial.why for trial in gate.trials] == [said]
+    assert [(trial.outcome, trial.why) for trial in gate.trials] == [(outcome, said)]

@@ -120,7 +120,7 @@ class Proof:
         if both == 0 and (first.error or not self._nothing_there()):
             return Check("values", None, first.error or "no element came out of the sample")
         if not whole and self._runs.whole_epochs:
-            return Check("values", None, f"the time ended after {both} elements")
+            return Check("values", None, f"the time ended after {both} elements", late=True)
         if first.error:
             self._runs.notes.append(f"Both raise {first.error} after {both} elements; compared until there.")
         elif not whole and both < self._runs.count:
@@ -148,7 +148,7 @@ class Proof:
             return Check("epochs", None, "no element came out of the sample")
         if not (first.complete and second.complete):
             agree = "" if self._runs.whole_epochs else f"; the first {both} elements agree"
-            return Check("epochs", None, f"the time ended before three epochs{agree}")
+            return Check("epochs", None, f"the time ended before three epochs{agree}", late=True)
         self.elements = max(self.elements, both)
         self.epochs = EPOCHS
         return Check("epochs", True, f"{EPOCHS} epochs, {both} elements")
