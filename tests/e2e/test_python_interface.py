@@ -48,7 +48,9 @@ def tuned() -> tuple[Any, Any, dict[str, list[float]]]:
         steps.assign_add(1)
 
     dataset = make_dataset(twice)
-    session = pipetune.tune(dataset, step=step, budget=4, allow=["statistical", "python-parallel"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(api, "Settings", functools.partial(Settings, quick=True))  # the same way, shorter
+        session = pipetune.tune(dataset, step=step, budget=4, allow=["statistical", "python-parallel"])
     values["after"] = [float(total), float(steps)]
     return dataset, session, values
 
