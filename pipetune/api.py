@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.core import sessionfile
 from pipetune.core.edits import Consent
+from pipetune.core.garbage import short_collections
 from pipetune.core.planfile import PlanFile, load_plan, plan_file, save_plan
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
@@ -96,7 +97,8 @@ def tune(
         force=step is None,
     )
     study = _study(dataset, step, settings, listener or Silence())
-    return TunedSession(workflow.analyze(study))
+    with short_collections():
+        return TunedSession(workflow.analyze(study))
 
 
 def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSession:
@@ -108,7 +110,9 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
     from pipetune import workflow
 
     settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
-    return TunedSession(workflow.analyze(_study(dataset, step, settings, Silence())))
+    study = _study(dataset, step, settings, Silence())
+    with short_collections():
+        return TunedSession(workflow.analyze(study))
 
 
 def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[str] | None) -> Any:

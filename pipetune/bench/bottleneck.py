@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipetune.bench import Say
 from pipetune.core.accuracy import Claim
+from pipetune.core.garbage import short_collections
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Cause, Diagnosis
 from pipetune.core.session import Session
@@ -61,16 +61,11 @@ def measure(*, quick: bool, seed: int, say: Say) -> Bottleneck:
     """Diagnoses every injected pipeline; `quick` with the windows of `analyze --quick`."""
     from pipetune.tf.bench.injected import cases
 
-    gc.collect()
-    gc.freeze()  # as in a worker: each window ends with a collection, over all that TensorFlow imports it takes 0.2 s
     rows = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="pipetune-bench-") as folder:
-            for case in cases():
-                say(f"{case.name} ({case.how})")
-                rows.append(_row(case, folder, quick=quick, seed=seed))
-    finally:
-        gc.unfreeze()
+    with short_collections(), tempfile.TemporaryDirectory(prefix="pipetune-bench-") as folder:
+        for case in cases():
+            say(f"{case.name} ({case.how})")
+            rows.append(_row(case, folder, quick=quick, seed=seed))
     note = "Real pipelines through the profile and the diagnosis of `analyze`; cause and operator must both be right."
     return Bottleneck(len(rows), sum(row.right for row in rows), tuple(rows), (note,))
 

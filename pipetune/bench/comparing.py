@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import statistics
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pipetune.bench import Say
 from pipetune.bench.keeping import Kept
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
+from pipetune.core.garbage import short_collections
 from pipetune.core.measurement import Outcome
 from pipetune.search.baselines import choose_steps
 from pipetune.search.budget import Budget, Part
@@ -44,12 +44,11 @@ def compare(count: int, *, seed: int, say: Say, kept: Kept) -> list[Compared]:
     names = [f"comparison {number}" for number in range(count)]
     if any(name not in kept for name in names):
         bench = _Bench(seed)
-        gc.collect()
-        gc.freeze()  # as a worker does: each window ends with a collection
-        for number, name in enumerate(names):
-            if name not in kept:
-                say(f"A/A comparison {number + 1} of {count}")
-                kept[name] = encode(bench.compare(number))
+        with short_collections():
+            for number, name in enumerate(names):
+                if name not in kept:
+                    say(f"A/A comparison {number + 1} of {count}")
+                    kept[name] = encode(bench.compare(number))
     return [decode(Compared, kept[name]) for name in names]
 
 

@@ -6,7 +6,6 @@ Only for a new recording: the file is part of the package. "quiet" and "neighbou
 
 from __future__ import annotations
 
-import gc
 import itertools
 import statistics
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pipetune.core.garbage import short_collections
 from pipetune.core.measurement import Window
 from pipetune.testing import recorded
 from pipetune.testing.recorded import SCALE, RecordedWindow, Recording, Series
@@ -45,9 +45,7 @@ _Slices = list[tuple[float, float]]  # seconds and CPU seconds per step
 def main(condition: str, seconds: float) -> None:
     """Adds or replaces the series of `condition`, half the time for each unit."""
     loop = loops.photos()
-    gc.collect()
-    gc.freeze()  # as a worker does: each window ends with a collection
-    with _neighbour() if condition == "neighbour" else _nobody():
+    with short_collections(), _neighbour() if condition == "neighbour" else _nobody():
         taken = {"input": _input_windows(loop, seconds / 2), "training": _training_windows(loop, seconds / 2)}
     known = recorded.load().series if recorded.FILE.exists() else {}
     found = machine.read_machine()

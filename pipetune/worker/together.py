@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 from collections.abc import Iterator
 
 from pipetune.core.cluster import Task
 from pipetune.core.errors import PipetuneError
+from pipetune.core.garbage import short_collections
 from pipetune.core.handover import COORDINATOR
 from pipetune.core.in_step import Link
 from pipetune.core.messages import Job, MessageWriter, OutOfStep, Progress
@@ -90,9 +90,8 @@ def follow(job: Job, writer: MessageWriter) -> int:
         journal = Journal(Session(VERSION, command={}), job.settings, Silence())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, OwnConsumer) else None
-        gc.collect()
-        gc.freeze()  # as the chief does: it would wait for the collection behind each window here
-        in_step.Follower(runner, own, link, out_of_step=functools.partial(_fell_out, writer)).follow()
+        with short_collections():  # as the chief does: it would wait for the collection behind each window here
+            in_step.Follower(runner, own, link, out_of_step=functools.partial(_fell_out, writer)).follow()
         runner.forget()
         return 0
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -39,15 +37,6 @@ def study_of(dataset: Any, *others: tuple[Any, Consumption], quick: bool = True)
     settings, here = Settings(trials=False, quick=quick), machine.read_machine()
     journal = Journal(Session("", {}, machine=here, datasets=made.results()), settings, Silence())
     return Study(made, settings, here, journal)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_collections() -> Iterator[None]:
-    """As in a worker: windows collect garbage, over all that TensorFlow imports each time takes 0.2 s."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> tuple[Course, Session]:

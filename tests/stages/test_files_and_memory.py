@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import runpy
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +42,6 @@ def profile_of(study: Study, **consumer: Any) -> Profile:
         for node in study.subject.source.pipeline
     )
     return Profile(costs, ConsumerProfile("none", **consumer))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen() -> Iterator[None]:
-    """As the worker does: collecting over all that TensorFlow imports takes longer than a window."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +23,6 @@ from pipetune.tf.pipelines import live
 
 Dataset = tf.data.Dataset
 RECORD = 10_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen() -> Iterator[None]:
-    """As the worker does: collecting over all that TensorFlow imports takes longer than a window."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import sys
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, h
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, Length, take_windows
 from pipetune.core.editing import apply_edits
+from pipetune.core.garbage import short_collections
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.planfile import load_plan
 from pipetune.core.workloads import Workload
@@ -54,9 +55,10 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
     file.check(pipeline)
     path = str(job.command.get(BARE_PLAN, ""))
     bare = load_plan(path).plan if path else None
-    gc.collect()
-    gc.freeze()  # as in a worker: each window ends with a collection, over all that TensorFlow imports it takes 0.2 s
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(short_collections())
+        stack.callback(study.runner.forget)
+        stack.callback(study.runner.restore)
         say("profiling")
         context = facts_of(study, whole=not job.settings.quick)
         say("the rivals choose their numbers")
@@ -85,10 +87,6 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
             caches=found.caches,
             failed=failed,
         )
-    finally:
-        gc.unfreeze()
-        study.runner.restore()
-        study.runner.forget()
 
 
 def facts_of(study: Study, *, whole: bool) -> RuleContext:
