@@ -12,6 +12,7 @@ class Foreseen:
     examples_per_second: float | None = None
     cpu_seconds_per_example: float | None = None
     why: str = ""
+    guess: float | None = None  # examples per second all the same: good for what to try first, never shown
 
 
 @dataclass(frozen=True)

@@ -125,12 +125,12 @@ def predict_rate(
 def foresee(pipeline: Pipeline, profile: Profile, cores: float) -> Foreseen:
     """What the search is told of a pipeline: the rate in examples, or why none can be predicted."""
     reason = why_not(pipeline, profile)
-    if reason:
-        return Foreseen(why=reason)
     found = predict(pipeline, profile, cores)
+    per_element = profile.examples_per_element
+    if reason:
+        return Foreseen(why=reason, guess=found.rate * per_element)
     if found.rate == float("inf"):
         return Foreseen(why="nothing that runs has a cost")
-    per_element = profile.examples_per_element
     return Foreseen(found.rate * per_element, found.cpu_seconds / per_element)
 
 

@@ -52,7 +52,7 @@ def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) 
 
     found = Finalists()
     order = structural(granted)
-    order.sort(key=lambda rewrite: -(forecast.rate(composer.plan([rewrite])) or 0.0))
+    order.sort(key=lambda rewrite: forecast.promise(composer.plan([rewrite])), reverse=True)
     screener = Screener(base, meter, notify=kit.notify, enough=enough)
     found.trials = screener.trials
     shares = meter.runner.shares_processors

@@ -43,6 +43,11 @@ class Forecast:
     def rate(self, plan: Plan) -> float | None:
         return self.of(plan).examples_per_second
 
+    def promise(self, plan: Plan) -> tuple[float, float]:
+        """What to try first, the larger the earlier: by what is predicted, and behind that by what is guessed."""
+        found = self.of(plan)
+        return found.examples_per_second or 0.0, found.guess or 0.0
+
     @property
     def margin(self) -> float:
         """The least predicted loss that is believed, as a share; infinite where nothing is."""

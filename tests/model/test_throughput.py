@@ -405,3 +405,14 @@ def test_the_second_part_on_batches_costs_what_it_was_measured_to() -> None:
     operators = tuple(replace(one, cuts=costs) if one.node == "n1" else one for one in words.profile.operators)
     profile = replace(words.profile, operators=operators)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(2 * 600 + 40 + 100)
+
+
+def test_where_python_runs_it_is_a_guess_and_no_prediction() -> None:
+    """Two maps in one thread: a buffer between them is guessed to pay, one behind both is not."""
+    words = read("range | map python cpu=1ms | map python cpu=1ms")
+    guesses = [
+        foresee(apply_edits(words.pipeline, [Insert(above, "prefetch", "new", {"buffer_size": 2})]), words.profile, 2)
+        for above in ("n1", "n2")
+    ]
+    assert all(found.examples_per_second is None and "runs Python code" in found.why for found in guesses)
+    assert [found.guess for found in guesses] == [pytest.approx(1000, rel=0.02), pytest.approx(500, rel=0.02)]

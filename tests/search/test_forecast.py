@@ -107,6 +107,21 @@ def test_the_most_promising_come_first() -> None:
     assert list(dict.fromkeys(alone)) == ["c@n1", "b@n1", "a@n1"]
 
 
+def test_what_the_model_cannot_tell_is_tried_in_the_order_of_its_guesses_behind_what_it_can() -> None:
+    guesses = {"c@n1": 2.0, "b@n1": 1.2}
+
+    def expected(plan: Plan) -> Foreseen:
+        if [part.rule for part in plan.rewrites] == ["d"]:
+            return Foreseen(1600 * 1.01, 1.0)
+        return Foreseen(why="map runs Python code", guess=1600 * product(guesses)(plan))
+
+    scene = Scene(rewrites("abcd"), runner({"c@n1": 1.5}), expected=expected)
+    found = scene.run()
+    alone = [key for _, key in scene.runner.windows if key in ("a@n1", "b@n1", "c@n1", "d@n1")]
+    assert list(dict.fromkeys(alone)) == ["d@n1", "c@n1", "b@n1", "a@n1"]
+    assert all(one.predicted is None for one in found.predictions if one.name != "d"), "a guess is told to nobody"
+
+
 def test_every_plan_stands_beside_its_prediction() -> None:
     gains = {"a@n1": 1.4}
     found = Scene(rewrites("ab"), runner(gains), expected=expecting(gains)).run()
