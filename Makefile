@@ -9,7 +9,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BUDGET ?= 300
-TOGETHER ?= 2
+TOGETHER ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -68,13 +68,15 @@ browser:
 
 # Some tests measure, on a machine that others use too: what fails runs once more, and is named if it passes only then.
 PYTEST := $(BIN)/python -m pytest -q --reruns 1 -raR
-# Each file in one process, so that what its tests share is made once; in the order of tests/conftest.py.
-SIDE_BY_SIDE := -n $(TOGETHER) --dist loadfile --no-loadscope-reorder
+# Each file in one process, so that what its tests share is made once; in the order of tests/conftest.py. On two cores
+# three processes are faster than two: tests wait for others, and for time to pass.
+BY_FILE := --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(TOGETHER) $(BY_FILE)
 
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(PYTEST) $(SIDE_BY_SIDE) --one-core -m "one_core and not exhaustive" $$(grep -rl --include='test_*.py' mark.one_core tests)
+	$(PYTEST) -n 2 $(BY_FILE) --one-core -m "one_core and not exhaustive" $$(grep -rl --include='test_*.py' mark.one_core tests)
 
 # Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
 ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/bench/test_overhead.py \
