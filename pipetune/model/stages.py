@@ -163,7 +163,8 @@ def cut(
         )
         fuses = on and _map_fuses(node, pipeline)
         each = work.seconds / count if count else 0.0
-        calls = _runtime(count * overheads.call_seconds(each, fused=fuses)) if node.op != "interleave" else ()
+        beyond, busy = overheads.of_call(each, fused=fuses)
+        calls = _runtime(count * beyond, count * busy) if node.op != "interleave" else ()
         parallelism = _parallelism(node, cores, on)
         fused = _fused_with(node, segments, pipeline) if on else None
         if fused is not None:
@@ -205,8 +206,9 @@ def _joined(threads: Iterable[_Thread]) -> _Thread:
     return _Thread(tuple(work for one in found for work in one.work), sum(one.crossings for one in found))
 
 
-def _runtime(seconds: float) -> tuple[Work, ...]:
-    return (Work(RUNTIME, seconds, seconds),) if seconds > 0 else ()
+def _runtime(seconds: float, cpu_seconds: float | None = None) -> tuple[Work, ...]:
+    """Work of the runtime, if there is any; without `cpu_seconds` all of it keeps a processor busy."""
+    return (Work(RUNTIME, seconds, seconds if cpu_seconds is None else cpu_seconds),) if seconds > 0 else ()
 
 
 def _working_share(profile: Profile) -> float:

@@ -264,6 +264,17 @@ def test_a_parallel_call_costs_more_than_a_serial_one() -> None:
     assert with_overheads("range cpu=0us | map random cpu=100us", calls=CALLS).seconds == pytest.approx(100e-6)
 
 
+def test_while_a_thread_is_woken_the_processors_are_free() -> None:
+    """Of 40 us a call 10 are work: two maps together take less of two cores than their threads' time."""
+    waking = (CallCost(100e-6, 40e-6, 40e-6, 10e-6, 10e-6),)
+    text = "range cpu=0us | map 2 random cpu=100us | shuffle 9 cpu=0us | map 2 random cpu=100us"
+    found = with_overheads(text, calls=waking)
+    assert (1e6 * found.seconds, found.bound) == (pytest.approx((100 + 10 + 100 + 10) / 2), Bound.CORES)
+    one = with_overheads("range cpu=0us | map 2 random cpu=100us", calls=waking)
+    assert (1e6 * one.seconds, one.bound) == (pytest.approx((100 + 40) / 2), Bound.PARALLEL)
+    assert 1e6 * one.cpu_seconds == pytest.approx(110)
+
+
 @pytest.mark.parametrize(
     ("function", "parallel", "fused"), [(5, 40, 25), (20, 40, 25), (45, 30, 15), (70, 20, 5), (900, 20, 5)]
 )

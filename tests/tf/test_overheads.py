@@ -22,7 +22,14 @@ def test_from_differences() -> None:
         wall[name] = rows * alone * US
         wall[f"{name}, parallel"] = rows * (alone * 1.1 + parallel) * US / 2
         wall[f"{name}, fused"] = rows * (alone * 1.1 + fused) * US / 2
-    cpu = {"long": 8 * 500 * US}
+    # What keeps processors busy: all of a call around the short one, and a fourth of it around the brief one.
+    cpu = {
+        "long": 8 * 500 * US,
+        "brief, parallel": 64 * (20 * 1.1 + 10) * US,
+        "brief, fused": 64 * (20 * 1.1 + 6) * US,
+        "short, parallel": 32 * (60 * 1.1 + 24) * US,
+        "short, fused": 32 * 60 * US,
+    }
     found = overheads._from(cpu, wall, 2)
     assert found.next_seconds == pytest.approx(30 * US)
     assert found.wake_seconds == pytest.approx(20 * US)
@@ -31,6 +38,8 @@ def test_from_differences() -> None:
     assert [cost.function_seconds for cost in found.calls] == pytest.approx([20 * US, 60 * US])
     assert [cost.parallel_seconds for cost in found.calls] == pytest.approx([40 * US, 24 * US])
     assert [cost.fused_seconds for cost in found.calls] == pytest.approx([24 * US, 16 * US])
+    assert [cost.beyond(fused=False)[1] for cost in found.calls] == pytest.approx([10 * US, 24 * US])
+    assert [cost.beyond(fused=True)[1] for cost in found.calls] == pytest.approx([6 * US, 0])
     assert found.crowded_speed == pytest.approx(1 / 1.1)
     assert found.spin_seconds == pytest.approx(40 * US)
     assert overheads._from(cpu, wall, 1).crowded_speed == 1

@@ -59,6 +59,10 @@ def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Ov
     """From CPU and wall seconds per batch of each pipeline."""
     alone = {name: wall[name] / rows for name, rows in _ROWS.items()}
 
+    def busy(name: str, form: str) -> float:
+        """What a call takes of processors beyond the function's own work, idle threads that look for some included."""
+        return max(0.0, cpu[f"{name}, {form}"] / _ROWS[name] - (1 + slower) * alone[name])
+
     def excess(name: str, form: str) -> float:
         """What a call takes of all cores together beyond what it takes in one thread."""
         return cores * wall[f"{name}, {form}"] / _ROWS[name] - alone[name]
@@ -77,7 +81,10 @@ def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Ov
         wake_seconds=max(0.0, wall["taken, ahead"] - wall["taken"]),
         buffer_seconds=max(0.0, row_ahead - row / 2),  # two threads then share the row's own work
         interleave_seconds=max(0.0, (wall["rows, interleaved"] - wall["rows, in turn"]) / _TAKEN_ROWS),
-        calls=tuple(CallCost(alone[name], *calls[name]) for name in sorted(calls, key=lambda name: alone[name])),
+        calls=tuple(
+            CallCost(alone[name], *calls[name], *(busy(name, form) for form in _FORMS))
+            for name in sorted(calls, key=lambda name: alone[name])
+        ),
         spin_seconds=max(0.0, cpu["long"] / _ROWS["long"] - alone["long"]),
         crowded_speed=1 / (1 + slower),
     )
