@@ -83,7 +83,7 @@ LONG = {  # with trials: they mostly wait
     "killed-in-a-trial": Case(str(OWN / "dies_when_parallel.py"), ("{folder}/died",), ("--budget", "24")),
     "in-step": Case(str(OWN / "waits_on_workers.py"), options=("--budget", "20", "--workers", "2", *WAITING)),
     "in-step-elsewhere": Case(
-        str(OWN / "waits_on_workers.py"), ("{folder}/died",), options=("--budget", "16", *WAITING), tasks=2
+        str(OWN / "waits_on_workers.py"), ("{folder}/died",), options=("--budget", "24", *WAITING), tasks=2
     ),
     "seeded": Case("seeded.py", options=("--budget", "6", "--force", "--json")),
     "variable": Case("variable_in_map.py", options=("--budget", "2", "--force", "--json")),
