@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.core import sessionfile
 from pipetune.core.edits import Consent
-from pipetune.core.garbage import short_collections
 from pipetune.core.planfile import PlanFile, load_plan, plan_file, save_plan
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
@@ -97,8 +96,7 @@ def tune(
         force=step is None,
     )
     study = _study(dataset, step, settings, listener or Silence())
-    with short_collections():
-        return TunedSession(workflow.analyze(study))
+    return TunedSession(workflow.analyze(study))
 
 
 def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSession:
@@ -110,9 +108,7 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
     from pipetune import workflow
 
     settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
-    study = _study(dataset, step, settings, Silence())
-    with short_collections():
-        return TunedSession(workflow.analyze(study))
+    return TunedSession(workflow.analyze(_study(dataset, step, settings, Silence())))
 
 
 def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[str] | None) -> Any:

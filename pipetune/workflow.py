@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipetune.core.edits import Plan
+from pipetune.core.garbage import short_collections
 from pipetune.core.measurement import RunFailed
 from pipetune.core.session import Session
 from pipetune.stages.accelerator import time_the_copy
@@ -34,12 +35,13 @@ def analyze(study: Study) -> Session:
     journal = study.journal
     journal.update(machine=study.machine, datasets=study.subject.results())
     try:
-        plan = find_and_prove(study)
-        if plan is not None:
-            make_patch(study, plan)
-        distribute(study, plan)
-        if study.settings.dataset == "all":
-            analyze_others(study)
+        with short_collections():
+            plan = find_and_prove(study)
+            if plan is not None:
+                make_patch(study, plan)
+            distribute(study, plan)
+            if study.settings.dataset == "all":
+                analyze_others(study)
         return journal.update(status="done", complete=True)
     except RunFailed as failure:
         journal.update(status="failed", status_detail=str(failure), complete=True)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from pipetune import workflow
 from pipetune.core.errors import PipetuneError
-from pipetune.core.garbage import short_collections
 from pipetune.core.messages import Job, MessageWriter, Mode, SessionSaved, Started
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
@@ -79,8 +78,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
             note = serving.job_note(job.settings, use.handed.facts() if use.handed else None, cores=study.cores)
             if note:
                 journal.update(notes=(*journal.session.notes, note))
-            with short_collections():
-                workflow.analyze(study)
+            workflow.analyze(study)
         return 0
 
     code = observing.Observation(job, writer, work).run()
