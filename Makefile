@@ -66,17 +66,28 @@ browser:
 	  || echo "chromium cannot be installed here: the browser tests will be skipped." >&2; \
 	fi
 
-# Some tests measure, on a machine that others use too: what fails runs once more, and is named if it passes only then.
-PYTEST := $(BIN)/python -m pytest -q --reruns 1 -raR
 # Each file in one process, so that what its tests share is made once; in the order of tests/conftest.py. On two cores
 # three processes are faster than two: tests wait for others, and for time to pass.
+PYTEST := $(BIN)/python -m pytest -q -raR
 BY_FILE := --dist loadfile --no-loadscope-reorder
-SIDE_BY_SIDE := -n $(TOGETHER) $(BY_FILE)
+
+# Some tests measure, on a machine that others use too: what failed runs again with no test beside it, and each try is
+# named. More than a few failures are no chance, and end it. (Status 5: the process of a test had died, and the one that
+# took over has passed it.)
+QUIETLY := --reruns 1 --reruns-delay 10 --maxfail 5
+# $(call side_by_side,PROCESSES,TESTS)
+define side_by_side
+status=0; $(PYTEST) --cache-clear $(1) $(BY_FILE) $(2) || status=$$?; \
+if [ $$status = 1 ]; then \
+  $(PYTEST) $(QUIETLY) --last-failed --last-failed-no-failures none $(2) || [ $$? = 5 ]; \
+else exit $$status; fi
+endef
 
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(PYTEST) -n 2 $(BY_FILE) --one-core -m "one_core and not exhaustive" $$(grep -rl --include='test_*.py' mark.one_core tests)
+	$(call side_by_side,-n 2,--one-core -m "one_core and not exhaustive" \
+	  $$(grep -rl --include='test_*.py' mark.one_core tests))
 
 # Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
 ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/bench/test_overhead.py \
@@ -84,11 +95,11 @@ ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/be
   tests/tf/test_differencing.py
 
 test-all: $(INSTALLED)
-	$(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore ,$(ALONE))
-	$(PYTEST) $(ALONE)
+	$(call side_by_side,-n $(TOGETHER),$(addprefix --ignore ,$(ALONE)))
+	$(PYTEST) $(QUIETLY) $(ALONE)
 
 test-exhaustive: $(INSTALLED)
-	$(PYTEST) $(SIDE_BY_SIDE) -m exhaustive
+	$(call side_by_side,-n $(TOGETHER),-m exhaustive)
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.

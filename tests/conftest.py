@@ -40,3 +40,9 @@ def short_collections() -> Iterator[None]:
         gc.collect()
         gc.freeze()  # and all that the modules before it left
     yield
+
+
+@pytest.fixture
+def patient_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, two rounds are measured: what is asked is not whether they are in time."""
+    monkeypatch.setattr("pipetune.tf.measure.sweep._PATIENCE", 1000.0)

@@ -20,7 +20,7 @@ from tests.distributed.cases import CLUSTERS, MIRRORED, Case, elements
 from tests.distributed.forks import ended
 from tests.starting import search_path
 
-LIMIT_SECONDS = 100
+LIMIT_SECONDS = 220
 ROOT = Path(__file__).parents[2]
 
 

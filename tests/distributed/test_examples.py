@@ -36,7 +36,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "distributed"
 STAND_INS = Path(__file__).with_name("stand_ins")
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/train.py"))
 ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 240
 
 HAS_TFDS = importlib.util.find_spec("tensorflow_datasets") is not None
 needs_tfds = pytest.mark.skipif(not HAS_TFDS, reason="tensorflow-datasets is not installed")

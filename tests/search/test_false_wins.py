@@ -32,7 +32,7 @@ def test_ten_useless_candidates_are_rarely_accepted() -> None:
     assert decided >= 150  # else the test would show nothing but a budget that is too small
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ten_useless_candidates_are_rarely_accepted_in_many_sessions() -> None:
     accepted, decided = useless_sessions(2000)
     assert accepted <= 120

@@ -55,6 +55,7 @@ def shards(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("patient_sweeps")
 @pytest.mark.parametrize("is_cold", [False, True])
 def test_files_of_a_pipeline(shards: Path, is_cold: bool) -> None:
     dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
@@ -64,8 +65,8 @@ def test_files_of_a_pipeline(shards: Path, is_cold: bool) -> None:
     assert use is not None and use == study.journal.result.profile.files  # type: ignore[union-attr]
     assert use.files == 4 and use.bytes_total == sum(path.stat().st_size for path in shards.iterdir())
     assert use.directory == str(shards) and use.kinds == (".tfrecord",) and use.complete and use.opened == 0
-    assert {sweep.reader for sweep in use.sweeps} == {Reader.FILES, Reader.SOURCE}
-    assert all(sweep.cold is is_cold for sweep in use.sweeps)
+    assert {one.reader for one in use.sweeps} == {Reader.FILES, Reader.SOURCE}
+    assert all(one.cold is is_cold for one in use.sweeps)
     if reading.counts() is not None:
         assert use.bytes_per_element == pytest.approx(10 * 20_016, rel=0.5)
         assert use.needed == pytest.approx(10 * (use.bytes_per_element or 0.0))

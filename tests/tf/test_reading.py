@@ -17,18 +17,11 @@ from pipetune.core.measurement import RunFailed
 from pipetune.core.profile import OperatorProfile, Stage
 from pipetune.core.storage import Reader
 from pipetune.tf.measure import file_reads, reading, source_reads
-from pipetune.tf.measure import sweep as sweeping
 from pipetune.tf.measure.sweep import Rates, sweep
 from pipetune.tf.pipelines import live
 
 Dataset = tf.data.Dataset
 RECORD = 10_000
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, two rounds are measured: what is asked here is not whether they are in time."""
-    monkeypatch.setattr(sweeping, "_PATIENCE", 1000.0)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +84,7 @@ def test_counts_that_are_not_there(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.mission("A5.sweep")
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient_sweeps")
 def test_a_sweep_measures_every_level_in_every_round_and_finds_the_knee() -> None:
     asked: list[int] = []
     dropped: list[int] = []
@@ -140,7 +133,7 @@ def test_files_are_read_whole_and_in_segments(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient_sweeps")
 def test_a_sweep_over_files_reads_them(shards: list[str]) -> None:
     found = file_reads.sweep_files(shards, limit_seconds=0.6)
     assert found is not None and found.reader is Reader.FILES and not found.cold
@@ -176,7 +169,7 @@ def costs(node: str, **more: Any) -> OperatorProfile:
     return OperatorProfile(node, Stage.EXTRACT, **more)
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient_sweeps")
 @pytest.mark.parametrize(
     "make",
     [
@@ -200,7 +193,7 @@ def test_a_source_is_read_with_no_more_readers_than_files(shards: list[str], mak
         assert ratio == pytest.approx(RECORD)
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient_sweeps")
 def test_a_source_that_waits_gains_from_parallel_reads() -> None:
     """Reading only sleeps, and there are threads enough for it: the rate rises with the readers on any machine."""
     opened = []

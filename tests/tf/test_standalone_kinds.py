@@ -276,7 +276,7 @@ def test_two_processes_with_the_variables_of_horovodrun_share_an_epoch(tmp_path:
 def answers(folder: Path, address: str) -> bool:
     """What the health check says of the server there."""
     port = address.rpartition(":")[2]
-    done = subprocess.run([sys.executable, "serve.py", "check", "--port", port], cwd=folder, timeout=30, check=False,
+    done = subprocess.run([sys.executable, "serve.py", "check", "--port", port], cwd=folder, timeout=120, check=False,
                           capture_output=True)  # fmt: skip
     assert done.returncode in (0, 1)
     return done.returncode == 0

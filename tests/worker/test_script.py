@@ -60,7 +60,7 @@ def told(tmp_path: Path) -> dict[str, Any]:
 
 
 def as_python_tells(tmp_path: Path, command: list[str], directory: Path) -> dict[str, Any]:
-    subprocess.run([sys.executable, *command], cwd=directory, check=True, timeout=60)
+    subprocess.run([sys.executable, *command], cwd=directory, check=True, timeout=200)
     found = told(tmp_path)
     (tmp_path / "told.json").unlink()
     return found
