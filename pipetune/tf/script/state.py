@@ -45,13 +45,15 @@ class Snapshot:
 def snapshot() -> Snapshot:
     """Copies every live variable and mutable table of the process to host memory."""
     variables, tables = [], []
+    roles: dict[int, str] = {}  # a million objects, a few thousand types: each is asked once
     for candidate in live_objects():
         kind = type(candidate)  # not isinstance: asking a lazy proxy for its class may run foreign code
-        if issubclass(kind, private.DistributedVariable):
-            continue  # those of its replicas are among the objects, and can be read without other processes
-        if issubclass(kind, tf.Variable) and _initialised(candidate):
+        role = roles.get(id(kind))
+        if role is None:
+            role = roles[id(kind)] = _role(kind)
+        if role == _VARIABLE and _initialised(candidate):
             variables.append((candidate, candidate.numpy()))
-        elif issubclass(kind, _TABLES):
+        elif role == _TABLE:
             tables.append((candidate, *_entries(candidate)))
     generator = private.op_seed_generator()
     return Snapshot(
@@ -64,6 +66,17 @@ def snapshot() -> Snapshot:
 
 
 _TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
+_VARIABLE, _TABLE, _OTHER = "variable", "table", ""
+
+
+def _role(kind: type) -> str:
+    """What is copied of objects of this type."""
+    bases = kind.__mro__  # asked as abstract classes, these three would search all theirs each time
+    if private.DistributedVariable in bases:
+        return _OTHER  # those of its replicas are among the objects, and can be read without other processes
+    if tf.Variable in bases:
+        return _VARIABLE
+    return _TABLE if any(table in bases for table in _TABLES) else _OTHER
 
 
 def _entries(table: Any) -> tuple[Any, Any]:
