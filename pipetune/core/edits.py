@@ -7,6 +7,7 @@ the result), `source/` applies it to the user's source.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -203,7 +204,7 @@ class Rewrite:
     equal_is_enough: bool = False  # worth an offer where it is measured not slower
     only_training: bool = False  # what it gains shows inside a training step, never in the input alone
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """Names the rewrite within a session."""
         values: list[object] = []
@@ -240,7 +241,7 @@ class Plan:
     def edits(self) -> tuple[Edit, ...]:
         return tuple(edit for rewrite in self.rewrites for edit in rewrite.edits)
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """Names what the plan does within a session, whatever it is called."""
         return "+".join(rewrite.key for rewrite in self.rewrites) or self.name
