@@ -27,7 +27,7 @@ ROWS = 24
 
 SERVERS = """
 import faulthandler, json, os, socket, subprocess, sys
-faulthandler.dump_traceback_later(100, exit=True)
+faulthandler.dump_traceback_later(200, exit=True)
 os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as the guide has it: a lost worker is noticed at once
 
 SERVER = '''

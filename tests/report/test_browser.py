@@ -86,6 +86,13 @@ def test_no_page_overflows_complains_or_fetches(visit, name, width):
     assert visited.said == []
 
 
+def test_the_table_of_operators_shows_all_its_columns_on_a_usual_screen(visit):
+    hidden = "Array.from(document.querySelectorAll('#operators .scroll')).map(one => one.scrollWidth - one.clientWidth)"
+    for name in ("distributed", "photos", "busy"):
+        found = visit(name).page.evaluate(hidden)
+        assert found and max(found) <= 0, name
+
+
 def test_hostile_names_run_nothing_even_when_everything_is_used(visit):
     visited = visit("hostile")
     page = visited.page

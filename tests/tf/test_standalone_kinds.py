@@ -129,7 +129,7 @@ def test_every_worker_of_parameter_servers_gets_everything_in_its_own_order(tmp_
 
 CLUSTER = """
 import faulthandler, json, os, socket
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(200, exit=True)
 import sys
 import tensorflow as tf
 
