@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +18,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-core", action="store_true", help="one processor for each process of tests (with -n)")
 
 
+_START_PROCESSES = frozenset({"bench", "distributed", "e2e", "examples"})
+_SLOW = 12  # times what another file takes, about
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first: of processes side by side none is left alone with a long one in the end."""
+    """The order of the files, of which processes side by side take one after another.
+
+    Those with slow tests come first: no process is left alone with a long one in the end. And those that start
+    processes are spread over the whole run: all at once they would keep each other waiting.
+    """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+    groups: dict[bool, list[Path]] = {}
+    for path in dict.fromkeys(item.path for item in items):
+        groups.setdefault(not _START_PROCESSES.isdisjoint(path.parts), []).append(path)
+    places: dict[Path, float] = {}
+    for paths in groups.values():
+        done = [*accumulate(_SLOW if path in slow else 1 for path in paths)]
+        places.update((path, so_far / done[-1]) for path, so_far in zip(paths, done, strict=True))
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_configure(config: pytest.Config) -> None:

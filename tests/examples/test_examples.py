@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.starting import LEAN
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 COUNT, SHARDS = 40, 8

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.handover import FIT, FUNCTION, Handover
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage

@@ -24,6 +24,8 @@ from pipetune.supervisor.results import Results
 from pipetune.supervisor.target import Target
 from tests.core.sessions import PARALLEL, WINDOW
 
+pytestmark = pytest.mark.slow
+
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 SOON = Limits(start=60, phases={}, other=20.0, ending=1.0, grace=3.0, meeting=0.1)
 HASTY = replace(SOON, other=1.0)

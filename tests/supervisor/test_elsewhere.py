@@ -17,6 +17,8 @@ import pytest
 
 from pipetune.core.cluster import VARIABLE, configuration
 
+pytestmark = pytest.mark.slow
+
 COMMAND = Path(__file__).with_name("far_task.py")
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]  # nothing listens there: the workers are no real ones
 CONFIGURATIONS = [configuration(ADDRESSES, index) for index in (0, 1)]

@@ -15,7 +15,7 @@ from pipetune.model.distributing import dataset_delivery
 from pipetune.model.sharding import AutoShardPolicy
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.tf import private
 from pipetune.tf.measure.as_written import divide

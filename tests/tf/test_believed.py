@@ -10,7 +10,7 @@ import sys
 import pytest
 
 pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.believed import Believed
 from pipetune.core.codec import decode

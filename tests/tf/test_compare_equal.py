@@ -23,7 +23,7 @@ from pipetune.tf.equality.sharing import Side
 from pipetune.tf.measure import grammar
 from pipetune.tf.pipelines import live
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.slow]
 
 Point = collections.namedtuple("Point", "x y")
 

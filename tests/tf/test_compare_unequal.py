@@ -16,7 +16,7 @@ from pipetune.core.edits import Edit, Insert, Move, Remove, Safety, SetArgument,
 from pipetune.tf.equality.compare import compare, compare_datasets
 from pipetune.tf.pipelines import live
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.slow]
 
 
 def edited(dataset: Any, *edits: Edit, safety: Safety = Safety.EXACT, elements: int = 24) -> Comparison:

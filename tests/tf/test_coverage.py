@@ -23,7 +23,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.standalone import Standalone, emit_standalone
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone"), pytest.mark.slow]
 
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.standalone import counting, coverage, standalone_parts

@@ -115,7 +115,14 @@ def test_predictions_of_two_and_three_workers_are_in_the_order_of_the_source(
     check_order_of(written[1], "multiworker", FILES)
 
 
-@pytest.mark.parametrize(("kind", "files"), [("multiworker", 2), ("horovod", FILES)])
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        ("horovod", 2),
+        pytest.param("multiworker", 2, marks=pytest.mark.exhaustive),
+        pytest.param("horovod", FILES, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_and_so_where_files_are_too_few_and_by_rank(tmp_path: Path, helpers: Any, kind: str, files: int) -> None:
     check_order_of(emit(shuffled(tmp_path, helpers, files=files), kind, tmp_path), kind, files)
 

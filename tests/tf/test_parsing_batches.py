@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, SplitFunction

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Move, ReplaceFunction, Safety

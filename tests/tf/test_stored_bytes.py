@@ -14,7 +14,7 @@ from pipetune.core.coverage import Coverage, Identity
 from pipetune.distribution import distribute
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone"), pytest.mark.slow]
 
 from pipetune.tf import private
 from pipetune.tf.measure.as_written import divide

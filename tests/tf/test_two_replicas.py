@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from tests.starting import search_path
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.slow]
 
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf import private
