@@ -60,7 +60,18 @@ def short_collections() -> Iterator[None]:
     yield
 
 
+_LOOKS = ("pipelines.cuts", "pipelines.jpegs", "standalone.fill_coverage", "standalone.index_coverage")
+
+
+@pytest.fixture(autouse=True)
+def patient_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, all is looked at that would be on another: what is asked is not whether in time."""
+    for name in _LOOKS:
+        if module := sys.modules.get(f"pipetune.tf.{name}"):
+            monkeypatch.setattr(module, "_SECONDS", 100.0)
+
+
 @pytest.fixture
 def patient_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, two rounds are measured: what is asked is not whether they are in time."""
+    """However busy the machine is, two rounds are measured."""
     monkeypatch.setattr("pipetune.tf.measure.sweep._PATIENCE", 1000.0)

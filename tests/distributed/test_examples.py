@@ -169,7 +169,7 @@ def test_the_benchmark_suite_has_none_of_them() -> None:
 
 # -- as they are, and with a patch made of what was captured of them
 
-both = pytest.mark.parametrize("form", ["as it is", "patched"])
+both = pytest.mark.parametrize("form", [pytest.param("as it is", marks=pytest.mark.exhaustive), "patched"])
 
 
 

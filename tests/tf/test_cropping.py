@@ -20,7 +20,7 @@ from pipetune.rules import decode_and_crop
 from pipetune.rules.base import RuleContext
 from pipetune.tf import private
 from pipetune.tf.equality.compare import compare
-from pipetune.tf.pipelines import cropping, live, replay
+from pipetune.tf.pipelines import cropping, jpegs, live, replay
 from pipetune.tf.pipelines.crop_window import MARGIN_PIXELS
 from pipetune.tf.pipelines.cropped import decoding_window
 from tests.tf.jpegs import KINDS, jpeg, png
@@ -382,7 +382,8 @@ def test_data_that_cannot_be_looked_at() -> None:
     assert "no element could be looked at" in cropping.ask(none, none.pipeline.output).why_not
 
 
-def test_data_that_comes_too_slowly_to_be_looked_at() -> None:
+def test_data_that_comes_too_slowly_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jpegs, "_SECONDS", 1.0)
     slow = private.slept(tf.data.Dataset.from_tensor_slices(IMAGES), 400_000)
     source = live.read(slow.map(_seeded))
     found = cropping.ask(source, source.pipeline.output)

@@ -87,7 +87,7 @@ def python(*programs: str) -> list[tuple[str, ...]]:
 
 def test_processes_that_end_well(tmp_path: Path) -> None:
     with running(tmp_path, python("print('a')", "open('/dev/null')"), [{}, {}]) as started:
-        started.wait_until_done(30)
+        started.wait_until_done(100)
         assert started.printed(0) == "a\n"
 
 
@@ -95,7 +95,7 @@ def test_each_has_its_own_variables_and_none_of_another_job(tmp_path: Path, monk
     monkeypatch.setenv("TF_CONFIG", "another")
     shows = "import os; print(os.environ.get('TF_CONFIG'), os.environ.get('HOROVOD_RANK'))"
     with running(tmp_path, python(shows, shows), [{"HOROVOD_RANK": "0"}, {"TF_CONFIG": "mine"}]) as started:
-        started.wait_until_done(30)
+        started.wait_until_done(100)
         assert [started.printed(0), started.printed(1)] == ["None 0\n", "mine None\n"]
 
 
@@ -105,7 +105,7 @@ def test_one_that_fails_is_named_and_the_others_are_ended(tmp_path: Path) -> Non
         pytest.raises(NotRun, match="Process 1 ended with 1: the reason"),
         running(tmp_path, programs, [{}, {}]) as started,
     ):
-        started.wait_until_done(30)
+        started.wait_until_done(100)
     assert all(process.returncode is not None for process in started.processes)
 
 
@@ -126,7 +126,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 # modules
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_workers_of_a_cluster_share_an_epoch(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset, "multiworker", tmp_path)
     found = result.processes
