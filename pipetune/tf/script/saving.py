@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pipetune.tf.script.imports import ImportWatcher
@@ -21,6 +23,7 @@ _KERAS: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # module: class ('' for
     "tf_keras.src.saving.saving_api": {"": ("save_model",)},
     "tf_keras.src.export.export_lib": {"ExportArchive": ("write_out",)},
 }
+_ARRAYS = {"save": ".npy", "savez": ".npz", "savez_compressed": ".npz", "savetxt": ""}  # with what is put behind a name
 _SUMMARIES = ("scalar", "image", "histogram", "text", "audio", "write", "graph", "flush")
 
 _listener: Callable[[str], None] = lambda _name: None  # noqa: E731 - replaced by `switch_off`
@@ -32,6 +35,8 @@ def switch_off(on_suppressed: Callable[[str], None]) -> None:
     The functions themselves are emptied, not the names that hold them: the script may hold its own reference,
     as `from keras.models import save_model` does. A Keras module imported later is emptied then.
     There is no way back: the process is to end without writing. `on_suppressed` gets the name of each call.
+
+    NumPy's functions are held back only where a file is there already: pipelines write arrays that they read again.
     """
     global _listener
     _listener = on_suppressed
@@ -42,12 +47,24 @@ def switch_off(on_suppressed: Callable[[str], None]) -> None:
     _empty(tf.io, ("write_file",), "tf.io")
     _empty(tf.data.Dataset, ("save",), "Dataset")
     _empty(tf.summary, _SUMMARIES, "tf.summary", False)
+    _empty(np, tuple(_ARRAYS), "numpy", replaced_by=_CAREFUL)
     ImportWatcher(_KERAS, _empty_keras).__enter__()
 
 
 def suppressed(name: str) -> None:
     """Called in place of an emptied function."""
     _listener(name)
+
+
+def saved_anew(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Called in place of a function of NumPy that saves: does it unless a file would be overwritten."""
+    target = arguments[0] if arguments else named.get("file", named.get("fname"))
+    if isinstance(target, str | os.PathLike):
+        path, suffix = os.fsdecode(target), _ARRAYS[name.removeprefix("numpy.")]
+        if os.path.exists(path if path.endswith(suffix) else path + suffix):
+            suppressed(name)
+            return
+    _kept[name](*arguments, **named)
 
 
 def _empty_keras(module: ModuleType) -> None:
@@ -57,28 +74,51 @@ def _empty_keras(module: ModuleType) -> None:
             _empty(owner, names, class_name or "keras")
 
 
-def _empty(owner: Any, names: tuple[str, ...], prefix: str, result: object = None) -> None:
+_COUNTING = """
+def emptied(*_arguments, **_named):
+    from pipetune.tf.script import saving
+    saving.suppressed({name!r})
+    return {result!r}
+"""
+_CAREFUL = """
+def emptied(*arguments, **named):
+    from pipetune.tf.script import saving
+    saving.saved_anew({name!r}, arguments, named)
+"""
+_kept: dict[str, FunctionType] = {}
+"""The functions as they were, of those that may still do their work."""
+
+
+def _empty(
+    owner: Any, names: tuple[str, ...], prefix: str, result: object = None, *, replaced_by: str = _COUNTING
+) -> None:
+    """Gives the functions other code: they count and return `result`, or what `replaced_by` says."""
     for name in names:
         function: Any = getattr(owner, name, None)
         while hasattr(function, "__wrapped__"):  # decorators stay: they call what they wrap
             function = function.__wrapped__
         if isinstance(function, FunctionType):
-            code = _counting(f"{prefix}.{name}", result)
+            told = f"{prefix}.{name}"
+            if replaced_by is _CAREFUL:
+                _kept.setdefault(told, _copy(function))
+            code = _code(replaced_by.format(name=told, result=result))
             # A function keeps its closure, and its code has to name as many variables of it.
             function.__code__ = code.replace(co_freevars=function.__code__.co_freevars)
             function.__defaults__ = function.__kwdefaults__ = None
 
 
-def _counting(name: str, result: object) -> CodeType:
-    """Code of a function that takes anything, tells `suppressed` and returns `result`; needs no globals."""
-    space: dict[str, Any] = {}
-    exec(
-        "def emptied(*_arguments, **_named):\n"
-        "    from pipetune.tf.script import saving\n"
-        f"    saving.suppressed({name!r})\n"
-        f"    return {result!r}\n",
-        space,
+def _copy(function: FunctionType) -> FunctionType:
+    made = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _code(text: str) -> CodeType:
+    """The code of the one function that `text` defines, which takes anything and needs no globals."""
+    space: dict[str, Any] = {}
+    exec(text, space)
     code = space["emptied"].__code__
     assert isinstance(code, CodeType)
     return code
