@@ -206,6 +206,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
         case ReplaceOperator(node=node):
             refuse_inside_library(current, node)
             return call_operator(draft, edit)
+        case SetOption(name=name, value=value) if current.options.get(name) == value:
+            return draft  # another rewrite has set it, or the script
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_behind(tree, call, current, current.output.id)

@@ -591,6 +591,13 @@ ds = ds.prefetch(1)
         "    dataset_options = tf.data.Options()\n    dataset_options.threading.private_threadpool_size = 4\n"
         "    dataset_options.deterministic = True\n    ds = ds.with_options(dataset_options)",
     ),
+    (
+        "an option that two rewrites set",
+        "ds = tf.data.Dataset.range(3).batch(2)",
+        [SetOption("threading.private_threadpool_size", 4), SetOption("threading.private_threadpool_size", 4)],
+        "ds = tf.data.Dataset.range(3).batch(2)\noptions = tf.data.Options()\n"
+        "options.threading.private_threadpool_size = 4\nds = ds.with_options(options)",
+    ),
 ]
 
 
