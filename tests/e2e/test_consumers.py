@@ -175,7 +175,7 @@ def test_datasets_made_inside_keras_are_read(worked: Forked) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("raises_within_map-python", "ValueError: element 500 is broken"),
+        ("raises_within_map-python", "ValueError: element 200 is broken"),
         ("corrupt_tfrecord", "DataLossError"),
         ("unreadable_file", "part-2.tfrecord"),
     ],

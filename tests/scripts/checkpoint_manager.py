@@ -1,4 +1,4 @@
-"""Checkpoints every 50 steps through tf.train.CheckpointManager and writes tf.summary values below the
+"""Checkpoints every 10 steps through tf.train.CheckpointManager and writes tf.summary values below the
 folder argv[1].
 """
 
@@ -29,7 +29,7 @@ dataset = tf.data.Dataset.from_tensor_slices(features).map(lambda x: x * 2.0).ba
 for _epoch in range(2):
     for batch in dataset:
         total = train_step(batch)
-        if int(steps) % 50 == 0:
+        if int(steps) % 10 == 0:
             manager.save(checkpoint_number=int(steps))
             with writer.as_default():
                 tf.summary.write("total", total, step=steps)
