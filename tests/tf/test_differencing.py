@@ -24,6 +24,17 @@ Dataset = tf.data.Dataset
 WORKS, WAITS = known_costs.working(4), known_costs.waiting(0.004)
 
 
+def about_work(*, share: float = 0.5) -> Any:
+    """About what `WORKS` takes: within this share of it, and what waking up takes."""
+    known = known_costs.truth(WORKS).cpu_seconds
+    return pytest.approx(known, abs=share * known + 1.5 * waking())
+
+
+def waking() -> float:
+    """CPU seconds of a wait: little on most machines, a millisecond on one whose memory others keep busy."""
+    return known_costs.truth(WAITS).cpu_seconds
+
+
 def measure(dataset: Any, *, seconds: float = 1.2) -> tuple[differencing.Differences, dict[str, Cost]]:
     """What is found, and the costs by operator: "map", "map 2" for the second."""
     source = live.read(dataset)
@@ -41,12 +52,11 @@ def test_waiting_is_not_work_and_stays_where_it_is(calls: int | None) -> None:
     numbers = Dataset.range(500)
     dataset = numbers.map(WORKS.function, num_parallel_calls=calls).map(WAITS.function, num_parallel_calls=calls)
     found, costs = measure(dataset.batch(2).prefetch(1))
-    truth = known_costs.truth(WORKS)
     works, waits = costs["map"], costs["map 2"]
-    assert works.cpu.median == pytest.approx(truth.cpu_seconds, rel=0.5)
+    assert works.cpu.median == about_work()
     assert works.waiting.median < 0.5 * waits.waiting.median
     assert waits.waiting.median == pytest.approx(4e-3, rel=0.5)
-    assert waits.cpu.median < 0.3 * waits.waiting.median
+    assert waits.cpu.median < 0.3 * waits.waiting.median + 1.5 * waking()
     assert costs["batch"].wall.median < 2e-3
     assert found.rounds >= differencing.FEWEST_ROUNDS
     assert found.visits == {"n0": 2, "n1": 2, "n2": 2, "n3": 1, "n4": 1}
@@ -55,7 +65,7 @@ def test_waiting_is_not_work_and_stays_where_it_is(calls: int | None) -> None:
 def test_a_source_that_waits() -> None:
     _, costs = measure(private.slept(Dataset.range(500), 4000).map(WORKS.function))
     assert costs["opaque"].waiting.median == pytest.approx(4e-3, rel=0.5)
-    assert costs["opaque"].cpu.median < 1e-3
+    assert costs["opaque"].cpu.median < 1e-3 + waking()
     assert costs["map"].waiting.median < 0.5 * costs["opaque"].waiting.median
 
 
@@ -63,24 +73,23 @@ def test_inside_an_interleave_the_cost_is_the_interleaves() -> None:
     dataset = Dataset.range(50).interleave(lambda x: Dataset.range(20).map(WAITS.function), cycle_length=2)
     found, costs = measure(dataset.map(WORKS.function).batch(2))
     assert costs["interleave"].waiting.median == pytest.approx(4e-3, rel=0.5)
-    assert costs["map"].cpu.median == pytest.approx(known_costs.truth(WORKS).cpu_seconds, rel=0.5)
-    assert found.visits["n0"] == pytest.approx(0.1, rel=0.2)
+    assert costs["map"].cpu.median == about_work()
+    assert found.visits["n0"] == pytest.approx(0.1, rel=0.5)  # the next one is opened early, which few elements show
 
 
 def test_a_filter_and_branches_are_counted() -> None:
     worked = Dataset.range(500).map(WORKS.function)
     found, costs = measure(Dataset.zip((worked.filter(lambda x: x % 2 == 0), Dataset.range(500).map(WAITS.function))))
     assert found.visits["n1"] == pytest.approx(2, rel=0.05)
-    truth = known_costs.truth(WORKS)
-    assert costs["map"].cpu.median == pytest.approx(truth.cpu_seconds, rel=0.5)
-    assert costs["filter"].cpu.median < 0.5 * truth.cpu_seconds
+    assert costs["map"].cpu.median == about_work()
+    assert costs["filter"].cpu.median < 0.5 * known_costs.truth(WORKS).cpu_seconds + waking()
     assert costs["map 2"].waiting.median == pytest.approx(4e-3, rel=0.5)
 
 
 def test_above_a_cache_a_cost_is_told_and_never_visited() -> None:
     found, costs = measure(Dataset.range(60).map(WORKS.function).cache().map(lambda x: x + 1).batch(5))
     assert found.visits["n1"] == 0 and found.visits["n3"] == 5
-    assert costs["map"].cpu.median == pytest.approx(known_costs.truth(WORKS).cpu_seconds, rel=0.5)
+    assert costs["map"].cpu.median == about_work()
     assert costs["map 2"].cpu.median < 0.5 * costs["map"].cpu.median
 
 
@@ -92,7 +101,7 @@ def test_above_a_cache_a_cost_is_told_and_never_visited() -> None:
 ])  # fmt: skip
 def test_tiny_endless_and_shuffled_datasets(dataset: Any) -> None:
     _, costs = measure(dataset)
-    assert costs["map"].cpu.median == pytest.approx(known_costs.truth(WORKS).cpu_seconds, rel=0.6)
+    assert costs["map"].cpu.median == about_work(share=0.6)
 
 
 def test_elements_of_every_structure() -> None:
