@@ -1,7 +1,7 @@
 """A hand-written loop, then weights saved to argv[1] (.weights.h5) and to argv[2] (.npz, by NumPy) where it
 is given.
 
-Every 10 steps the loop saves as well, so that a save falls inside a measured window.
+Every 25 steps the loop saves as well, so that a save falls inside a measured window.
 """
 
 import sys
@@ -36,7 +36,7 @@ for _epoch in range(2):
     for x, y in dataset:
         train_step(x, y)
         step += 1
-        if step % 10 == 0:
+        if step % 25 == 0:
             model.save_weights(sys.argv[1])
 model.save_weights(sys.argv[1])
 if len(sys.argv) > 2:
