@@ -9,7 +9,7 @@ from pipetune.core.edits import Safety
 
 @dataclass(frozen=True)
 class Check:
-    """One check: "values", "randomness", "epochs", "spec", "cardinality", "options"."""
+    """One check: "values", "randomness", "epochs", "generated inputs", "last batches", "spec", "cardinality"..."""
 
     name: str
     equal: bool | None  # None: it could not be done, `detail` says why
@@ -36,7 +36,7 @@ class Comparison:
     @property
     def proven(self) -> bool:
         """Whether values and whole epochs were compared and every check that was to be done passed."""
-        wanted = {"values", "epochs"} | {check.name for check in self.checks if check.name == "randomness"}
+        wanted = {"values", "epochs"} | {check.name for check in self.checks if check.name in _DONE_WHERE_ASKED_FOR}
         return self.equal and wanted <= {check.name for check in self.checks if check.equal}
 
     @property
@@ -48,3 +48,7 @@ class Comparison:
     def why(self) -> str:
         """The first difference, for a rejected plan."""
         return next((f"{check.name}: {check.detail}" for check in self.checks if check.equal is False), "")
+
+
+_DONE_WHERE_ASKED_FOR = frozenset({"randomness", "generated inputs", "last batches"})
+"""Checks that not every plan needs; where they stand among the checks they must have been done."""

@@ -47,7 +47,8 @@ class OnBatches:
     why_not: str = ""  # why its rows are not what it gives for each element alone, as the end of a sentence
     form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
     digest: str = ""  # of the function traced in that form
-    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
+    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are; casts of what may not fit
+    zero_signs: bool = False  # besides, the sign of a zero may differ, and what becomes of a denormal
     cut: Cut | None = None  # where it is cut first: its beginning is called on batches as it is, the rest in `form`
 
 
@@ -125,7 +126,8 @@ class Cut:
     element_bytes: float | None = None  # of that; None where it is not known
     head: str = ""  # digest of the first part
     tail: str = ""  # digest of the second part
-    inexact: tuple[str, ...] = ()  # ops of the second part whose last bits depend on how many rows there are
+    inexact: tuple[str, ...] = ()  # ops of the second part, as in `OnBatches`
+    zero_signs: bool = False
     statement: int | None = None  # of its body, the first of the second part; None: it is cut inside a statement
     handed: int = 0  # tensors that are handed on
     taken: tuple[int, ...] = ()  # those of them that the function gets, by their places in its input

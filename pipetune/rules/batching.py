@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, Silence, SplitFunction
@@ -121,14 +121,31 @@ def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind
         edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
     reorders = short_batch_overtakes(batch, moved, context)
     safety = Safety.APPROXIMATE if inexact else Safety.REORDERS if reorders else Safety.EXACT
-    notes = []
-    if inexact:
-        notes.append(f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are.")
+    notes = list(numeric_notes(inexact, zero_signs=any(_known(node).zero_signs for node in moved)))
     if any(_known(node).form is FunctionForm.VECTORIZED for node in moved):
         notes.append("tf.vectorized_map turns the function into one that works on a batch; it traces more slowly.")
     if any(_known(node).cut is not None for node in moved):
         notes.append("What parses is called on batches as it is, and the rest is a function of its own.")
     return Behind(tuple(edits), safety, tuple(notes))
+
+
+def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
+    """What a reader must know of numbers that are computed in batches.
+
+    Args:
+        inexact: as in `OnBatches`.
+        zero_signs: likewise.
+    """
+    others = sorted(set(inexact) - {"Cast"})
+    if others:
+        yield f"The last bits of what {', '.join(others)} give depend on how many rows there are."
+    if "Cast" in inexact:
+        yield (
+            "A number that does not fit the integer type it is cast to may become another one in a batch than alone: "
+            "TensorFlow wraps single numbers and saturates packets of them."
+        )
+    if zero_signs and not others:
+        yield "A zero may have the other sign in a batch, and a denormal may become zero; nothing else differs."
 
 
 def batch_first_group(batch: Node) -> str:

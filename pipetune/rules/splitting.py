@@ -11,7 +11,7 @@ from pipetune.core.functions import Cut, CutKind
 from pipetune.core.parts import costs_of_cut
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import RuleContext
-from pipetune.rules.batching import HANDS_THROUGH, batch_first_group, plain_batches
+from pipetune.rules.batching import HANDS_THROUGH, batch_first_group, numeric_notes, plain_batches
 from pipetune.rules.legality import described, draws, reaches_outside, short_batch_overtakes
 from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import as_size, buffer_bytes, bytes_per_element, element_count, held_by_shuffle
@@ -153,8 +153,7 @@ def behind_batch(late: Late, context: RuleContext, *, rule: str) -> Rewrite:
         notes.append(f"{holding} then hold {as_size(late.spared)} less.")
     if any(one.op == "cache" for one in late.passed):
         notes.append("The end is then computed in every epoch: what the cache holds no longer includes it.")
-    if cut.inexact:
-        notes.append(f"The last bits of what {', '.join(cut.inexact)} give depend on how many rows there are.")
+    notes += numeric_notes(cut.inexact, zero_signs=cut.zero_signs)
     what = "as small as it is before its end makes it larger" if late.less > 0 else "before its end"
     return Rewrite(
         rule=rule,

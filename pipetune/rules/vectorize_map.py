@@ -29,19 +29,20 @@ RULE = Rule(
     name=NAME,
     summary="Batches first and calls the map's function once per batch, where it gives the same rows.",
     legality=(
-        "The function is traced on batches and every op of it must be on a list of those that treat the rows of a "
-        "batch one by one, its axes included; the same ops and constants must be in it as on single elements. Where "
-        "that is not so it is called through tf.vectorized_map, if that knows a form for every op of it and needs no "
-        "loop. "
+        "The function is traced on batches, and must be, op by op, what the function of single elements is when each "
+        "op is given one axis more: axes, slices, shapes, attributes and constants included. Where that cannot be "
+        "shown it is called through tf.vectorized_map, if every op of it is one that TensorFlow converts rightly, "
+        "which was tried for each, and needs no loop. "
         "Never a function with state, a Python function, control flow, a check on values or random numbers; never "
         "where a component of the map's input has no fixed shape. The batch must be a plain one, and between the "
         "two may stand only operators that hand elements through whole (shuffle, repeat, take, skip, shard, "
         "prefetch). Values are compared on real elements before a plan holds it."
     ),
     safety=(
-        "EXACT where every op gives the same bits on batches. APPROXIMATE with ops whose last bits depend on how "
-        "many rows they get at once (exp, log, pow, sums of floats). REORDERS where the map ran "
-        "unordered and the last batch may be short."
+        "EXACT where every op gives the same bits on batches, but for the sign of a zero behind relu, minimum, maximum "
+        "and clipping, which is noted. APPROXIMATE with ops whose last bits depend on how many rows they get at once "
+        "(exp, log, pow, sums of floats), and with casts of floats that may not fit a small integer type. REORDERS "
+        "where the map ran unordered and the last batch may be short."
     ),
     propose=propose,
 )

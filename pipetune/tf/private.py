@@ -84,6 +84,14 @@ def op_is_vectorizable(op_type: str) -> bool:
     return known is None or op_type in known
 
 
+def called_graph(op: Any) -> Any:
+    """The graph of the function that a `PartitionedCall` calls; None where TensorFlow does not hold it."""
+    try:
+        return op.graph._get_function(op.get_attr("f").name).graph
+    except AttributeError:  # a function that came with a graph, not one that was traced here
+        return None
+
+
 def autograph_origin(generated_file: str, line: int) -> tuple[str, int, str] | None:
     """File, line and function of the user's statement that AutoGraph turned into a generated line."""
     for factories in list(api._TRANSPILER._cache._cache.values()):

@@ -353,7 +353,7 @@ def test_both_raise_at_the_same_element() -> None:
     dataset = tf.data.Dataset.range(20).map(check).batch(4)
     found = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
     assert_proven(found)
-    assert any("Both raise InvalidArgumentError after 4 elements" in note for note in found.notes)
+    assert any("Both raise InvalidArgumentError at the same places" in note for note in found.notes)
 
 
 def test_source_that_raises() -> None:

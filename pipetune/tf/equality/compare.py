@@ -22,6 +22,7 @@ from pipetune.tf.equality.pinning import CannotPin
 from pipetune.tf.equality.proof import Proof
 from pipetune.tf.equality.reproduction import digests, reproducible
 from pipetune.tf.equality.sharing import Side
+from pipetune.tf.error_text import first_line
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
 
@@ -120,5 +121,7 @@ def _prove(
             checks += proof.checks()
         except (CannotCompare, CannotPin, Unreadable) as error:
             checks.append(Check("values", None, f"not compared: {error}"))
+        except Exception as error:  # what a function gives may be anything; what was not compared is not proven
+            checks.append(Check("values", None, f"not compared: {type(error).__name__}: {first_line(error)}"))
     notes = tuple(dict.fromkeys(runs.notes))
     return Comparison(safety, tuple(checks), proof.elements, proof.epochs, notes)

@@ -20,11 +20,11 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Drawn:
-    """The elements a dataset gave, in order, as hashes of their components; how it ended."""
+    """The elements a dataset gave, in order, as hashes of their components; what it raised stands among them."""
 
     hashes: tuple[tuple[str, ...], ...]
-    error: str = ""  # type of the exception that ended it
-    complete: bool = False  # the dataset ended, by itself or by that exception
+    complete: bool = False  # the dataset ended, or raised so often in a row that nothing more is to be had
+    errors: tuple[str, ...] = ()  # types of what it raised, in order
     values: tuple[Any, ...] = field(default=(), compare=False)  # the elements, where they were kept
 
     @property
@@ -41,29 +41,44 @@ def draw(
     keep_bytes: float = 0.0,
     observe: Callable[[Any], None] | None = None,
     trimmed: bool = False,
+    zeros_alike: bool = False,
 ) -> Drawn:
     """Up to `count` elements, until `deadline` (seconds of `time.monotonic`); at least one if there is one.
+
+    What the pipeline raises takes the place of an element, and drawing goes on behind it: a consumer may catch it, and
+    then it matters which elements are lost.
 
     Args:
         keep_bytes: keep the elements themselves too, and draw no more than these many bytes.
         observe: called with each element.
         trimmed: leave out zeros and empty strings behind everything else, along every dimension.
-
-    What the pipeline raises ends the drawing and is named in the result, not raised.
+        zeros_alike: take -0.0 and denormals for 0.0.
 
     Raises:
         Unreadable: an element holds something that cannot be compared.
     """
     hashes: list[tuple[str, ...]] = []
     values: list[Any] = []
-    kept = 0.0
+    errors: list[str] = []
+    kept, in_a_row = 0.0, 0
     iterator = iter(dataset)
     try:
         while len(hashes) < count and (not hashes or time.monotonic() < deadline):
-            element = next(iterator, _END)
+            try:
+                element = next(iterator, _END)
+            except Exception as error:  # whatever the user's functions raise; both pipelines must raise the same
+                errors.append(type(error).__name__)
+                hashes.append((f"raises {errors[-1]}",))
+                in_a_row += 1
+                if keep_bytes:
+                    values.append(None)
+                if in_a_row < _MOST_RAISED:
+                    continue
+                element = _END
             if element is _END:
-                return Drawn(tuple(hashes), complete=True, values=tuple(values))
-            hashes.append(component_hashes(element, trimmed=trimmed))
+                return Drawn(tuple(hashes), complete=True, errors=tuple(errors), values=tuple(values))
+            in_a_row = 0
+            hashes.append(component_hashes(element, trimmed=trimmed, zeros_alike=zeros_alike))
             if observe is not None:
                 observe(element)
             if keep_bytes:
@@ -71,21 +86,20 @@ def draw(
                 kept += element_bytes(element)
                 if kept > keep_bytes:
                     break
-    except Unreadable:
-        raise
-    except Exception as error:  # whatever the user's functions raise; both pipelines must raise the same
-        return Drawn(tuple(hashes), error=type(error).__name__, complete=True, values=tuple(values))
     finally:
         del iterator
-    return Drawn(tuple(hashes), values=tuple(values))
+    return Drawn(tuple(hashes), errors=tuple(errors), values=tuple(values))
+
+
+_MOST_RAISED = 16  # in a row: some readers raise the same for ever, and get no further
 
 
 _END = object()
 
 
-def component_hashes(element: Any, *, trimmed: bool = False) -> tuple[str, ...]:
+def component_hashes(element: Any, *, trimmed: bool = False, zeros_alike: bool = False) -> tuple[str, ...]:
     """A hash for each component of an element: dtype, shape and bytes; every NaN counts as the same."""
-    return tuple(_hash(component, trimmed=trimmed) for component in _components(element))
+    return tuple(_hash(component, trimmed=trimmed, zeros_alike=zeros_alike) for component in _components(element))
 
 
 def element_bytes(element: Any) -> int:
@@ -125,7 +139,7 @@ def _bytes(component: Any) -> int:
     return sum(map(len, array.flat)) if array.dtype == object else int(array.nbytes)
 
 
-def _hash(component: Any, *, trimmed: bool = False) -> str:
+def _hash(component: Any, *, trimmed: bool = False, zeros_alike: bool = False) -> str:
     if isinstance(component, private.DatasetV2):
         inner = [part for item in component for part in component_hashes(item)]
         return _digest("dataset", (), "/".join(inner).encode())
@@ -145,8 +159,15 @@ def _hash(component: Any, *, trimmed: bool = False) -> str:
             nan = array != array
             if nan.any():
                 array = np.where(nan, np.asarray(np.nan, array.dtype), array)
+            if zeros_alike:
+                array = np.where(np.abs(array) < _LEAST_NORMAL[component.dtype.name], array.dtype.type(0), array)
         content = array.tobytes()
     return _digest(component.dtype.name, array.shape, content)
+
+
+_LEAST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022,
+                 "complex64": 2.0**-126, "complex128": 2.0**-1022}  # fmt: skip
+"""The least number of each type that is no denormal."""
 
 
 def _without_padding(array: np.ndarray) -> np.ndarray:

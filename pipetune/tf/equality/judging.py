@@ -35,17 +35,13 @@ def difference(original: Drawn, candidate: Drawn, safety: Safety, *, spare_rows:
 def _ends(original: Drawn, candidate: Drawn) -> str:
     one, other = len(original.hashes), len(candidate.hashes)
     if candidate.complete and other < one:
-        return f"it ends after {other} elements{_by(candidate)}, the original has {one}{_or_more(original)}"
+        return f"it ends after {other} elements, the original has {one}{_or_more(original)}"
     if original.complete and one < other:
-        return f"it has {other}{_or_more(candidate)} elements, the original ends after {one}{_by(original)}"
-    if original.complete and candidate.complete and original.error != candidate.error:
-        return f"after {one} elements: {_end(original)} became {_end(candidate)}"
+        return f"it has {other}{_or_more(candidate)} elements, the original ends after {one}"
     return ""
 
 
 def _other_elements(original: Drawn, candidate: Drawn, spare_rows: int) -> str:
-    if original.error != candidate.error:
-        return f"{_end(original)} became {_end(candidate)}"
     before, after = Counter(original.hashes), Counter(candidate.hashes)
     missing, added = (before - after).total(), (after - before).total()
     if missing <= spare_rows and added == missing:
@@ -55,6 +51,8 @@ def _other_elements(original: Drawn, candidate: Drawn, spare_rows: int) -> str:
 
 def _apart(original: Drawn, candidate: Drawn, position: int, safety: Safety) -> str:
     one, other = original.hashes[position], candidate.hashes[position]
+    if raises(one) or raises(other):
+        return f"it {other[0] if raises(other) else 'gives one'}, the original {one[0] if raises(one) else 'gives one'}"
     if len(one) != len(other):
         return f"{len(other)} components instead of {len(one)}"
     index = next(number for number in range(len(one)) if one[number] != other[number])
@@ -84,12 +82,9 @@ def _distance(one: Any, other: Any) -> float:
     return float(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1.0))) if a.size else 0.0
 
 
-def _by(run: Drawn) -> str:
-    return f" with {run.error}" if run.error else ""
-
-
-def _end(run: Drawn) -> str:
-    return run.error or "its end"
+def raises(hashes: tuple[str, ...]) -> bool:
+    """Whether this stands for an element that could not be given."""
+    return len(hashes) == 1 and hashes[0].startswith("raises ")
 
 
 def _or_more(run: Drawn) -> str:

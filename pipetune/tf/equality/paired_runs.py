@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,12 @@ from pipetune.core.edits import Safety
 from pipetune.core.errors import CannotReplay
 from pipetune.core.padding import BUCKETS
 from pipetune.tf import private
-from pipetune.tf.equality import elements, recorded, sharing
+from pipetune.tf.equality import elements, recorded, sample, sharing
 from pipetune.tf.equality.elements import Drawn
+from pipetune.tf.equality.generated import Region
 from pipetune.tf.equality.pinning import Pinned, Pins, pinned
 from pipetune.tf.equality.sharing import Side
-from pipetune.tf.pipelines import gathering
+from pipetune.tf.pipelines import gathering, live
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -27,6 +29,7 @@ _COPIES = 48  # source elements in the check of randomness
 _PASSES, _PASSES_UNTIL = 12, 0.9  # over a generator: eight, and a margin, as its pace changes with the load
 MAX_RECORDED_BYTES = 256e6
 _MOST_ROUNDS = 1000
+_MOST_GRAPH_BYTES = 16e6  # of rows that become constants of a graph, which is copied for each run
 
 
 class CannotCompare(Exception):
@@ -61,15 +64,21 @@ class PairedRuns:
         self.safety = safety
         self.whole_epochs = safety >= Safety.REORDERS  # only these have the same elements on both sides
         self.notes: list[str] = []
-        wanted = max(sharing.elements_wanted(side.pipeline, limits.elements) for side in sides)
-        self.count = sharing.with_partial_batch(sides[0].pipeline, wanted, whole=self.whole_epochs)
+        shared = sharing.frontier(*sides)
+        drawn = {*shared, *sharing.cuts(*sides, shared, 0)}
+        self.needed = max(
+            sample.elements_needed(sides[0].live, side.pipeline, drawn, least=limits.elements) for side in sides
+        )
+        self.count = sample.with_partial_batch(sides[0].pipeline, self.needed, whole=self.whole_epochs)
+        self.zeros_alike = False  # whether -0.0 and denormals are taken for 0.0
         self.files = _FILES
         self.recordings: dict[str, recorded.Recording] = {}
-        self._start, self._seconds = time.monotonic(), limits.seconds
+        self._start, self._seconds, self._seed = time.monotonic(), limits.seconds, limits.seed
         self._folder = folder
         self._runs = 0
         self._turn = recorded.Turn()
-        self._built: dict[tuple[bool, int, int], tuple[Graph, Graph]] = {}
+        self._built: dict[tuple[bool, bool, int, int], tuple[Graph, Graph]] = {}
+        self._exact = False  # whether `count` is how many there must be, whatever that leaves for the last batch
         self._padded_otherwise = any(node.op == BUCKETS for side in sides for node in side.pipeline)
         if self._padded_otherwise:
             self.notes.append("Rows are compared without the padding behind them: their batches have other lengths.")
@@ -77,7 +86,7 @@ class PairedRuns:
     @property
     def batched(self) -> bool:
         """Whether an element of the output is a batch of rows."""
-        return sharing.is_batched(self.sides[0].pipeline)
+        return sample.is_batched(self.sides[0].pipeline)
 
     @property
     def sample(self) -> int:
@@ -96,20 +105,14 @@ class PairedRuns:
     @property
     def copies(self) -> int:
         """Source elements, all the same, from which distinct outputs are counted."""
-        sizes = sharing.batch_sizes(self.sides[0].pipeline)
+        sizes = sample.batch_sizes(self.sides[0].pipeline)
         return max([_COPIES, *(size + size // 4 for size in sizes if size <= 8 * _COPIES)])
 
     def record(self, *, until: float) -> None:
         """Records what the pipelines share, until this share of the time limit is used."""
         original = self.sides[0]
         for name, passes in sharing.frontier(*self.sides).items():
-            recording = recorded.record(
-                original.live.datasets[name],
-                count=3 * _FILES if self._few(name) else self.count,
-                deadline=self.at(until),
-                max_bytes=MAX_RECORDED_BYTES,
-                passes=passes,
-            )
+            recording = self._record(original.live.datasets[name], name, passes=passes, until=until)
             self.recordings[name] = recording
             title = original.pipeline[name].title
             amount = f"{len(recording)} elements: {recording.places}"
@@ -121,6 +124,17 @@ class PairedRuns:
 
         for name in sharing.over_entries(self.sides[1]):
             self._take_what_fits(original.live.datasets[name], until=until)
+
+    def _record(self, dataset: Any, name: str, *, passes: int, until: float) -> recorded.Recording:
+        count = 3 * _FILES if self._few(name) else self.count
+        spec = dataset.element_spec
+        if self.sides[0].pipeline[name].op == "from_tensor_slices" and _is_dense(spec):
+            row_bytes = live.element_bytes(tf.nest.flatten(spec)) or 0
+            if count * row_bytes <= _MOST_GRAPH_BYTES:
+                return recorded.record_rows(gathering.arrays_of(dataset), spec, count=count)
+        return recorded.record(
+            dataset, count=count, deadline=self.at(until), max_bytes=MAX_RECORDED_BYTES, passes=passes
+        )
 
     def _take_what_fits(self, generator: Any, *, until: float) -> None:
         """Fewer elements where a generator, which both sides draw anew in each pass, is too slow for as many."""
@@ -140,7 +154,7 @@ class PairedRuns:
         Raises:
             CannotCompare: one of them cannot be serialised.
         """
-        key = (copies, self.count, self.files)
+        key = (copies, self._exact, self.count, self.files)
         if key not in self._built:
             one, other = self._build(copies=copies)
             self._built[key] = (_serialise(one), _serialise(other))
@@ -183,6 +197,7 @@ class PairedRuns:
             keep_bytes=keep,
             observe=observe,
             trimmed=rows and self._padded_otherwise,
+            zeros_alike=self.zeros_alike,
         )
 
     def drawn_share(self, *runs: Drawn) -> float:
@@ -192,7 +207,7 @@ class PairedRuns:
         """
         if all(run.complete for run in runs):
             return 1.0
-        rows = math.prod(size for size in sharing.batch_sizes(self.sides[0].pipeline) if size > 0)
+        rows = math.prod(size for size in sample.batch_sizes(self.sides[0].pipeline) if size > 0)
         drawn = min(len(run.hashes) for run in runs) * rows
         return min(1.0, max(1, drawn) / (self.count * self.rounds))
 
@@ -200,7 +215,9 @@ class PairedRuns:
         """Smaller sizes for the shuffle buffers that would hold the whole sample."""
         known: dict[int, int] = {}
         for side in self.sides:
-            found = sharing.shuffle_limits(side.pipeline, files=self.sample, count=self.count)
+            pipeline = side.pipeline
+            expanding = [node.id for node in pipeline if sharing.expands_below(pipeline, node.id)]
+            found = sample.shuffle_limits(pipeline, files=self.sample, count=self.count, expands=expanding)
             for size, limit in found.items():
                 known[size] = min(limit, known.get(size, limit))
         limits = {size: known.get(size, max(2, self.count // 3)) for size in buffers}
@@ -210,7 +227,44 @@ class PairedRuns:
         """Takes only this part of the sample from now on."""
         self.files = max(1, round(self.files * factor))
         count = max(2, round(self.count * factor))
-        self.count = sharing.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)
+        self.count = sample.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)
+
+    @property
+    def batch_size(self) -> int:
+        """Of the first batch; 1 where there is none."""
+        return next(iter(sample.batch_sizes(self.sides[0].pipeline)), 1)
+
+    def last_batches(self) -> dict[int, int]:
+        """Rows that a last batch can be made to have, and how many elements of the sample leave so many."""
+        starts = [name for name in self.recordings if not self._few(name)]
+        if len(starts) != 1:
+            return {}
+        rests = (1, 2, *((3,) if self.recordings[starts[0]].invented else ()), self.batch_size - 1)
+        available = len(self.recordings[starts[0]])
+        return sample.counts_ending_in(self.sides[0].pipeline, starts[0], rests, available=available)
+
+    def within(self, region: Region) -> PairedRuns:
+        """The same of the part in which the pipelines differ; it has no elements yet."""
+        folder = f"{self._folder}/region"
+        limits = Limits(1, self._seconds, self._seed)
+        inner = PairedRuns(region.sides, self.datasets, self.safety, limits, folder)
+        inner._start = self._start
+        return inner
+
+    def give(self, name: str, recording: recorded.Recording) -> None:
+        """Takes these elements for those of an operator that both pipelines have."""
+        self.recordings = {name: recording}
+        self._built.clear()
+
+    @contextmanager
+    def elements(self, count: int) -> Iterator[None]:
+        """While open, the sample has just so many elements."""
+        before = self.count, self._exact
+        self.count, self._exact = count, True
+        try:
+            yield
+        finally:
+            self.count, self._exact = before
 
     def at(self, share: float) -> float:
         """The moment at which this share of the time limit is used."""
@@ -246,7 +300,9 @@ class PairedRuns:
         if few:
             return {"spread": self.files}
         count = min(len(recording), self.count)
-        return {"count": sharing.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)}
+        if self._exact:
+            return {"count": count}
+        return {"count": sample.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)}
 
     def _given_further_down(self) -> Mapping[str, Any]:
         """One element many times, as far down as no random number was drawn: all rows alike but for draws."""
@@ -269,16 +325,29 @@ class PairedRuns:
             if name in self.recordings:
                 part = self._part(name, self.recordings[name], copies=copies)
                 positions = recorded.positions_served(self.recordings[name], **part)
-                rows[name] = gathering.part_of(self.sides[0].live.datasets[name], positions)
+                rows[name] = self._rows_of(name, positions)
                 starts = windows.starts(len(positions)) if windows is not None else range(len(positions))
                 numbers[name] = tf.data.Dataset.range(starts.start, starts.stop, starts.step)
         return numbers, rows
+
+    def _rows_of(self, name: str, positions: list[int]) -> Any:
+        """A dataset of these rows alone, to gather from."""
+        recording = self.recordings[name]
+        if not recording.invented:
+            return gathering.part_of(self.sides[0].live.datasets[name], positions)
+        return tf.data.Dataset.from_tensor_slices(
+            tf.nest.map_structure(lambda rows: tf.gather(rows, positions), recording.rows)
+        )
 
     def _few(self, name: str) -> bool:
         """Whether few elements must do, for want of a place below to cut what each becomes."""
         if self.whole_epochs and sharing.expands_below(self.sides[0].pipeline, name):
             return True
         return any(sharing.expands_behind_cache(side.pipeline, name) for side in self.sides)
+
+
+def _is_dense(spec: Any) -> bool:
+    return all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in tf.nest.flatten(spec))
 
 
 def _serialise(dataset: Any) -> Graph:

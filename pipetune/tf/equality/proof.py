@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pipetune.core.comparison import Check
 from pipetune.core.edits import Safety
-from pipetune.tf.equality import distinct, judging
+from pipetune.tf.equality import distinct, generated, judging
 from pipetune.tf.equality.elements import Drawn
 from pipetune.tf.equality.paired_runs import CannotCompare, Graph, PairedRuns
 from pipetune.tf.equality.pinning import CannotPin, Pinned, Pins
@@ -18,7 +18,10 @@ _NO_LIMIT = 1_000_000
 _SHORTER_TRIES = 5
 _MARGIN = 1.3  # of time, for three epochs after one
 _OVERTIME = 2.0  # times the limit: until then a shorter sample is tried where three epochs did not fit
-_PROOF = ("values", "epochs", "randomness")
+_LAST_BATCHES = 0.5  # of the time limit, for each epoch that ends in another number of rows
+_ONE_RUN = 0.3  # of the time limit, for the functions on generated elements once
+_ZEROS = "The sign of zeros, and what becomes of denormals, differs: numbers alone and in packets are computed so."
+_PROOF = ("values", "epochs", "randomness", "last batches", "generated inputs")
 
 
 class Proof:
@@ -27,6 +30,9 @@ class Proof:
     def __init__(self, runs: PairedRuns, seed: int) -> None:
         self._runs = runs
         self._seed = seed
+        self._calls_on_batches = any(
+            node.function is not None and node.function.called_on_batches for node in runs.sides[1].pipeline
+        )
         self._random_ops: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._reproducible = True
         self.elements = 0
@@ -39,8 +45,15 @@ class Proof:
             CannotCompare, CannotPin, Unreadable: the values cannot be compared.
         """
         self._runs.record(until=0.15)
+        invented = self._generated_inputs()
+        if any(check.equal is False for check in invented):
+            return invented
         if self._runs.safety == Safety.EXACT:
-            return self._pinned_checks(Pins(self._seed), until=0.95)
+            return [*invented, *self._pinned_checks(Pins(self._seed), until=0.95)]
+        return [*invented, *self._looser_checks()]
+
+    def _looser_checks(self) -> list[Check]:
+        """The checks of a class under which draws, order or last bits may differ."""
         checks = self._pinned_checks(Pins(self._seed), until=0.6)
         if not self._reproducible:
             return [*checks, self._randomness()]
@@ -74,24 +87,83 @@ class Proof:
             return [*checks, Check("values", False, "the draws go to other elements")]
         begin = self._runs.elapsed
         runs = self._draw(graphs, pins, until=begin + 0.4 * (until - begin))
-        checks.append(self._values(graphs[0], pins, *runs))
+        checks.append(self._values(graphs, pins, *runs))
         if any(check.equal is False for check in checks):
             return checks
         seconds = (self._runs.elapsed - begin) / self._runs.drawn_share(*runs)
         fits = (until - self._runs.elapsed) / max(1e-9, _MARGIN * EPOCHS * seconds)
         if fits < 1:
             self._runs.shrink(fits)
-        check = None
         for _ in range(_SHORTER_TRIES):
             before = self._runs.elapsed
             check = self._epochs(one, other, pins, until)
-            if check is not None and (check.equal is not None or self._runs.elapsed > _OVERTIME):
+            if check.equal is not None or self._runs.elapsed > _OVERTIME:
                 break
-            # Whole epochs need a sample in which nothing is raised, and one that a pace estimated too high leaves
-            # time for: a proof that ends just before its end is none.
+            # A pace estimated too high leaves no time: a proof that ends just before its end is none.
             self._runs.shrink(0.5)
             until = max(until, 2 * self._runs.elapsed - before)
-        return [*checks, check or Check("epochs", None, "the pipeline raises an error in every epoch")]
+        checks.append(check)
+        return [*checks, *self._last_batches(pins)] if check.equal else checks
+
+    def _last_batches(self, pins: Pins) -> list[Check]:
+        """Whole epochs whose last batches have one row, two, and one less than a whole one."""
+        compared: list[int] = []
+        for rows, count in self._runs.last_batches().items():
+            with self._runs.elements(count):
+                graphs = self._runs.graphs()
+                own = replace(pins, epochs=1, rounds=self._runs.rounds)
+                first, second = self._draw(graphs, own, until=self._runs.elapsed + _LAST_BATCHES)
+                failure = self._failure("last batches", graphs, own, first, second)
+            if failure is not None:
+                return [replace(failure, detail=f"{failure.detail} (an epoch that ends in a batch of {rows})")]
+            if not (first.complete and second.complete):
+                return [Check("last batches", None, f"the time ended before one of {rows} rows", late=True)]
+            compared.append(rows)
+        if not compared:
+            return []
+        return [Check("last batches", True, f"epochs that end in batches of {', '.join(map(str, compared))}")]
+
+    def _generated_inputs(self) -> list[Check]:
+        """The part in which the pipelines differ, on elements that nobody has sampled."""
+        region = generated.changed_region(*self._runs.sides)
+        if region is None:
+            return []
+        runs = self._runs.within(region)
+        elements = generated.generate(
+            region,
+            count=max(generated.FEWEST, runs.needed),
+            seed=self._seed,
+            sample=self._runs.recordings.get(region.start),
+            extremes=self._runs.safety != Safety.APPROXIMATE,
+        )
+        if elements is None:
+            self._runs.notes.append("No elements can be generated for the functions: compared on those of the data.")
+            return []
+        proof = Proof(runs, self._seed)
+        runs.give(region.start, elements)
+        for rows, count in (runs.last_batches() or {0: len(elements)}).items():
+            runs.give(region.start, generated.rolled(elements, by=rows))
+            with runs.elements(count):
+                failure = proof._on_generated()
+            if failure is not None:
+                where = f" (batches of {runs.batch_size} and {rows} rows)" if rows else ""
+                return [replace(failure, detail=f"{failure.detail}{where}")]
+        if proof._runs.zeros_alike:
+            self._runs.zeros_alike = True
+            self._runs.notes.append(_ZEROS)
+        return [Check("generated inputs", True, f"{len(elements)} elements for the functions that change")]
+
+    def _on_generated(self) -> Check | None:
+        """A difference on generated elements; None where there is none."""
+        graphs = self._runs.graphs()
+        pins = Pins(self._seed, epochs=1)
+        if self._runs.safety != Safety.EXACT and self._runs.pin(graphs[0], pins).random_ops:
+            pins = replace(pins, constant=True)
+        first, second = self._draw(graphs, pins, until=self._runs.elapsed + _ONE_RUN)
+        failure = self._failure("generated inputs", graphs, pins, first, second)
+        if failure is None and not (first.complete and second.complete):
+            return Check("generated inputs", None, "the time ended", late=True)
+        return failure
 
     def _structure(self, one: Pinned, other: Pinned) -> list[Check]:
         """What a pinned run hides: parallel random functions, order given up, buffers, repeats."""
@@ -111,26 +183,27 @@ class Proof:
             self._runs.notes.append(note)
         return checks
 
-    def _values(self, original: Graph, pins: Pins, first: Drawn, second: Drawn) -> Check:
+    def _values(self, graphs: tuple[Graph, Graph], pins: Pins, first: Drawn, second: Drawn) -> Check:
         both = min(len(first.hashes), len(second.hashes))
-        failure = self._failure("values", original, pins, first, second)
+        failure = self._failure("values", graphs, pins, first, second)
         if failure is not None:
             return failure
         whole = first.complete and second.complete
-        if both == 0 and (first.error or not self._nothing_there()):
-            return Check("values", None, first.error or "no element came out of the sample")
+        if both == 0 and not self._nothing_there():
+            return Check("values", None, "no element came out of the sample")
         if not whole and self._runs.whole_epochs:
             return Check("values", None, f"the time ended after {both} elements", late=True)
-        if first.error:
-            self._runs.notes.append(f"Both raise {first.error} after {both} elements; compared until there.")
-        elif not whole and both < self._runs.count:
+        if first.errors:
+            raised = ", ".join(dict.fromkeys(first.errors))
+            self._runs.notes.append(f"Both raise {raised} at the same places, {len(first.errors)} times in the sample.")
+        if not whole and both < self._runs.count:
             self._runs.notes.append(f"The time ended after {both} elements.")
         self.elements = max(self.elements, both)
         self.epochs = max(1, self.epochs)
         return Check("values", True, f"{both} elements")
 
-    def _epochs(self, one: Pinned, other: Pinned, pins: Pins, until: float) -> Check | None:
-        """The check of whole epochs; None where both raise the same error in one of them."""
+    def _epochs(self, one: Pinned, other: Pinned, pins: Pins, until: float) -> Check:
+        """The check of whole epochs."""
         limits = self._runs.shuffle_limits({*one.buffers, *other.buffers})
         if limits:
             sizes = ", ".join(f"{size} to {small}" for size, small in limits.items())
@@ -138,11 +211,9 @@ class Proof:
         pins = replace(pins, epochs=EPOCHS, buffers=limits)
         graphs = self._runs.graphs()
         first, second = self._draw(graphs, pins, until=until)
-        failure = self._failure("epochs", graphs[0], pins, first, second)
+        failure = self._failure("epochs", graphs, pins, first, second)
         if failure is not None:
             return failure
-        if first.error:
-            return None
         both = min(len(first.hashes), len(second.hashes))
         if both == 0 and not self._nothing_there():
             return Check("epochs", None, "no element came out of the sample")
@@ -153,7 +224,9 @@ class Proof:
         self.epochs = EPOCHS
         return Check("epochs", True, f"{EPOCHS} epochs, {both} elements")
 
-    def _failure(self, name: str, original: Graph, pins: Pins, first: Drawn, second: Drawn) -> Check | None:
+    def _failure(
+        self, name: str, graphs: tuple[Graph, Graph], pins: Pins, first: Drawn, second: Drawn
+    ) -> Check | None:
         """A difference between two runs, if there is one that the original does not show by itself."""
         if self._runs.whole_epochs and not (first.complete and second.complete):
             return None
@@ -161,13 +234,20 @@ class Proof:
         why = judging.difference(first, second, self._runs.safety, spare_rows=spare)
         if not why:
             return None
-        again = self._runs.draw(
-            original, pins, count=max(1, len(first.hashes)), until=self._runs.elapsed + 0.3
-        )
+        count = max(1, len(first.hashes))
+        again = self._runs.draw(graphs[0], pins, count=count, until=self._runs.elapsed + 0.3)
         common = min(len(first.hashes), len(again.hashes))
         if first.hashes[:common] != again.hashes[:common]:
             self._reproducible = False
             return Check(name, None, "not reproducible, because two runs of the pipeline as written differ")
+        if self._calls_on_batches and not self._runs.zeros_alike:
+            # Vector code and code for single numbers may give a zero of the other sign.
+            self._runs.zeros_alike = True
+            runs = self._draw(graphs, pins, until=self._runs.elapsed + 0.3)
+            if not judging.difference(*runs, self._runs.safety, spare_rows=spare):
+                self._runs.notes.append(_ZEROS)
+                return None
+            self._runs.zeros_alike = False
         return Check(name, False, why)
 
     def _draw(self, graphs: tuple[Graph, Graph], pins: Pins, *, until: float) -> tuple[Drawn, Drawn]:

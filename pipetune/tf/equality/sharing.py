@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,9 +22,6 @@ REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 EXPANDING = frozenset({"interleave", "flat_map", "unbatch", "rebatch", "opaque", "TFRecordDataset",
                        "TextLineDataset", "FixedLengthRecordDataset"})  # fmt: skip
 """Operators that may give many elements for one."""
-
-_BATCHING = ("batch", "padded_batch", "to_ragged")
-_MOST_ELEMENTS = 20_000
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ def shared(original: Side, candidate: Side) -> frozenset[str]:
         if node.id not in candidate.pipeline or node.id not in original.live.datasets:
             continue
         other = candidate.pipeline[node.id]
-        same = _described(node) == _described(other)
+        same = described(node) == described(other)
         same_object = original.live.datasets[node.id] is candidate.live.datasets.get(node.id)
         as_live = node.function is None or node.function.form is FunctionForm.AS_TRACED
         if same and same_object and as_live and found.issuperset(node.inputs):
@@ -99,7 +95,8 @@ def shared(original: Side, candidate: Side) -> frozenset[str]:
     return frozenset(found)
 
 
-def _described(node: Node) -> tuple[object, ...]:
+def described(node: Node) -> tuple[object, ...]:
+    """What an operator is: its kind, its inputs, its arguments, its function."""
     function = (node.function.form, node.function.digest) if node.function is not None else None
     return node.op, node.inputs, dict(node.arguments), function
 
@@ -199,51 +196,6 @@ def _cached_above(pipeline: Pipeline, node_id: str) -> bool:
     return any(node.op in ("cache", "snapshot") for node in pipeline.upstream(node_id))
 
 
-def elements_wanted(pipeline: Pipeline, least: int) -> int:
-    """How many source elements give two whole batches, one partial, and something behind every skip."""
-    sizes = batch_sizes(pipeline)
-    product = math.prod(sizes)
-    wanted = max(least, 2 * product + product // 2)
-    wanted += sum(_number(node, "count") for node in pipeline.nodes if node.op == "skip")
-    wanted *= math.prod(max(1, _number(node, "num_shards")) for node in pipeline.nodes if node.op == "shard")
-    return min(wanted, max(least, _MOST_ELEMENTS))
-
-
-def with_partial_batch(pipeline: Pipeline, count: int, *, whole: bool) -> int:
-    """The greatest number up to `count` that leaves the last batch partial, or else whole."""
-    sizes = [size for size in batch_sizes(pipeline) if 1 < size < count]
-    product = math.prod(sizes)
-    if whole:
-        return count - count % product if product <= count else count
-    while count > 1 and any(count % size == 0 for size in sizes):
-        count -= 1
-    return count
-
-
-def batch_sizes(pipeline: Pipeline) -> list[int]:
-    """The batch sizes along the pipeline."""
-    return [_number(node, "batch_size") for node in pipeline.nodes if node.op in _BATCHING[:2]]
-
-
-def is_batched(pipeline: Pipeline) -> bool:
-    """Whether an element of the output is a batch of rows."""
-    kinds = [node.op for node in pipeline.nodes if node.op in (*_BATCHING, "unbatch")]
-    return bool(kinds) and kinds[-1] != "unbatch"
-
-
-def shuffle_limits(pipeline: Pipeline, *, files: int, count: int) -> dict[int, int]:
-    """For each shuffle buffer size, the most elements a buffer may hold to be smaller than the data."""
-    limits: dict[int, int] = {}
-    for node in pipeline.nodes:
-        if node.op == "shuffle":
-            above = pipeline.upstream(node.id)
-            product = math.prod(_number(other, "batch_size") for other in above if other.op in _BATCHING[:2])
-            size = _number(node, "buffer_size")
-            data = files if expands_below(pipeline, node.id) else count // product
-            limits[size] = min(limits.get(size, size), max(2, data // 3))
-    return limits
-
-
 def _passes(node: Node, dataset: Any) -> int:
     """How many passes a recording of this operator takes; 0 where it cannot be recorded."""
     known, function = facts(node.op), node.function
@@ -269,8 +221,3 @@ def _has_plain_elements(dataset: Any) -> bool:
     return any(not isinstance(part, private.NoneTensorSpec) for part in components) and not any(
         isinstance(part, tf.data.DatasetSpec | tf.OptionalSpec) for part in components
     )
-
-
-def _number(node: Node, name: str) -> int:
-    value = node.argument(name)
-    return value if isinstance(value, int) and value > 0 else 0 if name in ("count", "num_shards") else 1

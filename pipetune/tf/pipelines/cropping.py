@@ -12,6 +12,7 @@ from pipetune.tf import private
 from pipetune.tf.pipelines import functions, jpegs, live
 from pipetune.tf.pipelines.cropped import decoding_window
 from pipetune.tf.pipelines.crops import DECODER, NoCrop, find_crop
+from pipetune.tf.pipelines.guards import unknown_on_error
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -26,6 +27,7 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     return pipeline.with_functions(told)
 
 
+@unknown_on_error(lambda why: Cropping(why_not=why))
 def ask(source: live.LivePipeline, node: Node) -> Cropping:
     """What the function of `node` would be if it decoded only what it crops, or why it cannot."""
     original = source.datasets[node.id]

@@ -15,6 +15,7 @@ from pipetune.tf import private
 from pipetune.tf.equality import elements, recorded
 from pipetune.tf.pipelines import functions, live
 from pipetune.tf.pipelines.cutting import Cuttable, NoCut, first_draw, first_of_the_end
+from pipetune.tf.pipelines.lifting import Lifted
 from pipetune.tf.pipelines.on_batches import batch_below
 from pipetune.tf.pipelines.statements import statements_of
 
@@ -64,7 +65,7 @@ def _tried(kind: CutKind, source: live.LivePipeline, node: Node, *, batch: Node 
         return _described(kind, source, node, whole, placed, batch=batch)
     except NoCut as reason:
         return Cut(kind, why_not=str(reason))
-    except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
+    except Exception as error:  # a graph that cannot be put together again, or a user's function on its elements
         return Cut(kind, why_not=f"its graph cannot be cut ({type(error).__name__})")
 
 
@@ -111,7 +112,7 @@ def _described(
 ) -> Cut:
     position, statement = placed
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    inexact: tuple[str, ...] = ()
+    lifted = Lifted()
     with private.reusing_traced_functions():
         head = above.map(whole.head(position))
         if batch is None:
@@ -121,7 +122,7 @@ def _described(
             size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
             batches = head.batch(size, drop_remainder=drops)
             rows = size if drops and isinstance(size, int) else None
-            function, inexact = whole.tail_on_batches(position, rows)
+            function, lifted = whole.tail_on_batches(position, rows)
             tail = batches.map(function)
             wanted = original.batch(size, drop_remainder=drops).element_spec
     if tail.element_spec != wanted:
@@ -133,7 +134,8 @@ def _described(
         element_bytes=_element_bytes(head, sampled=not _python_above(source.pipeline, node)),
         head=functions.read_facts(head._map_func).digest,
         tail=functions.read_facts(tail._map_func).digest,
-        inexact=inexact,
+        inexact=lifted.inexact,
+        zero_signs=lifted.zero_signs,
         statement=statement,
         handed=len(whole.handed(position)),
         taken=whole.taken(position),

@@ -15,8 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.tf import private
+from pipetune.tf.pipelines.lifting import Lifted, lift, treats_each_number
 from pipetune.tf.pipelines.rebuilding import body_of, rebuilt
-from pipetune.tf.pipelines.row_wise import MixesRows, inexact_ops, keeps_meaning_on_batches
+from pipetune.tf.pipelines.terms import Unclear
 
 
 class NoCut(Exception):
@@ -72,59 +73,52 @@ class Cuttable:
             raise NoCut("nothing would be handed from its first part to its second")
         if any(tensor.dtype in (tf.resource, tf.variant) for tensor in handed):
             raise NoCut("its second part would need a handle that its first one made")
-        given = {id(tensor.op) for tensor in self.graph.inputs}
-        concrete = rebuilt(self.graph, self._part(self.ops[:position], leave=given), handed)
         specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in handed)
-        return private.with_function(self.traced, concrete, gives=specs if len(specs) > 1 else specs[0])
+        return private.with_function(self.traced, self._head(position), gives=specs if len(specs) > 1 else specs[0])
 
     def tail(self, position: int) -> Any:
         """The function that goes on from what is handed on, and gives what the whole gives."""
-        concrete = rebuilt(self.graph, self._tail_ops(position), self.graph.outputs, given=self.handed(position))
-        return private.with_function(self.traced, concrete)
+        return private.with_function(self.traced, self._tail(position))
 
-    def head_on_batches(self, position: int, rows: int | None) -> tuple[Any, tuple[str, ...]]:
-        """The first part for whole batches of so many rows, and its ops whose last bits depend on how many.
+    def head_on_batches(self, position: int, rows: int | None) -> tuple[Any, Lifted]:
+        """The first part for whole batches of so many rows, and what is known of its rows.
 
         Raises:
-            NoCut: an op of it does something else there, or mixes the rows.
+            NoCut: it is not proven to do to each row what it does to an element.
         """
-        self._check_meaning(self.ops[:position])
-        handed = self.handed(position)
-        given = {id(tensor.op) for tensor in self.graph.inputs}
-        concrete = rebuilt(self.graph, self._part(self.ops[:position], leave=given), handed, rows=(rows,))
-        specs = tuple(tf.TensorSpec([rows, *tensor.shape], tensor.dtype) for tensor in handed)
+        batched = self._head(position, rows=(rows,))
+        specs = tuple(tf.TensorSpec([rows, *tensor.shape], tensor.dtype) for tensor in self.handed(position))
         gives = specs if len(specs) > 1 else specs[0]
-        return private.with_function(self.traced, concrete, gives=gives), _inexact(concrete.graph, len(self.arguments))
+        return private.with_function(self.traced, batched, gives=gives), _lifted(self._head(position), batched)
+
+    def _head(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
+        given = {id(tensor.op) for tensor in self.graph.inputs}
+        return rebuilt(self.graph, self._part(self.ops[:position], leave=given), self.handed(position), rows=rows)
+
+    def _tail(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
+        handed = self.handed(position)
+        return rebuilt(self.graph, self._tail_ops(position), self.graph.outputs, given=handed, rows=rows)
 
     def called_tail(self, position: int) -> Callable[..., Any]:
         """The second part as a Python function of what is handed on, one argument for each tensor."""
         body = body_of(self.graph, self._tail_ops(position), self.graph.outputs, given=self.handed(position))
         return lambda *handed: tf.nest.pack_sequence_as(self.traced.output_structure, body(*handed))
 
-    def tail_on_batches(self, position: int, rows: int | None) -> tuple[Any, tuple[str, ...]]:
-        """The second part for whole batches of so many rows, and its ops whose last bits depend on how many.
+    def tail_on_batches(self, position: int, rows: int | None) -> tuple[Any, Lifted]:
+        """The second part for whole batches of so many rows, and what is known of its rows.
 
         Raises:
-            NoCut: an op of it does something else there, or mixes the rows.
+            NoCut: it is not proven to do to each row what it does to an element.
         """
-        handed = self.handed(position)
         if not all(id(tensor.op) in self.varying for tensor in self.graph.outputs):
             raise NoCut("what it gives does not depend on its element, and would come once per batch")
-        if not all(tensor.shape.is_fully_defined() for tensor in handed):
+        if not all(tensor.shape.is_fully_defined() for tensor in self.handed(position)):
             raise NoCut("what its first part gives has no fixed shape")
-        self._check_meaning(self.ops[position:])
-        tail_ops = self._tail_ops(position)
-        concrete = rebuilt(self.graph, tail_ops, self.graph.outputs, given=handed, rows=(rows,))
-        inexact = _inexact(concrete.graph, len(handed))
+        batched = self._tail(position, rows=(rows,))
         gives = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([rows, *spec.shape], spec.dtype), self.traced.output_structure
         )
-        return private.with_function(self.traced, concrete, gives=gives), inexact
-
-    def _check_meaning(self, ops: Iterable[Any]) -> None:
-        other = next((op for op in self.working(ops) if not keeps_meaning_on_batches(op)), None)
-        if other is not None:
-            raise NoCut(f"its op {other.type} does not treat every number by itself")
+        return private.with_function(self.traced, batched, gives=gives), _lifted(self._tail(position), batched)
 
     def _tail_ops(self, position: int) -> Any:
         above = {id(op) for op in self.ops[:position] if id(op) in self.varying}
@@ -149,11 +143,11 @@ class Cuttable:
         return graph_def
 
 
-def _inexact(graph: Any, arguments: int) -> tuple[str, ...]:
+def _lifted(single: Any, batched: Any) -> Lifted:
     try:
-        return inexact_ops(graph, arguments)
-    except MixesRows as reason:
-        raise NoCut(str(reason)) from reason
+        return lift(single, batched)
+    except Unclear as reason:
+        raise NoCut(f"a part of it {reason}") from reason
 
 
 _IDLE = frozenset({"Identity", "NoOp", "Placeholder"})
@@ -197,7 +191,7 @@ def first_of_the_end(whole: Cuttable) -> int:
     """The first place from which on all ops treat every number by itself."""
     place = len(whole.ops)
     while place and (
-        id(whole.ops[place - 1]) not in whole.varying or keeps_meaning_on_batches(whole.ops[place - 1])
+        id(whole.ops[place - 1]) not in whole.varying or treats_each_number(whole.ops[place - 1])
     ):
         place -= 1
     return place

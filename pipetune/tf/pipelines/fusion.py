@@ -15,7 +15,9 @@ from pipetune.core.map_runs import map_runs
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import forms, functions, live
-from pipetune.tf.pipelines.meaning import Unclear, computed
+from pipetune.tf.pipelines.guards import unknown_on_error
+from pipetune.tf.pipelines.lifting import computes
+from pipetune.tf.pipelines.terms import Term, Unclear
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -41,6 +43,11 @@ def fused(source: live.LivePipeline, names: tuple[str, ...]) -> Any:
 
 
 def _ask(source: live.LivePipeline, run: tuple[Node, ...]) -> Fused:
+    first = tuple(node.id for node in run[:-1])
+    return unknown_on_error(lambda why: Fused(first, why_not=why))(_fused_functions)(source, run)
+
+
+def _fused_functions(source: live.LivePipeline, run: tuple[Node, ...]) -> Fused:
     names = tuple(node.id for node in run)
     first = names[:-1]
     above, last = source.datasets[run[0].inputs[0]], source.datasets[run[-1].id]
@@ -55,10 +62,10 @@ def _ask(source: live.LivePipeline, run: tuple[Node, ...]) -> Fused:
     if not facts.stateless or facts.can_raise != checks:
         return Fused(first, why_not="traced as one, their functions have state or check other values")
     try:
-        apart: list[str] | None = None
+        terms: list[Term] | None = None
         for name in names:
-            apart = computed(source.datasets[name]._map_func.function, apart)
-        if apart != computed(mapped._map_func.function, None):
+            terms = computes(source.datasets[name]._map_func.function, terms)
+        if terms != computes(mapped._map_func.function):
             return Fused(first, why_not="called in one, their functions do something else")
     except Unclear as reason:
         return Fused(first, why_not=f"a function of theirs {reason}")

@@ -11,6 +11,7 @@ import tensorflow as tf
 from pipetune.core.functions import Gathering, Windows
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines import functions, live, operators, series
+from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.on_batches import batch_below, reaches
 from pipetune.tf.pipelines.row_windows import windows_above
 
@@ -41,6 +42,7 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 _ENDS_OF_SERIES = frozenset({"map", "zip", "prefetch"})
 
 
+@unknown_on_error(lambda why: Gathering(why_not=why))
 def ask(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) -> Gathering:
     """How the rows of `node`, or the windows made of them, would be gathered for batches as `batch` makes them."""
     dataset = source.datasets[node.id]

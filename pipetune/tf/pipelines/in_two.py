@@ -15,10 +15,11 @@ from pipetune.core.pipeline import Node
 from pipetune.tf import private
 from pipetune.tf.pipelines import forms, functions, live
 from pipetune.tf.pipelines.cutting import Cuttable, NoCut
+from pipetune.tf.pipelines.lifting import Lifted, treats_each_number
 from pipetune.tf.pipelines.raw_lengths import check_lengths
-from pipetune.tf.pipelines.row_wise import MixesRows, keeps_meaning_on_batches
 from pipetune.tf.pipelines.statements import statements_of
-from pipetune.tf.pipelines.vectorized import inexact_when_vectorized
+from pipetune.tf.pipelines.terms import Unclear
+from pipetune.tf.pipelines.vectorized import check_converters
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -27,8 +28,10 @@ def in_two(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
     """How the function of `node` can be called on batches as `batch` makes them when it is cut in two; or why not."""
     try:
         return _described(source, node, batch, Cuttable(source.datasets[node.id]._map_func))
-    except (NoCut, MixesRows) as reason:
+    except NoCut as reason:
         return OnBatches(why_not=str(reason))
+    except Unclear as reason:
+        return OnBatches(why_not=f"its function {reason}")
     except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
         return OnBatches(why_not=f"its graph cannot be cut ({type(error).__name__})")
 
@@ -38,13 +41,15 @@ def _described(source: live.LivePipeline, node: Node, batch: Node, whole: Cuttab
     check_lengths(whole.graph)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
-    head, tail, inexact = both_parts(above.batch(size, drop_remainder=drops), whole, position)
+    head, tail, first = both_parts(above.batch(size, drop_remainder=drops), whole, position)
     if tail.element_spec != original.batch(size, drop_remainder=drops).element_spec:
         raise NoCut("its shapes would not be known any more")
     parts = [functions.read_facts(made._map_func) for made in (head, tail)]
     if any(not part.stateless or part.can_raise for part in parts):
         raise NoCut("its function has state or checks values when it is traced on batches")
-    inexact = tuple(sorted({*inexact, *inexact_when_vectorized(whole.working(whole.ops[position:]), parts[1])}))
+    rest = check_converters(whole.tail(position).function, tail._map_func.function)
+    inexact = tuple(sorted({*first.inexact, *rest.inexact}))
+    zero_signs = first.zero_signs or rest.zero_signs
     specs = tuple(tf.TensorSpec(one.shape, one.dtype) for one in whole.handed(position))
     cut = Cut(
         CutKind.BEHIND_PARSING,
@@ -54,27 +59,28 @@ def _described(source: live.LivePipeline, node: Node, batch: Node, whole: Cuttab
         head=parts[0].digest,
         tail=parts[1].digest,
         inexact=inexact,
+        zero_signs=zero_signs,
         statement=statement,
         handed=len(specs),
         taken=whole.taken(position),
         components=len(whole.arguments),
     )
-    return OnBatches(form=FunctionForm.VECTORIZED, digest=cut.tail, inexact=inexact, cut=cut)
+    return OnBatches(form=FunctionForm.VECTORIZED, digest=cut.tail, inexact=inexact, zero_signs=zero_signs, cut=cut)
 
 
-def both_parts(batches: Any, whole: Cuttable, position: int, *, synchronous: bool = False) -> tuple[Any, Any, Any]:
-    """A map of the beginning over `batches`, one of the rest behind it, and ops whose last bits depend on the rows.
+def both_parts(batches: Any, whole: Cuttable, position: int, *, synchronous: bool = False) -> tuple[Any, Any, Lifted]:
+    """A map of the beginning over `batches`, one of the rest behind it, and what is known of the rows of the first.
 
     Raises:
         NoCut: the beginning cannot be called on batches.
         ValueError: tf.vectorized_map has no form for an op of the rest.
     """
     rows = tf.nest.flatten(batches.element_spec)[0].shape[0]
-    first, inexact = whole.head_on_batches(position, rows)
+    first, lifted = whole.head_on_batches(position, rows)
     with private.reusing_traced_functions():
         head = batches.map(first, synchronous=synchronous)
     rest = forms.in_form(whole.called_tail(position), FunctionForm.VECTORIZED, head.element_spec, loops=False)
-    return head, head.map(rest, synchronous=synchronous), inexact
+    return head, head.map(rest, synchronous=synchronous), lifted
 
 
 def _place(whole: Cuttable) -> tuple[int, int | None]:
@@ -88,13 +94,13 @@ def _place(whole: Cuttable) -> tuple[int, int | None]:
     if not lacking:
         raise NoCut("tf.vectorized_map has a form for every op of it")
     first = lacking[-1] + 1
-    other = next((op for op in whole.working(whole.ops[:first]) if not keeps_meaning_on_batches(op)), None)
+    other = next((op for op in whole.working(whole.ops[:first]) if not treats_each_number(op)), None)
     if other is not None:
         raise NoCut(f"its op {other.type} does not treat every number by itself")
     statements = statements_of(private.python_function(whole.traced), whole.ops)
     for place in range(first, len(whole.ops)):
         if statements is not None and statements[place] > statements[place - 1]:
             return place, statements[place]
-        if whole.working([whole.ops[place]]) and not keeps_meaning_on_batches(whole.ops[place]):
+        if whole.working([whole.ops[place]]) and not treats_each_number(whole.ops[place]):
             break
     return first, None

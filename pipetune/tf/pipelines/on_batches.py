@@ -5,22 +5,21 @@ This traces the user's Python function once more, as TensorFlow would if the scr
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any
 
 import tensorflow as tf
 
 from pipetune.core.functions import FunctionFacts, FunctionForm, OnBatches
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import forms, functions, live
+from pipetune.tf.pipelines import forms, functions, lifting, live
+from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.in_two import in_two
 from pipetune.tf.pipelines.raw_lengths import check_lengths
 from pipetune.tf.pipelines.row_windows import gets_windows
-from pipetune.tf.pipelines.row_wise import TAKES_AXES, MixesRows, inexact_ops
-from pipetune.tf.pipelines.vectorized import SHAPING, inexact_when_vectorized
+from pipetune.tf.pipelines.terms import Unclear
+from pipetune.tf.pipelines.vectorized import check_converters
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -47,15 +46,14 @@ def reaches(pipeline: Pipeline, node: Node, batch: Node) -> bool:
     return all(len(below.inputs) == 1 for below in between)
 
 
+@unknown_on_error(lambda why: OnBatches(why_not=why))
 def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
     """What the function of `node` does on batches as `batch` makes them: as it is, else vectorized, else parsing, else
     cut in two.
     """
     components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
     fixed = all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components)
-    if not fixed and gets_windows(source, node):
-        return tried(source, node, batch, FunctionForm.VECTORIZED)  # all are of one length, which no shape says
-    if not fixed:
+    if not fixed and not gets_windows(source, node):  # windows are all of one length, which no shape says
         return OnBatches(why_not="its input has a component without a fixed shape")
     reasons = []
     for form in _FORMS:
@@ -90,46 +88,16 @@ def tried(source: live.LivePipeline, node: Node, batch: Node, form: FunctionForm
     facts = functions.read_facts(mapped._map_func)
     if not facts.stateless or facts.can_raise:
         return OnBatches(why_not="its function has state or checks values when it is traced on batches")
-    single, many = original._map_func.function.graph, mapped._map_func.function.graph
+    single, batched = original._map_func.function, mapped._map_func.function
     try:
         if form is FunctionForm.VECTORIZED:
-            again = functions.read_facts(above.map(private.python_function(original._map_func))._map_func)
-            if node.function is None or again.digest != node.function.digest:
-                raise MixesRows("its function is traced as something else each time")
-            inexact = inexact_when_vectorized(single.get_operations(), facts)
+            again = above.map(private.python_function(original._map_func))._map_func.function
+            if lifting.computes(again) != lifting.computes(single):
+                raise Unclear("is traced as something else each time")
+            lifted = check_converters(single, batched)
         else:
-            check_lengths(single)
-            inexact = _inexact_as_it_is(single, many, len(tf.nest.flatten(above.element_spec)))
-    except MixesRows as reason:
-        return OnBatches(why_not=str(reason))
-    return OnBatches(form=form, digest=facts.digest, inexact=inexact)
-
-
-def _inexact_as_it_is(single: Any, many: Any, arguments: int) -> tuple[str, ...]:
-    """Ops that are not bit-equal on batches.
-
-    Raises:
-        MixesRows: what is traced on batches need not do to a row what it does to an element.
-    """
-    if _content(single) != _content(many):
-        raise MixesRows("its function does something else when it is traced on batches")
-    return inexact_ops(many, arguments)
-
-
-def _content(graph: Any) -> tuple[Counter[str], Counter[bytes]]:
-    """Ops and constants: what must be the same on single elements and on batches. Axes are not, and do differ."""
-    ops = Counter(op.type for op in graph.get_operations() if op.type not in SHAPING)
-    constants = Counter(
-        op.get_attr("value").SerializeToString()
-        for op in graph.get_operations()
-        if op.type == "Const" and not _is_axis(op.outputs[0])
-    )
-    return ops, constants
-
-
-def _is_axis(tensor: Any) -> bool:
-    """Whether a tensor says nothing but axes, or where slices along axes begin and end."""
-    readers = tensor.consumers()
-    return bool(readers) and all(
-        reader.type in TAKES_AXES and tensor is not reader.inputs[0] for reader in readers
-    )
+            check_lengths(single.graph)
+            lifted = lifting.lift(single, batched)
+    except Unclear as reason:
+        return OnBatches(why_not=f"its function {reason}")
+    return OnBatches(form=form, digest=facts.digest, inexact=lifted.inexact, zero_signs=lifted.zero_signs)

@@ -14,9 +14,14 @@ from pipetune.core.functions import OnInput
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import functions, live
-from pipetune.tf.pipelines.meaning import MADE, Unclear, component, computed
+from pipetune.tf.pipelines.guards import unknown_on_error
+from pipetune.tf.pipelines.lifting import computes
+from pipetune.tf.pipelines.terms import Unclear, input_term, input_terms
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+_MADE = "Made"
+"""The op of a term that is a component which the map above makes: the predicate must not read it."""
 
 _HANDS_THROUGH = frozenset({"prefetch", "with_options"})
 
@@ -49,6 +54,7 @@ def _ask(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[
         above = pipeline[above.inputs[0]]
 
 
+@unknown_on_error(lambda why: OnInput(why_not=why))
 def _tried(predicate: Any, dataset: Any, places: Sequence[int]) -> OnInput:
     try:
         there = dataset.filter(private.python_function(predicate))._predicate
@@ -58,8 +64,15 @@ def _tried(predicate: Any, dataset: Any, places: Sequence[int]) -> OnInput:
     if not facts.stateless:
         return OnInput(why_not="its predicate has state when it is traced there")
     try:
-        here = [component(place) if place >= 0 else MADE for place in places]
-        if computed(predicate.function, here) != computed(there.function, None):
+        own = input_terms(predicate.function)
+        given = [
+            input_term(place, dtype=term.dtype, shape=term.shape) if place >= 0 else replace(term, op=_MADE)
+            for place, term in zip(places, own, strict=True)
+        ]
+        here = computes(predicate.function, given)
+        if any(term.op == _MADE for result in here for term in result.ancestors()):
+            raise Unclear("reads what the map makes")
+        if here != computes(there.function):
             return OnInput(why_not="its predicate does something else when it is traced there")
     except Unclear as reason:
         return OnInput(why_not=f"its predicate {reason}")

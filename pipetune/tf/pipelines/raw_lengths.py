@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.tf.pipelines.row_wise import MixesRows, keeps_meaning_on_batches
+from pipetune.tf.pipelines.lifting import treats_each_number
+from pipetune.tf.pipelines.terms import Unclear
 
 _DECODER = "DecodeRaw"  # refuses a batch of strings of several lengths; tf.io.decode_raw(fixed_length=) is another op
 
@@ -22,7 +23,7 @@ def check_lengths(graph: Any) -> None:
         graph: of the function traced on single elements.
 
     Raises:
-        MixesRows: nothing says that they have.
+        Unclear: nothing says that they have.
     """
     needed = _ancestors(graph.outputs)
     given = {id(tensor) for tensor in graph.outputs}
@@ -30,7 +31,7 @@ def check_lengths(graph: Any) -> None:
         if op.type != _DECODER or id(op) not in needed:
             continue
         if not any(id(tensor) in given or _fixes(tensor, needed) for tensor in _as_long(op.outputs[0])):
-            raise MixesRows("the strings it decodes may have several lengths, and a batch of them must have one")
+            raise Unclear("decodes strings that may have several lengths, and a batch of them must have one")
 
 
 def _ancestors(outputs: Any) -> set[int]:
@@ -50,7 +51,7 @@ def _as_long(tensor: Any) -> Iterator[Any]:
     yield tensor
     for reader in tensor.consumers():
         others = [one for one in reader.inputs if one is not tensor]
-        if keeps_meaning_on_batches(reader) and reader.type != _DECODER and all(one.shape.rank == 0 for one in others):
+        if treats_each_number(reader) and reader.type != _DECODER and all(one.shape.rank == 0 for one in others):
             yield from _as_long(reader.outputs[0])
 
 

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from pipetune.tf import private
 from pipetune.tf.pipelines import functions, live, operators
-from pipetune.tf.pipelines.meaning import Unclear, computed
+from pipetune.tf.pipelines.lifting import computes
+from pipetune.tf.pipelines.terms import Unclear
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -167,6 +168,6 @@ def _is(one: Any, other: Any) -> bool:
 
 def _computes_the_same(one: Any, other: Any) -> bool:
     try:
-        return computed(one, None) == computed(other, None)
+        return computes(one) == computes(other)
     except Unclear:
         return False

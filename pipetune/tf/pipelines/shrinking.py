@@ -19,6 +19,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
 from pipetune.tf.pipelines import functions, jpegs, live
 from pipetune.tf.pipelines.crops import DECODER, NoCrop, Resize, find_resize
+from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.rebuilding import rebuilt
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
@@ -37,6 +38,7 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     return pipeline.with_functions(told)
 
 
+@unknown_on_error(lambda why: Shrinking(why_not=why))
 def ask(source: live.LivePipeline, node: Node) -> Shrinking:
     """What the function of `node` would be if it decoded at the smallest scale that is large enough, or why not."""
     original, above = source.datasets[node.id], source.datasets[node.inputs[0]]

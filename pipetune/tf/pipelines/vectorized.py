@@ -1,35 +1,33 @@
-"""Whether what tf.vectorized_map makes of a function keeps the rows apart, and which of its ops not bit by bit."""
+"""Whether what `tf.vectorized_map` makes of a function gives each row what the function gives an element."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from pipetune.core.functions import FunctionFacts
-from pipetune.tf.pipelines.row_wise import MixesRows, not_known_exact
-
-SHAPING = frozenset({"Const", "ExpandDims", "Identity", "NoOp", "Placeholder", "Squeeze"})
-"""Ops that may be there on single elements and not on batches, or the other way round."""
-
-_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
-_PARSER = "ParseExampleV2"
+from pipetune.tf.pipelines.lifting import Lifted, computes, describe
+from pipetune.tf.pipelines.terms import Unclear, needed_ops
 
 
-def inexact_when_vectorized(operations: Iterable[Any], facts: FunctionFacts) -> tuple[str, ...]:
-    """Ops that are not bit-equal on batches; the form that TensorFlow knows for each keeps the rows apart.
+def check_converters(single: Any, vectorized: Any) -> Lifted:
+    """What is known of the rows of a function called through `tf.vectorized_map`.
 
     Args:
-        operations: those of the function, traced on single elements.
-        facts: of the function through `tf.vectorized_map`, traced on batches.
+        single: the concrete function, traced on one element.
+        vectorized: the concrete function of the map that calls it, traced on batches.
 
     Raises:
-        MixesRows: TensorFlow would go through the rows one by one, or trace functions inside.
+        Unclear: it has an op that is not proven to be converted rightly, or the rows would be gone through one by one.
     """
-    ops = tuple(operations)
-    loop = next((kind for kind in facts.operations if kind in _LOOPS), None)
+    loop = next((op.type for op in vectorized.graph.get_operations() if op.type in _LOOPS), None)
     if loop is not None:
-        raise MixesRows(f"it would run a loop ({loop})")
-    parsers = [op for op in ops if op.type == _PARSER]
-    if any(op.get_attr("num_sparse") or op.get_attr("ragged_value_types") for op in parsers):
-        raise MixesRows("it does not keep the rows of sparse and ragged features apart")
-    return not_known_exact(op for op in ops if op.type not in SHAPING)
+        raise Unclear(f"would run a loop ({loop})")
+    for op in needed_ops(single.graph):
+        if op.type not in PROVEN or (op.type == "Squeeze" and not op.get_attr("squeeze_dims")):
+            raise Unclear(f"has an op that tf.vectorized_map is not proven to convert rightly ({op.type})")
+        if op.type == "ParseExampleV2" and (op.get_attr("num_sparse") or op.get_attr("ragged_value_types")):
+            raise Unclear("has sparse or ragged features, whose rows tf.vectorized_map does not keep apart")
+    return describe(computes(single))
+
+
+_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+PROVEN: frozenset[str] = frozenset()

@@ -1,0 +1,286 @@
+"""Generated inputs: what a sample of the user's data may not hold, given to the functions that a plan changes.
+
+Rows that are all alike but one, zeros of both signs, infinities, NaN, denormals, the limits of a type and what lies
+beyond those of a smaller one: a function that is wrong on batches may be right on every element that was sampled. Text
+cannot be invented; real records are changed instead: a feature is missing, empty or longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.functions import FunctionForm
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.tf.equality.recorded import Recording
+from pipetune.tf.equality.sharing import Side, described, shared
+from pipetune.tf.pipelines.rebuilding import rebuilt
+from pipetune.tf.pipelines.value_ranges import NARROW
+
+REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+FEWEST = 41
+"""Elements, where a batch needs no more: of each kind there are some, and they fall on several places of a packet."""
+
+_MOST_BYTES = 32e6
+
+
+@dataclass(frozen=True)
+class Region:
+    """The part of both pipelines in which they differ: from one operator that both have to where they meet again."""
+
+    start: str  # generated elements take the place of those of this operator
+    sides: tuple[Side, Side]  # each ends where the pipelines are the same again
+
+    @property
+    def functions(self) -> list[tuple[Node, Any]]:
+        """The maps of the original in it, uppermost first, and their traced functions."""
+        original = self.sides[0]
+        below = {node.id for node in original.pipeline.downstream(self.start)}
+        return [
+            (node, original.live.datasets[node.id]._map_func)
+            for node in original.pipeline
+            if node.id in below and node.op == "map"
+        ]
+
+
+def changed_region(original: Side, candidate: Side) -> Region | None:
+    """Where functions are called in another form, on other elements or in another place; None where none is.
+
+    None, too, where several datasets come together in it, or where what is there cannot be generated at all.
+    """
+    if not any(_is_changed(node, original.pipeline) for node in candidate.pipeline):
+        return None
+    a, b = original.pipeline.output, candidate.pipeline.output
+    while a.id == b.id and described(a)[2:] == described(b)[2:] and a.op == b.op and len(a.inputs) == 1:
+        if a.id not in original.live.datasets:
+            break
+        a, b = original.pipeline[a.inputs[0]], candidate.pipeline[b.inputs[0]]
+    first, second = _ending_at(original.pipeline, a.id), _ending_at(candidate.pipeline, b.id)
+    common = shared(replace(original, pipeline=first), replace(candidate, pipeline=second))
+    numbered = [node.id for node in second if node.op == "from_tensor_slices" and node.id in second.numbered]
+    starts = {
+        name
+        for pipeline in (first, second)
+        for node in pipeline
+        for name in node.inputs
+        if node.id not in common and name in common
+    } | set(numbered)
+    if len(starts) != 1:
+        return None
+    return Region(starts.pop(), (replace(original, pipeline=first), replace(candidate, pipeline=second)))
+
+
+def _is_changed(node: Node, original: Pipeline) -> bool:
+    if node.gathers:
+        return True
+    function = node.function
+    if function is None:
+        return False
+    return function.form is not FunctionForm.AS_TRACED or bool(function.part_of or function.first)
+
+
+def _ending_at(pipeline: Pipeline, node_id: str) -> Pipeline:
+    kept = {node_id, *(node.id for node in pipeline.upstream(node_id))}
+    return replace(pipeline, nodes=tuple(node for node in pipeline.nodes if node.id in kept), options={})
+
+
+def generate(region: Region, *, count: int, seed: int, sample: Recording | None, extremes: bool) -> Recording | None:
+    """Up to `count` elements for the start of a region, without those that its functions refuse or cannot cast.
+
+    None where an element has a component that is no tensor of a fixed shape, or text of which there is no sample.
+
+    Args:
+        sample: recorded elements of the start.
+        extremes: whether to have numbers at and beyond the limits of what can be counted with.
+    """
+    dataset = region.sides[0].live.datasets[region.start]
+    specs = tf.nest.flatten(dataset.element_spec)
+    if not all(isinstance(spec, tf.TensorSpec) for spec in specs):
+        return None
+    texts = _texts(sample, specs)
+    specs = _with_known_shapes(specs, sample)
+    if specs is None or any(spec.dtype == tf.string and not texts[place] for place, spec in enumerate(specs)):
+        return None
+    draw = np.random.default_rng(seed)
+    size = sum(spec.shape.num_elements() * max(1, spec.dtype.size) for spec in specs)
+    count = int(max(3, min(count, _MOST_BYTES / max(1, size))))
+    parts = [
+        _changed_texts(texts[place], spec, count, draw)
+        if spec.dtype == tf.string
+        else _numbers(spec, count, draw, extremes=extremes)
+        for place, spec in enumerate(specs)
+    ]
+    taken = _accepted(region, parts)
+    if not taken:
+        return None
+    rows = [tf.gather(part, tf.constant(taken, tf.int64)) for part in parts]
+    stacked = tf.nest.pack_sequence_as(dataset.element_spec, rows)
+    return Recording(
+        dataset.element_spec, (), True, "generated", positions=tuple(range(len(taken))), rows=stacked, invented=True
+    )
+
+
+def rolled(recording: Recording, by: int) -> Recording:
+    """The same rows in turn, beginning with another one: what is rare comes to stand at another place of a batch."""
+    return replace(recording, rows=tf.nest.map_structure(lambda rows: tf.roll(rows, -by, 0), recording.rows))
+
+
+# -- elements
+
+
+def _with_known_shapes(specs: Sequence[Any], sample: Recording | None) -> list[Any] | None:
+    """The specs, unknown sizes as those of a sampled element."""
+    if all(spec.shape.is_fully_defined() for spec in specs):
+        return list(specs)
+    first = next(_elements(sample), None) if sample is not None else None
+    if first is None:
+        return None
+    return [tf.TensorSpec(part.shape, spec.dtype) for part, spec in zip(first, specs, strict=True)]
+
+
+def _elements(sample: Recording) -> Iterator[list[Any]]:
+    if sample.rows is not None:
+        parts = tf.nest.flatten(sample.rows)
+        for place in range(len(sample)):
+            yield [part[place] for part in parts]
+    else:
+        for element in sample.passes[0]:
+            yield tf.nest.flatten(element)
+
+
+def _texts(sample: Recording | None, specs: Sequence[Any]) -> list[list[Any]]:
+    """For each component that is text, the sampled ones."""
+    found: list[list[Any]] = [[] for _ in specs]
+    if sample is not None and any(spec.dtype == tf.string for spec in specs):
+        for element in _elements(sample):
+            for place, part in enumerate(element):
+                if part.dtype == tf.string and len(found[place]) < FEWEST:
+                    found[place].append(part.numpy())
+    return found
+
+
+_RARE = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 127.5, 128.0, 255.0, 256.0, 300.0, 32768.0, 65536.0,
+         3e9, 1e19, 1e-40, -1e-40, 3e-39, 1e38, -3e38)  # fmt: skip
+"""What numbers are hard on: signs of zero, halves, the limits of integer types and what lies beyond, denormals."""
+
+
+def _numbers(spec: Any, count: int, draw: np.random.Generator, *, extremes: bool) -> Any:
+    """Rows of numbers: most of them distinct, some rare ones among them, a run that is all alike but one, and zeros."""
+    shape = (count, *spec.shape)
+    values: Any
+    if spec.dtype == tf.bool:
+        values = draw.random(shape) < 0.5
+    elif spec.dtype.is_integer:
+        limits = np.iinfo(spec.dtype.as_numpy_dtype)
+        values = draw.integers(0, min(limits.max, 255), shape, endpoint=True)
+        small = draw.random((count, *(1 for _ in spec.shape))) < 0.6  # rows of numbers that may be indices
+        values = np.where(small, values % 10, values)
+        if extremes:
+            rare = draw.random(shape) < 0.05
+            values = np.where(rare, draw.choice([limits.min, limits.max, 0, max(limits.min, -3)], shape), values)
+    else:
+        kind = draw.integers(0, 3, (count, *(1 for _ in spec.shape)))
+        values = np.select(
+            [kind == 0, kind == 1],
+            [draw.random(shape), draw.normal(size=shape) * 3],
+            np.floor(draw.random(shape) * 256),
+        )
+        if extremes:
+            rare = draw.random(shape) < 0.08
+            values = np.where(rare, draw.choice(_RARE, shape), values)
+    alike = slice(count // 2, count // 2 + count // 4)
+    values[alike] = values[count // 2]
+    values[count // 2 + count // 8] = values[0]
+    if count > 4:
+        values[-1] = 0
+        values[-2] = -0.0 if spec.dtype.is_floating and extremes else 0
+    with np.errstate(all="ignore"):
+        return tf.constant(values.astype(spec.dtype.as_numpy_dtype), spec.dtype)
+
+
+def _changed_texts(texts: Sequence[Any], spec: Any, count: int, draw: np.random.Generator) -> Any:
+    """Sampled text, every other one changed."""
+    flat: list[bytes] = []
+    for place in range(count):
+        row = np.asarray(texts[place % len(texts)], object).reshape(-1).tolist()
+        flat += [_changed(bytes(text), place, draw) if place % 2 else bytes(text) for text in row]
+    return tf.reshape(tf.constant(flat, tf.string), (count, *spec.shape))
+
+
+def _changed(text: bytes, place: int, draw: np.random.Generator) -> bytes:
+    example = tf.train.Example()
+    try:
+        example.ParseFromString(text)
+    except Exception:  # no example; protobuf's own exception is a private name
+        example = tf.train.Example()
+    names = sorted(example.features.feature)
+    if not names:
+        return (text[: len(text) // 2], text + text, b"", text[:-1])[place // 2 % 4]
+    feature = example.features.feature[names[int(draw.integers(len(names)))]]
+    values = getattr(feature, feature.WhichOneof("kind") or "int64_list").value
+    match place // 2 % 3:
+        case 0:
+            del example.features.feature[names[int(draw.integers(len(names)))]]
+        case 1:
+            del values[:]
+        case _:
+            values.extend(list(values))
+    return bytes(example.SerializeToString())
+
+
+# -- elements that functions accept
+
+
+def _accepted(region: Region, parts: Sequence[Any]) -> list[int]:
+    """The places of elements that no function of the original refuses, and in which every cast fits.
+
+    All of them where a function keeps state: it must not be called beside a pipeline.
+    """
+    count = int(parts[0].shape[0])
+    functions = region.functions
+    if not all(node.function is not None and node.function.stateless for node, _ in functions):
+        return list(range(count))
+    calls = [(traced, _cast_inputs(traced)) for _, traced in functions]
+    return [place for place in range(count) if _accepts(calls, [part[place] for part in parts])]
+
+
+def _accepts(calls: Sequence[tuple[Any, Callable[..., Any] | None]], element: list[Any]) -> bool:
+    for traced, casts in calls:
+        try:
+            if casts is not None and not all(_fits(*pair) for pair in casts(*element)):
+                return False
+            element = tf.nest.flatten(traced.function(*element))
+        except Exception:  # the user's function refuses it
+            return False
+    return True
+
+
+def _cast_inputs(traced: Any) -> Callable[..., list[tuple[Any, Any]]] | None:
+    """The function that gives, for every cast to a small integer type in a graph, what is cast and to which type."""
+    graph = traced.function.graph
+    casts = [
+        op
+        for op in graph.get_operations()
+        if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.name in NARROW
+    ]
+    if not casts:
+        return None
+    given = {tensor.op.name for tensor in graph.inputs}
+    graph_def = graph.as_graph_def()
+    kept = [node for node in graph_def.node if node.name not in given]
+    del graph_def.node[:]
+    graph_def.node.extend(kept)
+    concrete = rebuilt(graph, graph_def, [op.inputs[0] for op in casts])
+    targets = [op.outputs[0].dtype for op in casts]
+    return lambda *element: list(zip(tf.nest.flatten(concrete(*element)), targets, strict=True))
+
+
+def _fits(value: Any, target: Any) -> bool:
+    numbers = np.asarray(value.numpy(), np.float64)
+    limits = np.iinfo(target.as_numpy_dtype)
+    return bool(((numbers > limits.min - 1) & (numbers < limits.max + 1)).all())

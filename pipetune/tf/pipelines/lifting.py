@@ -1,0 +1,402 @@
+"""Whether a function traced on batches does to each row what the function of single elements does to an element.
+
+The function on batches is read as terms of one row: its inputs are stacks of rows, and each op is *lowered*, to the op
+that gives one row of its result from one row of its inputs. Where an op has no such rule, or takes an axis, an index or
+a shape that concerns the stack itself, the rows would mix and nothing is proven. What comes out are terms over one
+element; they have to be the very terms of the function on single elements, constants and attributes included.
+
+The rules hold for stacks of any number of rows. They serve the function of single elements as well: `ExpandDims` in
+front of an op for batches and `Squeeze` behind it make a stack of one row, which `terms` moves outwards by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pipetune.tf import private
+from pipetune.tf.pipelines import value_ranges
+from pipetune.tf.pipelines.normal_forms import IDENTITIES, REDUCTIONS, UNKNOWN_ROWS, exposed, normal, rows
+from pipetune.tf.pipelines.terms import ROWS, Call, Shape, Term, Unclear, constant, input_terms, terms_of
+
+PART = "Part"
+"""The op of a term that is a tensor of a sparse or ragged batch: its input is the same tensor of one row."""
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """What is known of a function on batches that was proven to treat each row as an element."""
+
+    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are; casts of what may not fit
+    zero_signs: bool = False  # besides, the sign of a zero may differ, and what becomes of a denormal
+
+
+def lift(single: Any, batched: Any) -> Lifted:
+    """Proves that `batched` does to every row of a batch what `single` does to an element.
+
+    Args:
+        single: a concrete function, traced on one element.
+        batched: one traced on a batch: each flat input has a first axis more.
+
+    Raises:
+        Unclear: it is not proven; the text is the end of a sentence that begins with "its function".
+    """
+    elements = input_terms(single)
+    expected = computes(single, elements)
+    counts = {tensor.shape[0] for tensor in batched.graph.inputs[: len(elements)] if tensor.shape.rank}
+    count = next(iter(counts)) if len(counts) == 1 else None
+    results = terms_of(batched, [rows(term, count) for term in elements], apply)
+    for result, wanted in zip(results, expected, strict=True):
+        if result.op not in (ROWS, PART):
+            raise Unclear("gives something that does not depend on its element, and would come once per batch")
+        if exposed(result.inputs[0]) != wanted:
+            raise Unclear("does something else when it is traced on batches")
+    return describe(expected)
+
+
+def describe(results: Sequence[Term]) -> Lifted:
+    """How the bits of a function's results may depend on how many rows it gets at once."""
+    terms = {term.key: term for result in results for term in result.ancestors()}.values()
+    ranges = value_ranges.Ranges()
+    inexact = {term.op for term in terms if term.op not in EXACT and _is_float(term)}
+    inexact |= {term.op for term in terms if term.op == "Cast" and not ranges.cast_fits(term)}
+    inexact |= {term.op for term in terms if _reads_zero_sign(term)}
+    return Lifted(tuple(sorted(inexact)), zero_signs=any(map(_loses_zero_sign, terms)))
+
+
+def computes(function: Any, given: Sequence[Term] | None = None) -> list[Term]:
+    """What a traced function gives, as terms over `given`, or over its own inputs.
+
+    Raises:
+        Unclear: it cannot be said.
+    """
+    results = terms_of(function, input_terms(function) if given is None else given, apply)
+    return [exposed(term) for term in results]
+
+
+def treats_each_number(op: Any) -> bool:
+    """Whether an op of a graph, with the very inputs it has besides the element, treats every number by itself."""
+    return (
+        op.type in EACH_NUMBER | IDENTITIES
+        or op.type == "DecodeRaw"
+        or (op.type == "OneHot" and op.get_attr("axis") == -1)
+    )
+
+
+def apply(call: Call) -> list[Term]:
+    """The results of an op: in normal form, stacks of rows kept outside.
+
+    Raises:
+        Unclear: it would mix the rows of a stack.
+    """
+    try:
+        form = normal(call)
+    except Unclear:
+        if not all(map(_is_single, call.inputs)):
+            raise
+        form = replace(call, inputs=tuple(map(exposed, call.inputs)))  # as it is: what it means does not matter
+    return form if isinstance(form, list) else _placed(form)
+
+
+def _is_single(term: Term) -> bool:
+    """Whether a tensor belongs to one element: it is no stack of several rows, and says nothing about their number."""
+    return term.op not in (ROWS, PART, "Sizes") or (term.op == ROWS and term.attribute("count") == 1)
+
+
+def _placed(call: Call) -> list[Term]:
+    """The results of a call in normal form: below the stacks it gets, where it treats each row alone."""
+    stacked = [term.op == ROWS for term in call.inputs]
+    parts = any(term.op == PART for term in call.inputs)
+    sized = any(size == UNKNOWN_ROWS for size in call.attribute("sizes") or ())
+    if private.op_is_stateful(call.op) and call.op not in _READS_ONLY:
+        raise Unclear(f"keeps state ({call.op})")
+    if not (any(stacked) or parts or sized):
+        return _single(call)
+    try:
+        if parts:
+            return [_of_parts(call)]
+        rule = _RULES.get(call.op)
+        if rule is None:
+            raise Unclear(f"has an op that is not known to treat the rows of a batch one by one ({call.op})")
+        lowered = rule(call, stacked)
+        if lowered is None:
+            raise Unclear(f"would mix the rows of a batch ({call.op})")
+    except Unclear:
+        if sized or not all(map(_is_single, call.inputs)):
+            raise
+        return _single(replace(call, inputs=tuple(map(exposed, call.inputs))))
+    counts = {term.attribute("count") for term in call.inputs if term.op == ROWS} - {1}
+    if len(counts) > 1:
+        raise Unclear(f"would mix the rows of a batch ({call.op})")
+    count = counts.pop() if counts else None if sized else 1
+    results = _placed(lowered)
+    if call.op == "ParseExampleV2":
+        return _parsed(call, results, count)
+    return [rows(term, count) for term in results]
+
+
+def _single(call: Call) -> list[Term]:
+    """The results of a call that gets no stack: `ZerosLike` and `OnesLike` of a known shape are constants."""
+    number, shape = _NUMBER_LIKE.get(call.op), call.inputs[0].shape if call.inputs else None
+    if number is None or shape is None or None in shape or not (_is_float(call.inputs[0]) or call.dtypes[0].is_integer):
+        return call.results()
+    return [constant(np.full([size or 0 for size in shape], number, call.dtypes[0].as_numpy_dtype), call.dtypes[0])]
+
+
+_NUMBER_LIKE = {"ZerosLike": 0, "OnesLike": 1}
+
+_READS_ONLY = frozenset({"LookupTableFindV2"})
+"""Ops that TensorFlow counts as stateful, and that leave nothing behind."""
+
+
+# -- what an op does with one row
+
+
+def _lowered(call: Call, stacked: Sequence[bool], **attributes: object) -> Call:
+    """The call on one row of each stack, with these attributes changed."""
+    return replace(
+        call,
+        inputs=tuple(term.inputs[0] if is_stack else term for term, is_stack in zip(call.inputs, stacked, strict=True)),
+        attributes=tuple(sorted({**dict(call.attributes), **attributes}.items())),
+        shapes=tuple(None if shape is None else shape[1:] for shape in call.shapes),
+    )
+
+
+Rule = Callable[[Call, Sequence[bool]], Call | None]
+"""The call that gives one row of the result; None where the rows would mix.
+
+Given is a call in normal form, and which of its inputs are stacks of rows.
+"""
+
+
+def _each_number(call: Call, stacked: Sequence[bool]) -> Call | None:
+    """Operands with rows have the rank of the result, the others less: nothing but rows meets the first axis."""
+    rank = max(term.rank for term in call.inputs)
+    lined_up = all(
+        term.rank == rank if is_stack else term.rank < rank for term, is_stack in zip(call.inputs, stacked, strict=True)
+    )
+    if not lined_up:
+        return None
+    lowered = _lowered(call, stacked)
+    shape = _broadcast([term.shape for term in lowered.inputs])
+    return replace(lowered, shapes=tuple(shape for _ in call.shapes))
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape:
+    result: list[int | None] = []
+    for shape in shapes:
+        if shape is None:
+            return None
+        longer, shorter = (result, list(shape)) if len(result) >= len(shape) else (list(shape), result)
+        padded = [1] * (len(longer) - len(shorter)) + shorter
+        result = [b if a == 1 else a if b == 1 or b is None else b for a, b in zip(longer, padded, strict=True)]
+    return tuple(result)
+
+
+def _only(*places: int) -> Rule:
+    """Stacks of rows are exactly these inputs; everything else is the same for all rows."""
+
+    def rule(call: Call, stacked: Sequence[bool]) -> Call | None:
+        return _lowered(call, stacked) if {place for place, one in enumerate(stacked) if one} == set(places) else None
+
+    return rule
+
+
+def _of_rank(least: int) -> Rule:
+    """As `_only(0)`, of rows that have at least so many axes: those are what the op looks at."""
+
+    def rule(call: Call, stacked: Sequence[bool]) -> Call | None:
+        return _only(0)(call, stacked) if call.inputs[0].rank > least else None
+
+    return rule
+
+
+def _by_axes(call: Call, stacked: Sequence[bool]) -> Call | None:
+    """The axes are not the first one; every input that has them is a stack."""
+    axes = call.attribute("axes")
+    if not stacked[0] or any(stacked[1:]) or not axes or 0 in axes:
+        return None
+    return _lowered(call, stacked, axes=tuple(axis - 1 for axis in axes))
+
+
+def _joined(call: Call, stacked: Sequence[bool]) -> Call | None:
+    (axis,) = call.attribute("axes")
+    return _lowered(call, stacked, axes=(axis - 1,)) if all(stacked) and axis > 0 else None
+
+
+def _gathered(call: Call, stacked: Sequence[bool]) -> Call | None:
+    (axis,), batch_dims = call.attribute("axes"), call.attribute("batch_dims")
+    if list(stacked) == [False, True]:
+        return _lowered(call, stacked) if axis == 0 and batch_dims == 0 else None
+    if list(stacked) == [True, False]:
+        return _lowered(call, stacked, axes=(axis - 1,)) if axis > 0 and batch_dims == 0 else None
+    if axis == 0 or batch_dims == 0:
+        return None
+    return _lowered(call, stacked, axes=(axis - 1,), batch_dims=batch_dims - 1)
+
+
+def _without_first(name: str, first: object) -> Rule:
+    """The attribute says something for each axis; for the first it has to be `first`."""
+
+    def rule(call: Call, stacked: Sequence[bool]) -> Call | None:
+        values = call.attribute(name)
+        if not stacked[0] or any(stacked[1:]) or not values or values[0] != first:
+            return None
+        return _lowered(call, stacked, **{name: values[1:]})
+
+    return rule
+
+
+def _ordered(call: Call, stacked: Sequence[bool]) -> Call | None:
+    order = call.attribute("order")
+    return _lowered(call, stacked, order=tuple(axis - 1 for axis in order[1:])) if order and order[0] == 0 else None
+
+
+def _sized(call: Call, stacked: Sequence[bool]) -> Call | None:
+    """Of a shape that begins with the number of rows, or a stack broadcast to such a shape."""
+    sizes = call.attribute("sizes")
+    count = next((term.attribute("count") for term in call.inputs if term.op == ROWS), None)
+    if not sizes or (sizes[0] != UNKNOWN_ROWS and (count is None or sizes[0] != count)) or UNKNOWN_ROWS in sizes[1:]:
+        return None
+    if any(stacked) and call.inputs[0].rank != len(sizes):
+        return None  # the rows would not stand at the first axis of the result
+    if not any(stacked) and call.inputs[0].rank >= len(sizes):
+        return None
+    return replace(_lowered(call, stacked, sizes=sizes[1:]), shapes=(tuple(sizes[1:]),))
+
+
+def _parsing(call: Call, stacked: Sequence[bool]) -> Call | None:
+    names = call.inputs[1].value
+    if not stacked[0] or any(stacked[1:]) or call.inputs[0].rank != 1 or names is None or names.size:
+        return None
+    return _lowered(call, stacked)
+
+
+def _parsed(call: Call, results: list[Term], count: int | None) -> list[Term]:
+    """What `ParseExampleV2` gives for several examples: stacks of dense features, parts of sparse and ragged ones."""
+    sparse, dense = int(call.attribute("num_sparse") or 0), len(call.inputs) - 5
+    return [
+        rows(term, count) if 3 * sparse <= place < 3 * sparse + dense else Term(PART, (term,), dtype=term.dtype)
+        for place, term in enumerate(results)
+    ]
+
+
+def _of_parts(call: Call) -> Term:
+    """The parts of a sparse or ragged batch put together: nothing else may be done with them."""
+    if not all(term.op == PART for term in call.inputs):
+        raise Unclear(f"does something with sparse or ragged features ({call.op})")
+    parts = [term.inputs[0] for term in call.inputs]
+    if call.op == "SerializeSparse":
+        (result,) = replace(call, inputs=tuple(parts)).results()
+        return Term(PART, (result,), dtype=result.dtype)
+    if call.op == "RaggedTensorToVariant" and call.attribute("RAGGED_RANK") == 1 and len(parts) == 2:
+        splits, values = parts
+        if splits.op == values.op == "ParseExampleV2" and splits.inputs == values.inputs:
+            first = 3 * int(values.attribute("num_sparse") or 0) + len(values.inputs) - 5  # of the ragged values
+            count = _ragged_features(values)
+            if first <= values.output < first + count == splits.output - values.output + first:
+                return Term(PART, (values,), dtype=values.dtype)
+    raise Unclear(f"does something with sparse or ragged features ({call.op})")
+
+
+def _ragged_features(parsed: Term) -> int:
+    """How many ragged features a `ParseExampleV2` gives: its splits stand so many places behind its values."""
+    keys = parsed.inputs[4].value
+    if keys is None:
+        raise Unclear("does something with sparse or ragged features (ParseExampleV2)")
+    return int(keys.size)
+
+
+# -- the ops
+
+_EACH_NUMBER_EXACT = frozenset(
+    {"Abs", "Add", "AddV2", "AddN", "AsString", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bucketize", "Cast", "Ceil",
+     "ClipByValue", "DecodeBase64", "Div", "DivNoNan", "EncodeBase64", "Equal", "Floor", "FloorDiv", "FloorMod",
+     "Greater", "GreaterEqual", "Invert", "IsFinite", "IsInf", "IsNan", "LeftShift", "Less", "LessEqual", "LogicalAnd",
+     "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "RealDiv", "Relu", "Relu6",
+     "RightShift", "Rint", "Round", "SelectV2", "Sign", "Square", "SquaredDifference", "StaticRegexFullMatch",
+     "StaticRegexReplace", "StringJoin", "StringLength", "StringLower", "StringStrip", "StringToHashBucketFast",
+     "StringToHashBucketStrong", "StringToNumber", "StringUpper", "Sub", "Substr", "TruncateDiv", "TruncateMod",
+     "ZerosLike"}
+)  # fmt: skip
+_EACH_NUMBER_INEXACT = frozenset(
+    {"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf", "Erfc", "Exp",
+     "Expm1", "LeakyRelu", "Lgamma", "Log", "Log1p", "Pow", "Reciprocal", "Rsqrt", "Selu", "Sigmoid", "Sin", "Sinh",
+     "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
+)  # fmt: skip
+EACH_NUMBER = _EACH_NUMBER_EXACT | _EACH_NUMBER_INEXACT
+"""Ops that treat every number by itself, or every number with those at the same place of their other inputs."""
+
+_RESIZES = frozenset({"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"})
+
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(EACH_NUMBER, _each_number),
+    **dict.fromkeys(_RESIZES, _only(0)),
+    **dict.fromkeys(REDUCTIONS, _by_axes),
+    **dict.fromkeys(("AdjustContrastv2", "AdjustHue", "AdjustSaturation"), _of_rank(3)),
+    **dict.fromkeys(("HSVToRGB", "RGBToHSV", "Softmax", "LogSoftmax", "TopKV2"), _of_rank(1)),
+    **dict.fromkeys(("AvgPool", "Conv2D", "DepthwiseConv2dNative", "ExtractImagePatches", "MaxPool"), _only(0)),
+    "ArgMax": _by_axes,
+    "ArgMin": _by_axes,
+    "BroadcastTo": _sized,
+    "ConcatV2": _joined,
+    "Cumprod": _by_axes,
+    "Cumsum": _by_axes,
+    "DecodeCSV": _only(0),
+    "DecodePaddedRaw": _only(0),
+    "DecodeRaw": _only(0),
+    "Fill": _sized,
+    "GatherNd": _only(1),
+    "GatherV2": _gathered,
+    "LookupTableFindV2": _only(1),
+    "MirrorPad": _without_first("paddings", (0, 0)),
+    "OneHot": _by_axes,
+    "Pack": _joined,
+    "Pad": _without_first("paddings", (0, 0)),
+    "PadV2": _without_first("paddings", (0, 0)),
+    "ParseExampleV2": _parsing,
+    "RegexReplace": _only(0),
+    "ReverseV2": _by_axes,
+    "Roll": _by_axes,
+    "Split": _by_axes,
+    "SplitV": _by_axes,
+    "Tile": _without_first("multiples", 1),
+    "Transpose": _ordered,
+    "Unpack": _by_axes,
+}
+
+EXACT = {"StridedSlice"} | (
+    (_EACH_NUMBER_EXACT | _RESIZES | _RULES.keys() | {"Input", "Captured", "Constant", "Reshape", "Slice"})
+    - _EACH_NUMBER_INEXACT
+    - {"AdjustContrastv2", "AdjustHue", "AdjustSaturation", "AvgPool", "Conv2D", "Cumprod", "Cumsum",
+       "DepthwiseConv2dNative", "EuclideanNorm", "HSVToRGB", "LogSoftmax", "Mean", "Prod", "RGBToHSV", "Softmax", "Sum"}
+)  # fmt: skip
+"""Ops that give the same bits for any number of rows; the others do where they give no floating-point numbers."""
+
+_ZERO_SIGN = frozenset({"ClipByValue", "Maximum", "Minimum", "Relu", "Relu6", "Sign"})
+"""Of +0.0 and -0.0 these give either, by whether the number stands in a packet; of a denormal, itself or zero."""
+
+
+def _loses_zero_sign(term: Term) -> bool:
+    """Whether the sign of a zero that an op gives may depend on how many rows it gets."""
+    if not _is_float(term):
+        return False
+    if term.op in ("Max", "Min"):
+        rank, axes = term.inputs[0].rank, term.attribute("axes")
+        return not isinstance(axes, tuple) or axes != tuple(range(rank - len(axes), rank))
+    return term.op in _ZERO_SIGN
+
+
+def _is_float(term: Term) -> bool:
+    return bool(term.dtype is not None and (term.dtype.is_floating or term.dtype.is_complex))
+
+
+def _reads_zero_sign(term: Term) -> bool:
+    """Whether an op makes something else of -0.0 than of 0.0, other than the sign of another zero."""
+    if term.op in ("AsString", "Bitcast"):
+        return _is_float(term.inputs[0])
+    below = term.inputs[1] if term.op in ("Div", "RealDiv") and _is_float(term) else None
+    return below is not None and any(map(_loses_zero_sign, below.ancestors()))

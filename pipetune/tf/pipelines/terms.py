@@ -1,0 +1,241 @@
+"""What a traced function computes, as expressions over its inputs that can be compared.
+
+Two functions whose results are equal terms compute the same from the same input, whatever their ops are called and in
+whatever order they stand. Ops whose results nobody reads are left out: the functions asked about keep no state. What
+changes nothing about a result is normalised away: names, `Identity`, negative axes, how a constant shape was worked
+out, chains of reshapes, and a first axis of size 1 that comes and goes around an op. `normal_forms` holds these, one
+function each; `lifting` says what ops do with a stack of rows, which is also how such a first axis is moved outwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.tf import private
+
+Shape = tuple[int | None, ...] | None
+"""A static shape; None for an unknown rank, None in it for an unknown size."""
+
+ROWS = "Rows"
+"""The op of a term that is a stack of rows: its input is the term of one row."""
+
+
+class Unclear(Exception):
+    """It cannot be said what a function computes; the text is the end of a sentence about it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One tensor of a traced function, as an expression over the inputs of the function.
+
+    Terms are equal where they are the same expression. Shape and dtype are what is statically known of the value and
+    follow from the expression.
+    """
+
+    op: str  # a type of TensorFlow's ops, or "Input", "Captured", "Constant", "Rows", "Slice", "Sizes"
+    inputs: tuple[Term, ...] = ()
+    attributes: tuple[tuple[str, object], ...] = ()  # sorted by name
+    output: int = 0  # which of the results of the op
+    dtype: Any = None
+    shape: Shape = None
+    value: np.ndarray | None = None  # of a constant; of "Sizes" an array of objects: numbers, and UNKNOWN_ROWS
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = [self.op, str(self.output), repr(self.attributes), *(term.key for term in self.inputs)]
+        if self.value is not None:
+            content = repr(self.value.tolist()).encode() if self.value.dtype == object else self.value.tobytes()
+            parts += [str(self.dtype), str(self.value.shape), hashlib.sha256(content).hexdigest()]
+        object.__setattr__(self, "key", hashlib.sha256("\n".join(parts).encode()).hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Term) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes.
+
+        Raises:
+            Unclear: it is not known.
+        """
+        if self.shape is None:
+            raise Unclear(f"handles something of unknown shape ({self.op})")
+        return len(self.shape)
+
+    def attribute(self, name: str) -> Any:
+        """The attribute of this name, or None."""
+        return next((value for key, value in self.attributes if key == name), None)
+
+    def ancestors(self) -> Iterator[Term]:
+        """This term and every one it is made of, each once."""
+        seen: set[str] = set()
+        waiting = [self]
+        while waiting:
+            term = waiting.pop()
+            if term.key not in seen:
+                seen.add(term.key)
+                waiting += term.inputs
+                yield term
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op about to be applied: its type, terms for its inputs, and what is statically known of its results."""
+
+    op: str
+    inputs: tuple[Term, ...]
+    attributes: tuple[tuple[str, object], ...]
+    dtypes: tuple[Any, ...]
+    shapes: tuple[Shape, ...]
+
+    def attribute(self, name: str) -> Any:
+        """The attribute of this name, or None."""
+        return next((value for key, value in self.attributes if key == name), None)
+
+    def constant(self, position: int) -> np.ndarray:
+        """The value of an input.
+
+        Raises:
+            Unclear: it is no constant.
+        """
+        value = self.inputs[position].value
+        if value is None or self.inputs[position].op != "Constant":
+            raise Unclear(f"works out an argument of {self.op} while it runs")
+        return value
+
+    def results(self) -> list[Term]:
+        """The terms of the results, as this very op of these very inputs."""
+        return [
+            Term(self.op, self.inputs, self.attributes, place, dtype, shape)
+            for place, (dtype, shape) in enumerate(zip(self.dtypes, self.shapes, strict=True))
+        ]
+
+
+def constant(value: Any, dtype: Any) -> Term:
+    """The term of a constant."""
+    array = np.asarray(value)
+    return Term("Constant", dtype=dtype, shape=array.shape, value=array)
+
+
+Apply = Callable[[Call], list[Term]]
+"""Makes the terms of an op's results."""
+
+
+def terms_of(function: Any, given: Sequence[Term], apply: Apply) -> list[Term]:
+    """The terms of everything a traced function gives, in the order of its flat outputs.
+
+    Args:
+        function: a concrete function.
+        given: terms of its flat inputs, without those it captured.
+        apply: how the terms of the inputs of an op become those of its results.
+
+    Raises:
+        Unclear: it branches or loops, or reads what no term says.
+    """
+    graph = function.graph
+    captured = [
+        Term("Captured", attributes=(("id", id(outer)),), dtype=inner.dtype, shape=static(inner))
+        for outer, inner in graph.captures
+    ]
+    if len(given) + len(captured) != len(graph.inputs):
+        raise Unclear("gets components of which it is not known what they are")
+    return _terms(graph, [*given, *captured], apply)
+
+
+def _terms(graph: Any, given: Sequence[Term], apply: Apply) -> list[Term]:
+    """The terms of the outputs of a graph, from those of its inputs; functions that it calls are looked into."""
+    known = {id(tensor): term for tensor, term in zip(graph.inputs, given, strict=True)}
+    needed = _needed(graph)
+    for op in graph.get_operations():
+        if id(op) not in needed or all(id(tensor) in known for tensor in op.outputs):
+            continue
+        inputs = [known[id(tensor)] for tensor in op.inputs]
+        if op.type == "Const":
+            results = [constant(tf.make_ndarray(op.get_attr("value")), op.outputs[0].dtype)]
+        elif op.type in _CALLS:
+            called = private.called_graph(op)
+            if called is None or len(called.inputs) != len(inputs):
+                raise Unclear(f"calls other functions ({op.type})")
+            results = _terms(called, inputs, apply)
+        else:
+            results = apply(_call(op, inputs))
+        known.update({id(tensor): term for tensor, term in zip(op.outputs, results, strict=True)})
+    return [known[id(tensor)] for tensor in graph.outputs]
+
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+def needed_ops(graph: Any) -> Iterator[Any]:
+    """The ops that the outputs of a graph are made by, those of the functions it calls included."""
+    needed = _needed(graph)
+    for op in graph.get_operations():
+        if id(op) in needed:
+            called = private.called_graph(op) if op.type in _CALLS else None
+            yield from needed_ops(called) if called is not None else (op,)
+
+
+def input_terms(function: Any) -> list[Term]:
+    """A term for each flat input of a traced function, known by its place."""
+    graph = function.graph
+    count = len(graph.inputs) - len(list(graph.captures))
+    return [
+        input_term(place, dtype=tensor.dtype, shape=static(tensor)) for place, tensor in enumerate(graph.inputs[:count])
+    ]
+
+
+def input_term(place: int, *, dtype: Any = None, shape: Shape = None) -> Term:
+    """The flat input of a function that stands at `place`."""
+    return Term("Input", attributes=(("place", place),), dtype=dtype, shape=shape)
+
+
+def static(tensor: Any) -> Shape:
+    """The static shape of a tensor."""
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+
+
+def _needed(graph: Any) -> set[int]:
+    """Ids of the ops that the outputs are made by."""
+    found: set[int] = set()
+    waiting = [tensor.op for tensor in graph.outputs]
+    while waiting:
+        op = waiting.pop()
+        if id(op) not in found:
+            found.add(id(op))
+            waiting += [tensor.op for tensor in op.inputs]
+    return found
+
+
+def _call(op: Any, inputs: list[Term]) -> Call:
+    attributes = []
+    for name, value in sorted(op.node_def.attr.items()):
+        if value.WhichOneof("value") == "func" or value.list.func:
+            raise Unclear(f"calls other functions ({op.type})")
+        if not name.startswith("_"):
+            attributes.append((name, _plain(value)))
+    return Call(
+        op.type,
+        tuple(inputs),
+        tuple(attributes),
+        tuple(tensor.dtype for tensor in op.outputs),
+        tuple(static(tensor) for tensor in op.outputs),
+    )
+
+
+def _plain(value: Any) -> object:
+    """An attribute as a Python value where it is a plain one, else as its bytes."""
+    kind = value.WhichOneof("value")
+    if kind in ("i", "b", "f"):
+        return getattr(value, kind)
+    if kind == "list" and value.list.i:
+        return tuple(value.list.i)
+    return bytes(value.SerializeToString(deterministic=True))

@@ -1,0 +1,257 @@
+"""Between which bounds the numbers lie that a function computes, by interval arithmetic over its terms.
+
+It answers one question: whether a cast to a small integer type may get a number that does not fit. TensorFlow wraps
+such a number where it casts it alone and saturates it in a packet, so that a batch may get another one than its
+elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipetune.tf.pipelines.terms import Term
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds of numbers, both included; `nan`: besides, there may be NaNs."""
+
+    low: float
+    high: float
+    nan: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+ANY = Interval(-math.inf, math.inf, nan=True)
+
+NARROW = frozenset({"int8", "uint8", "int16", "uint16", "uint32"})
+"""What single numbers and packets are cast to otherwise where they do not fit (found by casting both)."""
+
+_NAN_AGREES = frozenset({"uint8", "uint16"})
+"""Of these, the types that a NaN is cast to alike by both."""
+
+
+class Ranges:
+    """The intervals of terms, each worked out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Interval] = {}
+
+    def cast_fits(self, cast: Term) -> bool:
+        """Whether every number that a `Cast` gets fits into what it casts to, or is cast alike alone and in packets."""
+        source, target = cast.inputs[0].dtype, cast.dtype
+        if not source.is_floating or target.name not in NARROW:
+            return True
+        of = self.of(cast.inputs[0])
+        limits = np.iinfo(target.as_numpy_dtype)
+        fits = limits.min - 1 < of.low and of.high < limits.max + 1
+        return fits and (not of.nan or target.name in _NAN_AGREES)
+
+    def of(self, term: Term) -> Interval:
+        """The interval of all numbers in a tensor."""
+        waiting = [term]
+        while waiting:  # inputs first, without recursion: functions may be deep
+            last = waiting[-1]
+            missing = [one for one in last.inputs if one.key not in self._known]
+            if missing and last.key not in self._known:
+                waiting += missing
+                continue
+            waiting.pop()
+            if last.key not in self._known:
+                self._known[last.key] = _interval(last, [self._known[one.key] for one in last.inputs])
+        return self._known[term.key]
+
+
+def _interval(term: Term, of: list[Interval]) -> Interval:
+    dtype = term.dtype
+    if dtype is None or not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        return ANY
+    limits = _limits(dtype)
+    if term.value is not None and term.op == "Constant":
+        return _of_array(term.value)
+    rule = _RULES.get(term.op)
+    found = rule(term, of) if rule is not None else limits
+    if dtype.is_integer or dtype.is_bool:  # what overflows wraps: anything may come of it
+        return found if limits.low <= found.low and found.high <= limits.high and not found.nan else limits
+    return _rounded(found, dtype)
+
+
+def _limits(dtype: Any) -> Interval:
+    if dtype.is_bool:
+        return Interval(0, 1)
+    if dtype.is_integer:
+        limits = np.iinfo(dtype.as_numpy_dtype)
+        return Interval(float(limits.min), float(limits.max))
+    return ANY
+
+
+def _of_array(values: np.ndarray) -> Interval:
+    if values.size == 0 or values.dtype.kind not in "biuf":
+        return Interval(0, 0) if values.size == 0 else ANY
+    numbers = values.astype(np.float64)
+    nan = bool(np.isnan(numbers).any())
+    if nan and np.isnan(numbers).all():
+        return ANY
+    return Interval(float(np.nanmin(numbers)), float(np.nanmax(numbers)), nan)
+
+
+def _rounded(of: Interval, dtype: Any) -> Interval:
+    """With what rounding to a floating-point type may add, and infinite where that type has no such number."""
+    slack = 4 * _EPSILON.get(dtype.name, 2.0**-7)
+    greatest = _GREATEST.get(dtype.name, math.inf)
+    low, high = of.low - slack * abs(of.low), of.high + slack * abs(of.high)
+    if math.isnan(low) or math.isnan(high):
+        return ANY
+    return Interval(-math.inf if low < -greatest else low, math.inf if high > greatest else high, of.nan)
+
+
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+_GREATEST = {"float16": 65504.0, "bfloat16": 3.3e38, "float32": 3.4e38, "float64": 1.7e308}
+
+
+def _union(*of: Interval) -> Interval:
+    return Interval(min(one.low for one in of), max(one.high for one in of), any(one.nan for one in of))
+
+
+def _corners(compute: Callable[[float, float], float], a: Interval, b: Interval) -> Interval:
+    """The range of a function that takes its extremes at the corners, of two bounded intervals."""
+    if not (a.bounded and b.bounded):
+        return ANY
+    values = [compute(one, other) for one in (a.low, a.high) for other in (b.low, b.high)]
+    return Interval(min(values), max(values), a.nan or b.nan)
+
+
+def _sum(_term: Term, of: list[Interval]) -> Interval:
+    low, high = sum(one.low for one in of), sum(one.high for one in of)
+    mixed = any(one.low == -math.inf for one in of) and any(one.high == math.inf for one in of)
+    return ANY if mixed or math.isnan(low + high) else Interval(low, high, any(one.nan for one in of))
+
+
+def _difference(term: Term, of: list[Interval]) -> Interval:
+    return _sum(term, [of[0], Interval(-of[1].high, -of[1].low, of[1].nan)])
+
+
+def _quotient(_term: Term, of: list[Interval]) -> Interval:
+    if of[1].low <= 0 <= of[1].high:
+        return ANY
+    return _corners(lambda a, b: a / b, *of)
+
+
+def _remainder(_term: Term, of: list[Interval]) -> Interval:
+    a, b = of
+    return Interval(0, b.high, a.nan or not a.bounded) if b.low > 0 and b.bounded else ANY
+
+
+def _absolute(_term: Term, of: list[Interval]) -> Interval:
+    (a,) = of
+    least = 0.0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high))
+    return Interval(least, max(abs(a.low), abs(a.high)), a.nan)
+
+
+def _squared(term: Term, of: list[Interval]) -> Interval:
+    a = _absolute(term, of)
+    return _corners(lambda one, other: one * other, a, a)
+
+
+def _monotonic(compute: Callable[[float], float]) -> Callable[[Term, list[Interval]], Interval]:
+    return lambda _term, of: Interval(compute(of[0].low), compute(of[0].high), of[0].nan)
+
+
+def _within(low: float, high: float) -> Callable[[Term, list[Interval]], Interval]:
+    return lambda _term, of: Interval(low, high, of[0].nan)
+
+
+def _like_first(_term: Term, of: list[Interval]) -> Interval:
+    return of[0]
+
+
+def _like_all(_term: Term, of: list[Interval]) -> Interval:
+    return _union(*of)
+
+
+def _blended(_term: Term, of: list[Interval]) -> Interval:
+    """Of weighted means: between the least and the greatest; an infinity among them may give a NaN."""
+    return of[0] if of[0].bounded else ANY
+
+
+def _cast(term: Term, of: list[Interval]) -> Interval:
+    (a,) = of
+    if not term.dtype.is_integer:
+        return Interval(0, 1) if term.dtype.is_bool else a
+    if a.nan or not a.bounded:
+        return ANY
+    return Interval(math.trunc(a.low), math.trunc(a.high))
+
+
+def _keep_open(compute: Callable[[float], int]) -> Callable[[float], float]:
+    return lambda value: float(compute(value)) if math.isfinite(value) else value
+
+
+_RULES: Mapping[str, Callable[[Term, list[Interval]], Interval]] = {
+    **dict.fromkeys(
+        (
+            "BroadcastTo",
+            "GatherNd",
+            "GatherV2",
+            "Max",
+            "Min",
+            "MirrorPad",
+            "Reshape",
+            "ResizeNearestNeighbor",
+            "ReverseV2",
+            "Roll",
+            "Rows",
+            "Slice",
+            "Split",
+            "SplitV",
+            "StridedSlice",
+            "Tile",
+            "TopKV2",
+            "Transpose",
+            "Unpack",
+        ),
+        _like_first,
+    ),
+    **dict.fromkeys(("AvgPool", "Mean", "ResizeArea", "ResizeBilinear"), _blended),
+    **dict.fromkeys(("ConcatV2", "Pack", "PadV2"), _like_all),
+    **dict.fromkeys(("Add", "AddN", "AddV2"), _sum),
+    **dict.fromkeys(("Div", "RealDiv"), _quotient),
+    "Abs": _absolute,
+    "Cast": _cast,
+    "ClipByValue": lambda _term, of: Interval(of[1].low, of[2].high, of[0].nan),
+    "Ceil": _monotonic(_keep_open(math.ceil)),
+    "Fill": _like_all,
+    "Floor": _monotonic(_keep_open(math.floor)),
+    "FloorMod": _remainder,
+    "Maximum": lambda _term, of: Interval(
+        max(of[0].low, of[1].low), max(of[0].high, of[1].high), of[0].nan or of[1].nan
+    ),
+    "Minimum": lambda _term, of: Interval(
+        min(of[0].low, of[1].low), min(of[0].high, of[1].high), of[0].nan or of[1].nan
+    ),
+    "Mul": lambda _term, of: _corners(lambda a, b: a * b, *of),
+    "Neg": lambda _term, of: Interval(-of[0].high, -of[0].low, of[0].nan),
+    "OneHot": lambda _term, of: _union(of[2], of[3]),
+    "OnesLike": _within(1, 1),
+    "Pad": lambda _term, of: _union(of[0], Interval(0, 0)),
+    "Relu": lambda _term, of: Interval(max(of[0].low, 0), max(of[0].high, 0), of[0].nan),
+    "Relu6": _within(0, 6),
+    "Rint": _monotonic(_keep_open(round)),
+    "Round": _monotonic(_keep_open(round)),
+    "SelectV2": lambda _term, of: _union(of[1], of[2]),
+    "Sigmoid": _within(0, 1),
+    "Sign": _within(-1, 1),
+    "Softmax": _within(0, 1),
+    "Square": _squared,
+    "Sub": _difference,
+    "Tanh": _within(-1, 1),
+    "ZerosLike": _within(0, 0),
+}
