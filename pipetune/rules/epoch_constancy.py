@@ -9,6 +9,7 @@ from pipetune.core.operators import Epochs, Order, facts
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import (
+    asserts,
     deterministic,
     draws,
     inner_facts,
@@ -66,6 +67,12 @@ def _of(node: Node, context: RuleContext) -> Finding:
         (_ends_never(node), Constancy.DIFFERENT, "it repeats without end: the cache would never be complete"),
         (node.op == "repeat", Constancy.DIFFERENT, "it repeats: the cache would hold each epoch again"),
         (node.op == "snapshot", Constancy.DIFFERENT, "it stores its elements already"),
+        (asserts(node), Constancy.DIFFERENT, "it refuses elements, and from the second epoch on none would be refused"),
+        (
+            _batches_of_several_sizes(node, context),
+            Constancy.DIFFERENT,
+            "it refuses a last batch that is shorter, and from the second epoch on would not",
+        ),
         (
             _unordered(node, context),
             Constancy.DIFFERENT,
@@ -76,6 +83,20 @@ def _of(node: Node, context: RuleContext) -> Finding:
         if holds:
             return Finding(constancy, node.id, why)
     return Finding(Constancy.SAME, node.id)
+
+
+def _batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
+    """Whether a batch may be put together of batches of which the last one is shorter, which TensorFlow refuses."""
+    if node.op != "batch":
+        return False
+    for above in reversed(context.pipeline.upstream(node.id)):
+        if above.op in ("unbatch", "flat_map", "interleave"):
+            return False
+        if above.op == "batch":
+            size, rows = above.argument("batch_size"), context.pipeline[above.inputs[0]].cardinality
+            whole = rows >= 0 and isinstance(size, int) and size > 0 and rows % size == 0
+            return not above.argument("drop_remainder") and not whole
+    return False
 
 
 def _by_position(node: Node) -> str:

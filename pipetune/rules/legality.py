@@ -133,6 +133,14 @@ def class_of_overtaking(batch: Node, *, in_order: bool) -> Safety:
     return Safety.STATISTICAL if batch.argument("drop_remainder") else Safety.REORDERS
 
 
+_ASSERTIONS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
+
+
+def asserts(node: Node) -> bool:
+    """Whether the function of `node` raises on purpose, at elements that it finds wrong."""
+    return node.function is not None and not _ASSERTIONS.isdisjoint(node.function.operations)
+
+
 def is_unknown(node: Node) -> bool:
     return facts(node.op) is CAUTIOUS
 

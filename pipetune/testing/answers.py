@@ -37,6 +37,7 @@ FLAGS: Mapping[str, FunctionFacts] = {
     "file": replace(STEADY, side_effects=("WriteFile",)),
     "reads_file": replace(STEADY, reads_files=True),
     "raises": replace(STEADY, can_raise=True),
+    "asserts": replace(STEADY, can_raise=True, operations=("Assert",)),
 }
 """What a function does, a word each."""
 
@@ -121,6 +122,7 @@ def with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) ->
         side_effects=(*old.side_effects, *flag.side_effects),
         reads_files=old.reads_files or flag.reads_files,
         can_raise=old.can_raise or flag.can_raise,
+        operations=tuple(sorted({*old.operations, *flag.operations})),
     )
 
 

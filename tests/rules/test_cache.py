@@ -33,6 +33,9 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     ("range 10 | map writes elements=10 bytes=1k | batch 2", {}, "writes a variable"),
     ("range 10 | map table elements=10 bytes=1k | batch 2", {}, "table that can change"),
     ("range 10 | map print elements=10 bytes=1k | batch 2", {}, "side effect"),
+    # What is refused in every epoch would be refused in the first alone.
+    ("range 10 | map asserts elements=10 bytes=1k | batch 2", {}, "refuses elements"),
+    ("TFRecordDataset | batch 4 | map | batch 3 elements=10 bytes=1k", {}, "refuses a last batch"),
     ("range 10 | map unknown elements=10 bytes=1k | batch 2", {}, "nothing is known about its function"),
     ("from_generator elements=10 bytes=1k | map | batch 2", {}, "runs Python"),
     ("from_generator elements=10 bytes=1k | batch 2", {}, "runs Python"),
@@ -118,6 +121,8 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_FILES} | map 4 bytes=1k | map random", {}, [_cache("n1")]),
     (f"{_CYCLE} 2 cycle_length=2 | map random | batch 2", {}, [_cache("n1")]),
     (f"{_FILES} | map raises reads_file bytes=1k", {}, [_cache("n1")]),
+    (f"{_FILES} | batch 5 | batch 3 bytes=1k", {}, [_cache("n2")]),
+    (f"{_FILES} | batch 4 drop_remainder=True | batch 3 bytes=1k", {}, [_cache("n2")]),
     (f"{_FILES} | map bytes=1k | take 3 | cache | map bytes=1k", {}, [_cache("n4")]),
     ("range 10 elements=10 | take 5 | map bytes=1k | map random", {}, [_cache("n2")]),
     # The small one too, where it is much smaller.
