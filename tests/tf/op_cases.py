@@ -17,6 +17,7 @@ import tensorflow as tf
 
 SHAPES = ((), (5,), (1,), (4, 4), (7, 3), (1, 6), (3, 3, 3), (2, 1, 5))
 FLOATS = (tf.float32, tf.float64, tf.float16)
+COUNT = 41
 INTEGERS = (tf.int32, tf.int64, tf.uint8, tf.int8)
 
 _TABLE = np.arange(40, dtype=np.float32).reshape(10, 4)
@@ -32,6 +33,13 @@ class Case:
     name: str
     function: Callable[..., Any]
     specs: tuple[Any, ...]
+    texts: tuple[bytes, ...] = ()  # the only text that the function takes
+
+    def elements(self) -> list[np.ndarray]:
+        """Elements to try it on, stacked along a first axis."""
+        if self.texts:
+            return [np.array([self.texts[place % len(self.texts)] for place in range(COUNT)], object)]
+        return elements(self.specs)
 
 
 def spec(shape: Sequence[int | None], dtype: Any = tf.float32) -> Any:
@@ -319,8 +327,6 @@ def _images() -> Iterator[Case]:
         yield Case("sobel", lambda x: tf.image.sobel_edges(x[None])[0], image)
         yield Case("max_pool", lambda x: tf.nn.max_pool2d(x[None], 2, 1, "SAME")[0], image)
         yield Case("avg_pool", lambda x: tf.nn.avg_pool2d(x[None], 2, 2, "VALID")[0], image)
-        kernel = np.ones((2, 2, 3, 2), np.float32)
-        yield Case("conv2d", lambda x, kernel=kernel: tf.nn.conv2d(x[None], kernel, 1, "SAME")[0], image)
         yield Case("patches", lambda x: tf.image.extract_patches(
             x[None], [1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], "VALID")[0], image)  # fmt: skip
 
@@ -340,12 +346,34 @@ def _text() -> Iterator[Case]:
         yield Case("equal", lambda s: s == "word 1", (one,))
         yield Case("base64", lambda s: tf.io.decode_base64(tf.io.encode_base64(s)), (one,))
         yield Case("to_number", lambda s: tf.strings.to_number(tf.strings.regex_replace(s, "[^0-9]", "1")), (one,))
+    lines = tuple(f"{number},{number / 8},name {number}".encode() for number in range(9))
+    yield Case("csv", lambda s: tf.io.decode_csv(s, [[0], [0.0], [""]]), (text,), lines)
+    yield Case("csv", lambda s: tf.stack(tf.io.decode_csv(s, [[0.0], [0.0], [""]])[:2]), (text,), lines)
+    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES), (text,), _examples())
+    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES)["v"][::-1], (text,), _examples())
     yield Case("reduce_join", lambda s: tf.strings.reduce_join(s, -1), (texts,))
     for dtype in (tf.int32, tf.float32, tf.bool):
         yield Case("as_string", tf.strings.as_string, (spec((4,), dtype),))
     yield Case("as_string", lambda x: tf.strings.as_string(x, precision=2), (spec(()),))
     yield Case("decode_raw", lambda s: tf.reshape(tf.io.decode_raw(s, tf.uint8, fixed_length=4), [4]), (text,))
     yield Case("decode_csv", lambda s: tf.io.decode_csv(tf.strings.join(["1,2,", s]), [[0.0], [0], [""]]), (text,))
+
+
+_FEATURES = {
+    "n": tf.io.FixedLenFeature([], tf.int64),
+    "v": tf.io.FixedLenFeature([3], tf.float32, default_value=[1.0, 2.0, 3.0]),
+}
+
+
+def _examples() -> tuple[bytes, ...]:
+    found = []
+    for number in range(9):
+        example = tf.train.Example()
+        example.features.feature["n"].int64_list.value.append(number)
+        if number % 3:
+            example.features.feature["v"].float_list.value.extend([number / 2, -number, 0.0])
+        found.append(example.SerializeToString())
+    return tuple(found)
 
 
 def _linear() -> Iterator[Case]:
@@ -360,7 +388,11 @@ def _linear() -> Iterator[Case]:
     yield Case("bias", lambda x: tf.nn.bias_add(x, [1.0, 2.0, 3.0]), (spec((7, 3)),))
     yield Case("fft", lambda x: tf.abs(tf.signal.rfft(x)), (spec((8,)),))
     yield Case("stft", lambda x: tf.abs(tf.signal.stft(x, 8, 4)), (spec((33,)),))
-    yield Case("inverse", lambda x: tf.linalg.trace(x), (spec((4, 4)),))
+    yield Case("trace", tf.linalg.trace, (spec((4, 4)),))
+    yield Case("matmul", lambda x: tf.matmul(x, x), (spec((2, 3, 3)),))
+    kernel = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 2, 3, 2)
+    yield Case("conv2d", lambda x: tf.nn.conv2d(x[None], kernel, 1, "SAME")[0], (spec((5, 4, 3)),))
+    yield Case("traced", tf.function(lambda x: x[..., 0] * 2.0 - x[..., 1]), (spec((4, 4)),))
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -373,7 +405,7 @@ def _named(name: str) -> Callable[..., Any]:
 # -- elements to try a function on
 
 
-def elements(specs: Sequence[Any], *, count: int = 41, seed: int = 0) -> list[np.ndarray]:
+def elements(specs: Sequence[Any], *, count: int = COUNT, seed: int = 0) -> list[np.ndarray]:
     """Generated elements for each spec, stacked along a first axis.
 
     Most rows differ; among them are zeros of both signs, infinities, NaN, denormals, the limits of the type, and a
@@ -418,7 +450,7 @@ def _stacked(one: Any, count: int, draw: np.random.Generator) -> np.ndarray:
 def differences(single: Any, batched: Any, stacked: Sequence[np.ndarray], *, sizes: Sequence[int]) -> set[str]:
     """In which ways rows of batches of these sizes differ from what the function gives for each element.
 
-    "zero" is the sign of a zero or what becomes of a denormal, "bits" a relative difference below 1e-5 (or where a
+    "zero" is the sign of a zero, "denormal" what becomes of one, "bits" a relative difference below 1e-5 (or where a
     number is no finite one), "cast" another integer, "value" anything else, "raises" an error in a batch of elements
     that raise none.
     """
@@ -465,7 +497,7 @@ def _difference(one: np.ndarray, other: np.ndarray) -> set[str]:
             return {"zero"} if signs[a == b].any() else set()
         least = 2.3e-308 if one.dtype == np.float64 else 6.2e-5 if one.dtype == np.float16 else 1.2e-38
         if (np.abs(a[~same]) < least).all() and (np.abs(b[~same]) < least).all():
-            return {"zero"}
+            return {"denormal"}
         finite = np.isfinite(a) & np.isfinite(b) & ~same
         apart = np.abs(a - b)[finite] / np.maximum(np.abs(a[finite]), 1.0)
         close = bool((apart < (2e-2 if one.dtype.itemsize == 2 else 1e-5)).all())

@@ -13,10 +13,9 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.tf import private
 from pipetune.tf.pipelines import lifting
 from pipetune.tf.pipelines.lifting import Lifted
-from pipetune.tf.pipelines.normal_forms import IDENTITIES
 from pipetune.tf.pipelines.terms import Unclear, needed_ops
-from pipetune.tf.pipelines.vectorized import PROVEN
-from tests.tf.op_cases import Case, cases, differences, elements, spec
+from pipetune.tf.pipelines.vectorized import PROVEN, check_converters
+from tests.tf.op_cases import Case, cases, differences
 
 Function = Callable[..., Any]
 
@@ -48,35 +47,59 @@ def lifted(case: Case, batched: Function | None = None, *, rows: int | None = No
 # -- each rule and each converter, on generated elements
 
 
-def _one_of_each(found: Sequence[tuple[Case, bool]]) -> list[Any]:
-    """A case for each name and number of axes; the others go the same way (`make test-exhaustive`)."""
-    seen = set()
-    chosen = []
-    for number, (case, _) in enumerate(found):
-        kind = (case.name, tuple(len(one.shape) for one in case.specs))
-        marks = [pytest.mark.exhaustive] if kind in seen else []
-        seen.add(kind)
-        chosen.append(pytest.param(case, id=f"{number}-{case.name}", marks=marks))
-    return chosen
+def _sorted_out() -> list[Any]:
+    """Every case: one of each name, with two axes if there is one, and the others where all are asked for."""
+    found = list(cases())
+    chosen: dict[str, Case] = {}
+    for case in found:
+        if case.name not in chosen or len(case.specs[0].shape) == 2 > len(chosen[case.name].specs[0].shape):
+            chosen[case.name] = case
+    return [
+        pytest.param(
+            case, id=f"{number}-{case.name}", marks=[] if case is chosen[case.name] else [pytest.mark.exhaustive]
+        )
+        for number, case in enumerate(found)
+    ]
 
 
-ALL = _one_of_each([(case, True) for case in cases()])
+CASES = _sorted_out()
+SIZES = (1, 2, 3, 7, 16)
 
 
-@pytest.mark.parametrize("case", ALL)
-def test_what_is_proven_on_batches_is_so(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_proven_is_so(case: Case) -> None:
+    """On batches as it is, and through tf.vectorized_map."""
     for rows in (None, 7):
         try:
             proof, single, many = lifted(case, rows=rows)
         except Unclear:
             continue
-        sizes = (1, 2, 3, 7, 16) if rows is None else (rows,)
-        assert differences(single, many, elements(case.specs), sizes=sizes) <= _allowed(proof)
+        found = differences(single, many, case.elements(), sizes=SIZES if rows is None else (rows,))
+        assert found <= _allowed(proof)
+    single = traced(case.function, case.specs)
+    try:
+        many = traced(_vectorized(case.function), case.specs, rows=None)
+        proof = check_converters(single, many)
+    except (ValueError, Unclear):  # no converter, or none that is proven
+        return
+    assert differences(single, many, case.elements(), sizes=SIZES) <= _allowed(proof)
+
+
+def _vectorized(function: Function) -> Function:
+    return lambda *batch: tf.vectorized_map(lambda row: function(*row), batch, fallback_to_while_loop=False)
 
 
 def _allowed(proof: Lifted) -> set[str]:
     """The kinds of differences that the class of a proof allows."""
-    allowed = {"zero"} if proof.zero_signs else set()
+    allowed = {"denormal"}
+    if proof.zero_signs:
+        allowed.add("zero")
     if set(proof.inexact) - {"Cast"}:
         allowed |= {"zero", "bits"}
     return allowed | ({"cast", "zero", "bits"} if "Cast" in proof.inexact else set())
+
+
+@pytest.mark.exhaustive
+def test_every_converter_that_is_called_proven_has_a_function_that_proves_it() -> None:
+    used = {op.type for case in cases() for op in needed_ops(traced(case.function, case.specs).graph)}
+    assert PROVEN - {"NoOp"} <= used

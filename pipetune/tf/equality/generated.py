@@ -15,9 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.functions import FunctionForm
+from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.equality.recorded import Recording
-from pipetune.tf.equality.sharing import Side, described, shared
+from pipetune.tf.equality.sharing import Side, described, numbered, shared
 from pipetune.tf.pipelines.rebuilding import rebuilt
 from pipetune.tf.pipelines.value_ranges import NARROW
 
@@ -38,14 +39,15 @@ class Region:
 
     @property
     def functions(self) -> list[tuple[Node, Any]]:
-        """The maps of the original in it, uppermost first, and their traced functions."""
+        """The maps of the original that each get what the one before gives, and their traced functions."""
         original = self.sides[0]
-        below = {node.id for node in original.pipeline.downstream(self.start)}
-        return [
-            (node, original.live.datasets[node.id]._map_func)
-            for node in original.pipeline
-            if node.id in below and node.op == "map"
-        ]
+        found = []
+        for node in original.pipeline.downstream(self.start):
+            if node.op == "map":
+                found.append((node, original.live.datasets[node.id]._map_func))
+            elif not facts(node.op).same_elements:
+                break
+        return found
 
 
 def changed_region(original: Side, candidate: Side) -> Region | None:
@@ -60,19 +62,19 @@ def changed_region(original: Side, candidate: Side) -> Region | None:
         if a.id not in original.live.datasets:
             break
         a, b = original.pipeline[a.inputs[0]], candidate.pipeline[b.inputs[0]]
-    first, second = _ending_at(original.pipeline, a.id), _ending_at(candidate.pipeline, b.id)
-    common = shared(replace(original, pipeline=first), replace(candidate, pipeline=second))
-    numbered = [node.id for node in second if node.op == "from_tensor_slices" and node.id in second.numbered]
+    sides = (
+        replace(original, pipeline=_ending_at(original.pipeline, a.id)),
+        replace(candidate, pipeline=_ending_at(candidate.pipeline, b.id)),
+    )
+    common = shared(*sides) | numbered(*sides).keys()
     starts = {
         name
-        for pipeline in (first, second)
-        for node in pipeline
+        for side in sides
+        for node in side.pipeline
         for name in node.inputs
         if node.id not in common and name in common
-    } | set(numbered)
-    if len(starts) != 1:
-        return None
-    return Region(starts.pop(), (replace(original, pipeline=first), replace(candidate, pipeline=second)))
+    }
+    return Region(starts.pop(), sides) if len(starts) == 1 else None
 
 
 def _is_changed(node: Node, original: Pipeline) -> bool:

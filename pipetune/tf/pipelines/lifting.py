@@ -313,7 +313,7 @@ def _ragged_features(parsed: Term) -> int:
 # -- the ops
 
 _EACH_NUMBER_EXACT = frozenset(
-    {"Abs", "Add", "AddV2", "AddN", "AsString", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bucketize", "Cast", "Ceil",
+    {"Abs", "Add", "AddV2", "AsString", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bucketize", "Cast", "Ceil",
      "ClipByValue", "DecodeBase64", "Div", "DivNoNan", "EncodeBase64", "Equal", "Floor", "FloorDiv", "FloorMod",
      "Greater", "GreaterEqual", "Invert", "IsFinite", "IsInf", "IsNan", "LeftShift", "Less", "LessEqual", "LogicalAnd",
      "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "RealDiv", "Relu", "Relu6",
@@ -323,9 +323,9 @@ _EACH_NUMBER_EXACT = frozenset(
      "ZerosLike"}
 )  # fmt: skip
 _EACH_NUMBER_INEXACT = frozenset(
-    {"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf", "Erfc", "Exp",
-     "Expm1", "LeakyRelu", "Lgamma", "Log", "Log1p", "Pow", "Reciprocal", "Rsqrt", "Selu", "Sigmoid", "Sin", "Sinh",
-     "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
+    {"Acos", "Acosh", "AddN", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf",
+     "Erfc", "Exp", "Expm1", "LeakyRelu", "Lgamma", "Log", "Log1p", "Pow", "Reciprocal", "Rsqrt", "Selu", "Sigmoid",
+     "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
 )  # fmt: skip
 EACH_NUMBER = _EACH_NUMBER_EXACT | _EACH_NUMBER_INEXACT
 """Ops that treat every number by itself, or every number with those at the same place of their other inputs."""
