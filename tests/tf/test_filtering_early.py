@@ -161,8 +161,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "cannot be called there",
     ),
     # It is not known what these do.
-    "calls a function": (
-        lambda: photos().map(decoded).filter(tf.function(lambda image, label: label < 5)),
+    "branches": (
+        lambda: photos().map(decoded).filter(lambda image, label: tf.cond(label < 5, lambda: True, lambda: label > 7)),
         "calls other functions",
     ),
 }

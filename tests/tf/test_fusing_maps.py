@@ -118,8 +118,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         .map(lambda x, n: x if isinstance(n, int) else x * tf.cast(n, tf.int64)),
         "something else",
     ),
-    "a function of TensorFlow's": (
-        lambda: tf.data.Dataset.range(30).map(tf.function(lambda x: x * 2)).map(lambda x: x + 1),
+    "a branch": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: tf.cond(x > 3, lambda: x, lambda: -x)).map(lambda x: x + 1),
         "calls other functions",
     ),
 }

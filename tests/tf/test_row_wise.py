@@ -64,9 +64,14 @@ BY_ROW: dict[str, tuple[Any, Function]] = {
     "numbers as text": (_SCALARS, lambda i: tf.strings.as_string(i * 3)),
     "text cleaned": (_WORDS, lambda w: tf.strings.lower(tf.strings.strip(w))),
     "text hashed": (_WORDS, lambda w: tf.strings.to_hash_bucket_fast(w, 50)),
+    "sorted": (_VECTORS, lambda x: tf.sort(x)),
+    "a cast that fits": (_VECTORS, lambda x: tf.cast(tf.clip_by_value(x * 9.0, 0.0, 255.0), tf.uint8)),
+    "another traced function inside": (_VECTORS, tf.function(lambda x: x * 2.0)),
+    "cropped": (_IMAGES, lambda x: tf.image.resize(tf.image.crop_to_bounding_box(x, 1, 0, 3, 3), [4, 5])),
 }
 
 INEXACT: dict[str, tuple[Any, Function, str]] = {
+    "cast that may not fit": (_VECTORS, lambda x: tf.cast(tf.abs(x) * 9.0, tf.uint8), "Cast"),
     "exp": (_VECTORS, tf.exp, "Exp"),
     "sigmoid": (_VECTORS, tf.sigmoid, "Sigmoid"),
     "power": (_VECTORS, lambda x: tf.pow(tf.abs(x), 0.3), "Pow"),
@@ -87,33 +92,33 @@ _STATE = tf.Variable(2.0)
 
 NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     # These run on batches without an error, and mean something else there.
-    "mean over everything": (_VECTORS, lambda x: x - tf.reduce_mean(x), "Mean would mix"),
+    "mean over everything": (_VECTORS, lambda x: x - tf.reduce_mean(x), "would mix the rows of a batch (Mean)"),
     "greatest of the first axis": (_SQUARES, lambda x: tf.reduce_max(x, axis=0), "shapes or types"),
-    "greatest of the first axis, kept": (_SQUARES, lambda x: x - tf.reduce_max(x, axis=0), "Max would mix"),
-    "flipped along the first axis": (_SQUARES, lambda x: tf.reverse(x, [0]), "ReverseV2 would mix"),
-    "flipped image": (_IMAGES[:, :, :, 0], lambda x: x[::-1], "StridedSlice would mix"),
-    "sorted": (_VECTORS, lambda x: tf.sort(x), "something else"),
-    "running sum": (_VECTORS, lambda x: tf.cumsum(x), "Cumsum is not known"),
-    "first of the row": (_VECTORS, lambda x: x - x[0], "StridedSlice would mix"),
-    "matrix product": (_SQUARES, lambda x: tf.matmul(x, x), "something else"),
+    "greatest of the first axis, kept": (_SQUARES, lambda x: x - tf.reduce_max(x, axis=0), "would mix the rows of a batch (Max)"),
+    "flipped along the first axis": (_SQUARES, lambda x: tf.reverse(x, [0]), "would mix the rows of a batch (ReverseV2)"),
+    "flipped image": (_IMAGES[:, :, :, 0], lambda x: x[::-1], "would mix the rows of a batch (StridedSlice)"),
+    "sorted along the first axis": (_SQUARES, lambda x: tf.sort(x, axis=0), "something else|mix"),
+    "running sum": (_VECTORS, lambda x: tf.cumsum(x), "would mix the rows of a batch (Cumsum)"),
+    "first of the row": (_VECTORS, lambda x: x - x[0], "would mix the rows of a batch (StridedSlice)"),
+    "matrix product": (_SQUARES, lambda x: tf.matmul(x, x), "not known to treat the rows"),
     "transposed": (_SQUARES, lambda x: tf.transpose(x), "shapes or types|would mix"),
     "norm": (_VECTORS, lambda x: x / tf.norm(x), "would mix"),
-    "standardised image": (_IMAGES, tf.image.per_image_standardization, ""),
     "a constant of the batch's rank": (_VECTORS, lambda x: x + np.ones((1, 6), np.float32), "shapes or types"),
     "two components of different rank": ((_VECTORS, _VECTORS[:, 0]), lambda x, y: x * y, ""),
     "a traced function that gives whole numbers": (
         _VECTORS, tf.function(lambda x: tf.cast(tf.reduce_sum(x) * 1e6, tf.int64)), "shapes or types"),
     "length of the first axis, in Python": (_VECTORS, _first_axis_matters, "something else|constant"),
     "length of the first axis, in the graph": (
-        _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "something else"),
+        _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "depends on how many rows"),
     "length of the first axis, a whole number": (
         _VECTORS, lambda x: x * tf.cast(tf.constant(x.shape[0] or 7), tf.float32), "something else"),
     "joined in front": (_VECTORS, lambda x: tf.concat([x, x], axis=0), "shapes or types"),
     "split and joined in front": (_SQUARES, lambda x: tf.concat(tf.split(x, 2, axis=0)[::-1], axis=0), ""),
     "reshaped": (_SQUARES, lambda x: tf.reshape(x, [16]), "cannot be called|shapes or types"),
-    "reshaped and back": (_SQUARES, lambda x: tf.reshape(tf.reshape(x, [-1]), tf.shape(x)), "something else"),
-    "a loop": (_VECTORS, _thrice, "state|not known|something"),
-    "a condition on a value": (_SCALARS, lambda i: tf.cond(i > 2, lambda: i, lambda: -i), "cannot be called|not known"),
+    "reshaped and back": (_SQUARES, lambda x: tf.reshape(tf.reshape(x, [-1]), tf.shape(x)), "mix the rows"),
+    "a loop": (_VECTORS, _thrice, "calls other functions"),
+    "a condition on a value": (
+        _SCALARS, lambda i: tf.cond(i > 2, lambda: i, lambda: -i), "cannot be called|calls other functions"),
     "mapped inside": (_SQUARES, lambda x: tf.map_fn(lambda row: row * 2.0, x), ""),
     "a constant only": (_SCALARS, lambda i: tf.constant(3.0), "shapes or types|once per batch"),
     "sampled": (_VECTORS, lambda x: x + tf.random.uniform([6]), "state"),
@@ -126,7 +131,7 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
 }  # fmt: skip
 
 
-NEVER = {"sampled", "a variable", "checked", "Python", "decoded text", "split text", "sparse", "a loop"}
+NEVER = {"norm", "sampled", "a variable", "checked", "Python", "decoded text", "split text", "sparse", "a loop"}
 
 VECTORIZED = {  # whether the last bits may differ
     "mean over everything": True,
@@ -138,7 +143,6 @@ VECTORIZED = {  # whether the last bits may differ
     "a traced function that gives whole numbers": True,
     "transposed": False,
     "reshaped": False,
-    "norm": True,
     "two components of different rank": False,
     "a constant of the batch's rank": False,
     "joined in front": False,

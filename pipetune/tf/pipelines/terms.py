@@ -142,13 +142,24 @@ def terms_of(function: Any, given: Sequence[Term], apply: Apply) -> list[Term]:
         Unclear: it branches or loops, or reads what no term says.
     """
     graph = function.graph
-    captured = [
-        Term("Captured", attributes=(("id", id(outer)),), dtype=inner.dtype, shape=static(inner))
-        for outer, inner in graph.captures
-    ]
+    captured = [_captured(outer, inner) for outer, inner in graph.captures]
     if len(given) + len(captured) != len(graph.inputs):
         raise Unclear("gets components of which it is not known what they are")
     return _terms(graph, [*given, *captured], apply)
+
+
+def _captured(outer: Any, inner: Any) -> Term:
+    """What a function captured: a tensor by its value where it is a small one, else by which it is."""
+    if inner.op.type == "Const":
+        return constant(tf.make_ndarray(inner.op.get_attr("value")), inner.dtype)
+    if isinstance(outer, tf.Tensor) and hasattr(outer, "numpy") and inner.dtype not in (tf.resource, tf.variant):
+        size = outer.shape.num_elements() or 0
+        if size * max(1, inner.dtype.size) <= _SMALL_BYTES:
+            return constant(outer.numpy(), inner.dtype)
+    return Term("Captured", attributes=(("id", id(outer)),), dtype=inner.dtype, shape=static(inner))
+
+
+_SMALL_BYTES = 1_000_000
 
 
 def _terms(graph: Any, given: Sequence[Term], apply: Apply) -> list[Term]:
