@@ -16,12 +16,13 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Move, Plan, ReplaceSource, Rewrite, Safety, Silence
+from pipetune.core.edits import Move, Plan, ReplaceSource, Rewrite, Safety, SetArgument, Silence
 from pipetune.core.functions import Windows
 from pipetune.rules import gather_batches, gather_windows
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
+from pipetune.tf.measure import grammar
 from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.pipelines.replay import replay
@@ -160,6 +161,26 @@ def test_windows_are_equal(name: str, series: Any, drop: bool) -> None:
     proof = compare(source, edited, Safety.EXACT, elements=64)
     assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
     assert measure_batch_costs(source, told)["n0"] > 0
+
+
+@pytest.mark.parametrize("size", [101, 300, 513, 2000])
+def test_windows_longer_than_a_usual_sample_are_equal(size: int) -> None:
+    series = np.arange(1_000_000, dtype=np.float32)
+    windows = tf.data.Dataset.from_tensor_slices(series).window(size, shift=1, drop_remainder=True)
+    windows = windows.flat_map(lambda window: window.batch(size))
+    source = live.read(windows.map(lambda window: (window[:-1], window[-1])).shuffle(100_000).batch(32).prefetch(1))
+    rewrite = _rewrite(_told(source.dataset)[1], gather_windows.RULE)
+    proof = compare(source, apply_edits(source.pipeline, rewrite.edits), rewrite.safety)
+    assert proof.proven and {"generated inputs", "last batches"} <= {check.name for check in proof.checks}
+
+
+def test_a_sample_shorter_than_two_windows_says_so() -> None:
+    slowly = grammar.function(wait_seconds=0.01, work_seconds=0.0, out_bytes=0.0, draws=False)
+    windows = tf.data.Dataset.range(5000).map(slowly).window(400, shift=1, drop_remainder=True)
+    source = live.read(windows.flat_map(lambda window: window.batch(400)).batch(4).map(lambda rows: rows))
+    edited = apply_edits(source.pipeline, [SetArgument("n5", "num_parallel_calls", 2)])
+    proof = compare(source, edited, Safety.EXACT, time_limit_seconds=1.0)
+    assert not proof.proven and any("two windows of them take 401" in check.detail for check in proof.checks)
 
 
 def test_windows_of_several_arrays_are_equal() -> None:

@@ -227,6 +227,16 @@ class PairedRuns:
         available = len(self.recordings[starts[0]])
         return sample.counts_ending_in(self.sides[0].pipeline, starts[0], rests, available=available)
 
+    @property
+    def shortage(self) -> str:
+        """Why the sample cannot show what the pipelines give, as a sentence; empty where it is long enough."""
+        for name, recording in self.recordings.items():
+            wanted = sample.at_least(self.sides[0].live, self.sides[0].pipeline, name)
+            if len(recording) < wanted and not recording.complete:
+                title = self.sides[0].pipeline[name].title
+                return f"the sample holds {len(recording):,} elements of {title}, and two windows of them take {wanted:,}"
+        return ""
+
     def within(self, region: Region) -> PairedRuns:
         """The same of the part in which the pipelines differ; it has no elements yet."""
         folder = f"{self._folder}/region"

@@ -190,7 +190,7 @@ class Proof:
             return failure
         whole = first.complete and second.complete
         if both == 0 and not self._nothing_there():
-            return Check("values", None, "no element came out of the sample")
+            return Check("values", None, self._runs.shortage or "no element came out of the sample")
         if not whole and self._runs.whole_epochs:
             return Check("values", None, f"the time ended after {both} elements", late=True)
         if first.errors:

@@ -31,14 +31,16 @@ def elements_needed(source: live.LivePipeline, pipeline: Pipeline, at: Iterable[
     """
     names = [name for name in at if name in pipeline]
     wanted = _needed(source, pipeline, {pipeline.output.id: 3 if batch_sizes(pipeline) else least})
-    twice = {node.id: 2 for node in pipeline if node.op in ("window", "group_by_window")}
-    for node_id in twice:
-        at_least = _needed(source, pipeline, {node_id: 2})
-        for name in names:
-            least = max(least, at_least.get(name, 0))
+    least = max([least, *(at_least(source, pipeline, name) for name in names)])
     rows_in_memory = names and all(pipeline[name].op == "from_tensor_slices" for name in names)
     most = max(least, _MOST_ROWS if rows_in_memory else _MOST_ELEMENTS)
     return min(most, max([least, *(wanted.get(name, 0) for name in names)]))
+
+
+def at_least(source: live.LivePipeline, pipeline: Pipeline, name: str) -> int:
+    """Elements of an operator that make two of the largest window or group further down; 1 where there is none."""
+    grouping = [node.id for node in pipeline.downstream(name) if node.op in ("window", "group_by_window")]
+    return max([1, *(_needed(source, pipeline, {node_id: 2}).get(name, 0) for node_id in grouping)])
 
 
 def _needed(source: live.LivePipeline, pipeline: Pipeline, ends: Mapping[str, int]) -> dict[str, int]:

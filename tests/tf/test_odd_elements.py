@@ -1,0 +1,74 @@
+"""Elements of kinds that hardly any pipeline has: they are opaque, and never the end of pipetune."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Insert, Safety, SetArgument
+from pipetune.rules import propose_all
+from pipetune.rules.base import RuleContext
+from pipetune.tf.equality.compare import compare
+from pipetune.tf.pipelines import cropping, cuts, fusion, gathering, live, on_batches, on_inputs, shrinking
+
+Optional = tf.experimental.Optional
+
+
+class Pair(tf.experimental.BatchableExtensionType):  # type: ignore[misc]
+    """An element type of the user's own."""
+
+    a: tf.Tensor
+    b: tf.Tensor
+
+
+def _numbers() -> Any:
+    return tf.data.Dataset.range(23)
+
+
+def _slices(x: Any) -> Any:
+    return tf.IndexedSlices(tf.ones([1, 3]) * tf.cast(x, tf.float32), tf.reshape(x, [1]), tf.constant([5, 3], tf.int64))
+
+
+ODD: dict[str, Callable[[], Any]] = {
+    "optional": lambda: _numbers().map(Optional.from_value).map(lambda o: o.get_value() * 2).batch(4),
+    "optional, given": lambda: _numbers().map(lambda x: (Optional.from_value(x), x)).filter(lambda _o, x: x > 3),
+    "indexed slices": lambda: _numbers().map(_slices).map(lambda s: s.values * 2.0).batch(4),
+    "indexed slices, batched": lambda: _numbers().map(_slices).map(tf.convert_to_tensor).batch(4),
+    "datasets": lambda: _numbers().window(5).map(lambda w: w.batch(5)).flat_map(lambda w: w).map(lambda x: x * 2),
+    "ragged": lambda: _numbers().map(lambda x: tf.ragged.range(tf.stack([x, x + 1]))).batch(4).map(lambda r: r * 2),
+    "sparse": lambda: _numbers().map(lambda x: tf.sparse.from_dense(tf.range(x))).map(lambda s: s * 2).batch(4),
+    "nothing": lambda: _numbers().map(lambda x: (x, None)).map(lambda x, _: x * 2).batch(4),
+    "a type of one's own": lambda: _numbers().map(lambda x: Pair(x, -x)).map(lambda p: Pair(p.a * 2, p.b)).batch(4),
+    "complex": lambda: _numbers().map(lambda x: tf.complex(tf.cast(x, tf.float32), 1.0)).map(lambda z: z * z).batch(4),
+    "quantised": lambda: _numbers().map(lambda x: tf.quantization.quantize([1.0, 2.0], 0.0, 3.0, tf.quint8)[0]).batch(4),
+    "empty": lambda: tf.data.Dataset.from_tensor_slices(np.zeros((23, 0, 3), np.float32)).map(lambda x: x + 1).batch(4),
+    "no elements": lambda: tf.data.Dataset.from_tensor_slices(np.zeros((0, 3), np.float32)).map(lambda x: x + 1).batch(4),
+}
+
+
+def annotated(source: live.LivePipeline) -> Any:
+    pipeline = source.pipeline
+    for answers in (on_batches, on_inputs, fusion, cropping, shrinking, cuts, gathering):
+        pipeline = answers.with_answers(source, pipeline)
+    return pipeline
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_elements_end_nothing(name: str) -> None:
+    source = live.read(ODD[name]())
+    found, _ = propose_all(RuleContext(annotated(source), cores=2))
+    plans = [(rewrite.edits, rewrite.safety) for rewrite in found]
+    output = source.pipeline.output.id
+    plans.append(((Insert(output, "prefetch", "prefetch@1", {"buffer_size": 2}),), Safety.EXACT))
+    maps = [node.id for node in source.pipeline if node.op == "map"]
+    plans += [((SetArgument(name, "num_parallel_calls", 2),), Safety.EXACT) for name in maps]
+    for edits, safety in plans:
+        comparison = compare(source, apply_edits(source.pipeline, edits), safety)
+        assert comparison.checks and not comparison.why
