@@ -21,25 +21,32 @@ def crop_jpeg(contents, begin, size, channels):
     # pixel's colour is blended with that of its neighbours. At the edge of what is decoded they would be missing.
     begin = tf.convert_to_tensor(begin)
     top_left = tf.maximum(begin[:2] - 2, 0)
-    bottom_right = tf.minimum(begin[:2] + size[:2] + 2, tf.io.extract_jpeg_shape(contents)[:2])
+    bottom_right = tf.minimum(begin[:2] + size[:2] + 2, jpeg_shape(contents, channels)[:2])
     window = tf.concat([top_left, bottom_right - top_left], axis=0)
-    image = tf.io.decode_and_crop_jpeg(contents, window, channels=channels)
+    image = tf.cond(
+        tf.io.is_jpeg(contents),  # decode_jpeg reads other formats too, which are decoded whole
+        lambda: tf.io.decode_and_crop_jpeg(contents, window, channels=channels),
+        lambda: tf.image.crop_to_bounding_box(tf.io.decode_jpeg(contents, channels=channels), *tf.unstack(window)),
+    )
+    image.set_shape([None, None, channels])
     return tf.slice(image, begin - tf.concat([top_left, [0]], axis=0), size)
 ''',
     RANDOM_WINDOW: '''\
 def random_crop_jpeg(contents, size, channels, seed=None):
     """tf.image.random_crop of a decoded JPEG, by the same draws; only the window is decoded."""
-    shape = tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0)
     drawn = tf.random.uniform([3], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
-    return crop_jpeg(contents, drawn % (shape - size + 1), size, channels)
+    return crop_jpeg(contents, drawn % (jpeg_shape(contents, channels) - size + 1), size, channels)
 ''',
     SHAPE: '''\
 def jpeg_shape(contents, channels):
     """tf.shape of a decoded JPEG, which is not decoded for that."""
-    return tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0)
+    return tf.cond(
+        tf.io.is_jpeg(contents),
+        lambda: tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0),
+        lambda: tf.shape(tf.io.decode_jpeg(contents, channels=channels)),
+    )
 ''',
 }
-
 
 def insert_helpers(
     draft: Draft, file: str, names: Iterable[str], splices: Sequence[Splice], *, before: cst.FunctionDef

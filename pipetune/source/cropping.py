@@ -38,7 +38,7 @@ def decode_windows(draft: Draft, node: str) -> Draft:
     shape = f"{SHAPE}({contents}, channels={place.decode.channels})"
     splices += [Splice(tree.start(call), tree.end(call), shape.encode()) for call in asking]
     splices.append(_crop_of_window(tree, place, contents))
-    names = [WINDOW, *([RANDOM_WINDOW] if place.kind.endswith("random_crop") else []), *([SHAPE] if asking else [])]
+    names = [WINDOW, SHAPE, *([RANDOM_WINDOW] if place.kind.endswith("random_crop") else [])]
     return insert_helpers(draft, file, names, splices, before=place.function)
 
 

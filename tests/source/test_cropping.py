@@ -84,7 +84,7 @@ def test_golden(tmp_path, name, before, after, newline):
     assert [rejection.why for rejection in emission.not_covered] == []
     new = new.replace(newline, "\n")
     helpers = new[new.index("def crop_jpeg(") :].split("\n\n\n")
-    called = ["crop_jpeg", *(one for one in ("jpeg_shape", "random_crop_jpeg") if f"{one}(" in after)]
+    called = ["crop_jpeg", "jpeg_shape", *(["random_crop_jpeg"] if "random_crop_jpeg(" in after else [])]
     written = "".join(helper + "\n\n\n" for helper in helpers[: len(called)])
     assert [helper.split("(")[0] for helper in helpers[: len(called)]] == [f"def {one}" for one in called]
     expected = after if "<helpers>" in after else "<helpers>" + after

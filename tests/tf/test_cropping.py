@@ -375,6 +375,17 @@ def test_every_part_of_the_data_must_be_jpegs(place: int) -> None:
     assert "1 of 48 elements looked at are no JPEG" in found.why_not
 
 
+def test_what_is_no_jpeg_is_decoded_whole() -> None:
+    """Nobody looks at every image before training: one of another format must not end it."""
+    images = [IMAGES[0]] * 60 + [png(40, 40)] + [IMAGES[0]] * 100
+    crop = lambda data: tf.image.crop_to_bounding_box(_decode(data), 3, 5, 20, 21)  # noqa: E731
+    source, found = _asked(crop, images)
+    assert found.why_not == ""
+    edits = [ReplaceFunction("n1", FunctionForm.DECODE_AND_CROP, found.digest)]
+    edited = replay.replay(source, apply_edits(source.pipeline, edits))
+    assert all(bool(tf.reduce_all(one == other)) for one, other in zip(source.dataset, edited, strict=True))
+
+
 def test_data_that_cannot_be_looked_at() -> None:
     missing = live.read(tf.data.Dataset.from_tensor_slices(["nowhere"]).map(tf.io.read_file).map(_seeded))
     assert "no element could be looked at (NotFoundError)" in cropping.ask(missing, missing.pipeline.output).why_not

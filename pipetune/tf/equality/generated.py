@@ -49,6 +49,11 @@ class Region:
                 break
         return found
 
+    @property
+    def stateless(self) -> bool:
+        """Whether its functions may be called beside the pipeline."""
+        return all(node.function is not None and node.function.stateless for node, _ in self.functions)
+
 
 def changed_region(original: Side, candidate: Side) -> Region | None:
     """Where functions are called in another form, on other elements or in another place; None where none is.
@@ -108,6 +113,8 @@ def generate(region: Region, *, count: int, seed: int, sample: Recording | None,
     specs = _with_known_shapes(specs, sample)
     if specs is None or any(spec.dtype == tf.string and not texts[place] for place, spec in enumerate(specs)):
         return None
+    if any(texts) and not region.stateless:
+        return None  # text that is refused cannot be told beforehand, and takes other draws along in each pipeline
     draw = np.random.default_rng(seed)
     size = sum(spec.shape.num_elements() * max(1, spec.dtype.size) for spec in specs)
     count = int(max(3, min(count, _MOST_BYTES / max(1, size))))
@@ -244,10 +251,9 @@ def _accepted(region: Region, parts: Sequence[Any]) -> list[int]:
     All of them where a function keeps state: it must not be called beside a pipeline.
     """
     count = int(parts[0].shape[0])
-    functions = region.functions
-    if not all(node.function is not None and node.function.stateless for node, _ in functions):
+    if not region.stateless:
         return list(range(count))
-    calls = [(traced, _cast_inputs(traced)) for _, traced in functions]
+    calls = [(traced, _cast_inputs(traced)) for _, traced in region.functions]
     return [place for place in range(count) if _accepts(calls, [part[place] for part in parts])]
 
 

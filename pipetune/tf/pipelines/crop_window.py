@@ -3,7 +3,8 @@
 `decode_and_crop_jpeg` is not decode-then-slice: most JPEGs keep colour at half the resolution, and the decoder blends
 it with the pixels next to it, which at the edge of a window are not decoded. So the decoded window is wider on each
 side, as far as the image reaches, and what is decoded is sliced: then it is the same, bit for bit. A window that is not
-inside the image does what it did: `tf.slice` raises, `image[a:b]` takes what there is.
+inside the image does what it did: `tf.slice` raises, `image[a:b]` takes what there is. What is no JPEG (the op reads
+PNG, too) is decoded whole: nobody has seen all of the data.
 """
 
 from __future__ import annotations
@@ -29,12 +30,29 @@ _KEPT = ("fancy_upscaling", "try_recover_truncated", "acceptable_fraction", "dct
 
 def shapes_of(contents: Any, crop: Crop) -> list[Any]:
     """The shape of the whole image, and what each op that asked for it gets."""
-    stored, channels = tf.io.extract_jpeg_shape(contents), crop.decode.get_attr("channels")
-    given = [channels] if channels else tf.minimum(stored[2:], _MOST_CHANNELS)
-    whole = tf.concat([stored[:2], given], axis=0)
+    channels = crop.decode.get_attr("channels")
+
+    def stored() -> Any:
+        shape = tf.io.extract_jpeg_shape(contents)
+        return tf.concat([shape[:2], [channels] if channels else tf.minimum(shape[2:], _MOST_CHANNELS)], axis=0)
+
+    whole = tf.cond(tf.io.is_jpeg(contents), stored, lambda: tf.shape(_decoded(contents, crop)))
+    whole.set_shape([3])
     asked = [tf.concat([[1] * lead, whole], axis=0) if lead else whole for _, lead in crop.shapes]
     kinds = [op.outputs[0].dtype for op, _ in crop.shapes]
     return [whole, *(tf.cast(shape, kind) for shape, kind in zip(asked, kinds, strict=True))]
+
+
+def _decoded(contents: Any, crop: Crop) -> Any:
+    """The whole image: the op reads other formats than JPEG too, of which no part can be decoded alone."""
+    return tf.raw_ops.DecodeJpeg(
+        contents=contents, channels=crop.decode.get_attr("channels"), ratio=1, **_attributes(crop)
+    )
+
+
+def _attributes(crop: Crop) -> dict[str, Any]:
+    attributes = {name: crop.decode.get_attr(name) for name in _KEPT}
+    return attributes | {"dct_method": attributes["dct_method"].decode()}
 
 
 def window_of(crop: Crop, contents: Any, shape: Any, first: Any, second: Any, *, margin: int) -> tuple[Any, Any, Any]:
@@ -51,14 +69,15 @@ def window_of(crop: Crop, contents: Any, shape: Any, first: Any, second: Any, *,
     more = np.array([margin, margin, _EVERY_CHANNEL], np.int32)
     low = tf.maximum(begin - more, 0)
     high = tf.minimum(begin + (size + more), shape)
-    attributes = {name: crop.decode.get_attr(name) for name in _KEPT}
-    attributes["dct_method"] = attributes["dct_method"].decode()
-    image = tf.raw_ops.DecodeAndCropJpeg(
-        contents=contents,
-        crop_window=tf.gather(tf.concat([low, high - low], axis=0), [0, 1, 3, 4]),
-        channels=crop.decode.get_attr("channels"),
-        **attributes,
+    window = tf.gather(tf.concat([low, high - low], axis=0), [0, 1, 3, 4])
+    image = tf.cond(
+        tf.io.is_jpeg(contents),
+        lambda: tf.raw_ops.DecodeAndCropJpeg(
+            contents=contents, crop_window=window, channels=crop.decode.get_attr("channels"), **_attributes(crop)
+        ),
+        lambda: tf.slice(_decoded(contents, crop), low, high - low),
     )
+    image.set_shape([None, None, crop.decode.get_attr("channels") or None])
     place = begin - low
     if lead:
         place = tf.concat([tf.cast(first, tf.int32)[:lead], place], axis=0)

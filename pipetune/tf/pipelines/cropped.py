@@ -20,11 +20,13 @@ def decoding_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
         NoCrop: it needs the whole image.
     """
     graph = traced.function.graph
-    edited = _edited(graph, find_crop(graph), margin)
-    return private.with_function(traced, rebuilt(graph, edited, graph.outputs))
+    edited, pieces = _edited(graph, find_crop(graph), margin)
+    made = private.with_function(traced, rebuilt(graph, edited, graph.outputs))
+    made.called = pieces  # their branches are functions that TensorFlow forgets with the function they were traced in
+    return made
 
 
-def _edited(graph: Any, crop: Crop, margin: int) -> Any:
+def _edited(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[_Piece, _Piece]]:
     """The graph with the crop's decode replaced; every op that stays keeps its name, its inputs and its seeds.
 
     New ops stand where what they replace stood: the order of the ops is the order in which draws are numbered. What
@@ -44,6 +46,8 @@ def _edited(graph: Any, crop: Crop, margin: int) -> Any:
     replaced = dict(zip((op.name for op, _ in crop.shapes), shapes.outputs[1:], strict=True))
     edited = tf.compat.v1.GraphDef()
     edited.library.CopyFrom(given.library)
+    for piece in (shapes, window):
+        edited.library.MergeFrom(piece.library)
     edited.versions.CopyFrom(given.versions)
     for node in given.node:
         if node.name == decode.name:
@@ -56,7 +60,7 @@ def _edited(graph: Any, crop: Crop, margin: int) -> Any:
             edited.node.extend(_cut(node, [node.input[0], begin, size], crop.cut.outputs[0].shape))
         else:
             edited.node.append(node)
-    return edited
+    return edited, (shapes, window)
 
 
 def _in_place_of(node: Any, op: str, inputs: Sequence[str], **types: int) -> Any:
@@ -96,12 +100,16 @@ class _Piece:
             tensors = dict(zip(fed, given, strict=True))
             return function(*(tensors.get(place, value) for place, value in enumerate(values)))
 
-        concrete = private.data_function(body, [tf.TensorSpec(like[place].shape, like[place].dtype) for place in fed])
-        graph = concrete.graph
+        self.traced = private.data_function(
+            body, [tf.TensorSpec(like[place].shape, like[place].dtype) for place in fed]
+        )
+        graph = self.traced.graph
+        graph_def = graph.as_graph_def()
+        self.library = graph_def.library
         names = {tensor.op.name: feeds[place] for place, tensor in zip(fed, graph.inputs, strict=True)}
         returned = {tensor.op.name: tensor.op.inputs[0].name for tensor in graph.outputs}  # each by an Identity
         self.nodes: list[Any] = []
-        for node in graph.as_graph_def().node:
+        for node in graph_def.node:
             if node.name not in names and node.name not in returned:
                 node.name = f"pipetune/{name}/{node.name}"
                 node.input[:] = [self._reference(reference, name, names) for reference in node.input]
