@@ -20,7 +20,7 @@ from tests.tf.op_cases import Case, cases, differences
 Function = Callable[..., Any]
 
 
-def traced(function: Function, specs: Sequence[Any], *, rows: int | None | str = "") -> Any:
+def traced(function: Function, specs: Sequence[Any], *, rows: int | str | None = "") -> Any:
     """The concrete function of flat tensors; of batches of so many rows where `rows` says so."""
     if rows != "":
         specs = [tf.TensorSpec([rows, *one.shape], one.dtype) for one in specs]

@@ -47,9 +47,13 @@ ODD: dict[str, Callable[[], Any]] = {
     "nothing": lambda: _numbers().map(lambda x: (x, None)).map(lambda x, _: x * 2).batch(4),
     "a type of one's own": lambda: _numbers().map(lambda x: Pair(x, -x)).map(lambda p: Pair(p.a * 2, p.b)).batch(4),
     "complex": lambda: _numbers().map(lambda x: tf.complex(tf.cast(x, tf.float32), 1.0)).map(lambda z: z * z).batch(4),
-    "quantised": lambda: _numbers().map(lambda x: tf.quantization.quantize([1.0, 2.0], 0.0, 3.0, tf.quint8)[0]).batch(4),
+    "quantised": lambda: (
+        _numbers().map(lambda x: tf.quantization.quantize([1.0, 2.0], 0.0, 3.0, tf.quint8)[0]).batch(4)
+    ),
     "empty": lambda: tf.data.Dataset.from_tensor_slices(np.zeros((23, 0, 3), np.float32)).map(lambda x: x + 1).batch(4),
-    "no elements": lambda: tf.data.Dataset.from_tensor_slices(np.zeros((0, 3), np.float32)).map(lambda x: x + 1).batch(4),
+    "no elements": lambda: (
+        tf.data.Dataset.from_tensor_slices(np.zeros((0, 3), np.float32)).map(lambda x: x + 1).batch(4)
+    ),
 }
 
 

@@ -94,8 +94,10 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     # These run on batches without an error, and mean something else there.
     "mean over everything": (_VECTORS, lambda x: x - tf.reduce_mean(x), "would mix the rows of a batch (Mean)"),
     "greatest of the first axis": (_SQUARES, lambda x: tf.reduce_max(x, axis=0), "shapes or types"),
-    "greatest of the first axis, kept": (_SQUARES, lambda x: x - tf.reduce_max(x, axis=0), "would mix the rows of a batch (Max)"),
-    "flipped along the first axis": (_SQUARES, lambda x: tf.reverse(x, [0]), "would mix the rows of a batch (ReverseV2)"),
+    "greatest of the first axis, kept": (
+        _SQUARES, lambda x: x - tf.reduce_max(x, axis=0), "would mix the rows of a batch (Max)"),
+    "flipped along the first axis": (
+        _SQUARES, lambda x: tf.reverse(x, [0]), "would mix the rows of a batch (ReverseV2)"),
     "flipped image": (_IMAGES[:, :, :, 0], lambda x: x[::-1], "would mix the rows of a batch (StridedSlice)"),
     "sorted along the first axis": (_SQUARES, lambda x: tf.sort(x, axis=0), "something else|mix"),
     "running sum": (_VECTORS, lambda x: tf.cumsum(x), "would mix the rows of a batch (Cumsum)"),

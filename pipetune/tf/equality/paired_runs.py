@@ -233,8 +233,8 @@ class PairedRuns:
         for name, recording in self.recordings.items():
             wanted = sample.at_least(self.sides[0].live, self.sides[0].pipeline, name)
             if len(recording) < wanted and not recording.complete:
-                title = self.sides[0].pipeline[name].title
-                return f"the sample holds {len(recording):,} elements of {title}, and two windows of them take {wanted:,}"
+                of = f"{len(recording):,} elements of {self.sides[0].pipeline[name].title}"
+                return f"the sample holds {of}, and two windows of them take {wanted:,}"
         return ""
 
     def within(self, region: Region) -> PairedRuns:

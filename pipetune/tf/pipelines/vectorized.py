@@ -39,15 +39,15 @@ PROVEN = frozenset(
      "GatherV2", "Greater", "GreaterEqual", "Identity", "IdentityN", "Invert", "IsFinite", "IsInf", "IsNan",
      "LeakyRelu", "LeftShift", "Less", "LessEqual", "Lgamma", "Log", "Log1p", "LogSoftmax", "LogicalAnd", "LogicalNot",
      "LogicalOr", "LowerBound", "MatMul", "MatrixBandPart", "MatrixDiagPartV3", "MatrixDiagV3", "Max", "MaxPool",
-     "Maximum", "Mean", "Min", "Minimum", "Mul", "Neg", "NoOp", "NotEqual", "OneHot", "OnesLike", "Pack", "Pad",
-     "PadV2", "ParseExampleV2", "Placeholder", "Pow", "Prod", "RFFT", "Range", "Rank", "RealDiv", "Reciprocal", "Relu",
-     "Relu6", "Reshape", "ReverseV2", "RightShift", "Rint", "Round", "Rsqrt", "SelectV2", "Selu", "Shape", "Sigmoid",
-     "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "SplitV",
-     "Sqrt", "Square", "SquaredDifference", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh",
-     "TensorScatterUpdate", "Tile", "TopKV2", "Transpose", "TruncateDiv", "TruncateMod", "Unpack",
-     "UnsortedSegmentSum", "Xdivy", "Xlogy", "ZerosLike"}
+     "Maximum", "Mean", "Min", "Minimum", "Mul", "Neg", "NoOp", "NotEqual", "OneHot", "Pack", "Pad", "ParseExampleV2",
+     "Placeholder", "Pow", "Prod", "RFFT", "Range", "RealDiv", "Reciprocal", "Relu", "Relu6", "Reshape", "ReverseV2",
+     "RightShift", "Rint", "Round", "Rsqrt", "SelectV2", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax",
+     "Softplus", "Softsign", "SpaceToDepth", "Split", "SplitV", "Sqrt", "Square", "SquaredDifference", "Squeeze",
+     "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh", "TensorScatterUpdate", "Tile", "TopKV2", "Transpose",
+     "TruncateDiv", "TruncateMod", "Unpack", "UnsortedSegmentSum", "Xdivy", "Xlogy"}
 )  # fmt: skip
 """Ops whose converters gave each row what the op gives an element, on every function of `tests/tf/op_cases.py`.
 
-Not among them: `Roll`, which mixes rows, and `Squeeze` without axes, which squeezes a batch of one row.
+Not among them: `Roll`, which mixes rows, `PadV2`, which pads with zeros whatever is asked for, and `Squeeze` without
+axes, which squeezes a batch of one row.
 """
