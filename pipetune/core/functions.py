@@ -46,7 +46,7 @@ class OnBatches:
     why_not: str = ""  # why its rows are not what it gives for each element alone, as the end of a sentence
     form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
     digest: str = ""  # of the function traced in that form
-    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are; casts of what may not fit
+    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
     zero_signs: bool = False  # besides, the sign of a zero may differ, and what becomes of a denormal
     cut: Cut | None = None  # where it is cut first: its beginning is called on batches as it is, the rest in `form`
 

@@ -136,15 +136,9 @@ def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
         inexact: as in `OnBatches`.
         zero_signs: likewise.
     """
-    others = sorted(set(inexact) - {"Cast"})
-    if others:
-        yield f"The last bits of what {', '.join(others)} give depend on how many rows there are."
-    if "Cast" in inexact:
-        yield (
-            "A number that does not fit the integer type it is cast to may become another one in a batch than alone: "
-            "TensorFlow wraps single numbers and saturates packets of them."
-        )
-    if zero_signs and not others:
+    if inexact:
+        yield f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are."
+    elif zero_signs:
         yield "A zero may have the other sign in a batch, and a denormal may become zero; nothing else differs."
 
 

@@ -33,7 +33,8 @@ RULE = Rule(
         "op is given one axis more: axes, slices, shapes, attributes and constants included. Where that cannot be "
         "shown it is called through tf.vectorized_map, if every op of it is one that TensorFlow converts rightly, "
         "which was tried for each, and needs no loop. "
-        "Never a function with state, a Python function, control flow, a check on values or random numbers; never "
+        "Never a function with state, a Python function, control flow, a check on values or random numbers; never with a "
+        "cast of floats that may not fit a small integer, which is done otherwise in a batch than alone; never "
         "where a component of the map's input has no fixed shape. The batch must be a plain one, and between the "
         "two may stand only operators that hand elements through whole (shuffle, repeat, take, skip, shard, "
         "prefetch). Values are compared on real elements before a plan holds it."
@@ -41,8 +42,7 @@ RULE = Rule(
     safety=(
         "EXACT where every op gives the same bits on batches, but for the sign of a zero behind relu, minimum, maximum "
         "and clipping, which is noted. APPROXIMATE with ops whose last bits depend on how many rows they get at once "
-        "(exp, log, pow, sums of floats), and with casts of floats that may not fit a small integer type. REORDERS "
-        "where the map ran unordered and the last batch may be short."
+        "(exp, log, pow, sums of floats). REORDERS where the map ran unordered and the last batch may be short."
     ),
     propose=propose,
 )

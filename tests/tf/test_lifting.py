@@ -94,9 +94,7 @@ def _allowed(proof: Lifted) -> set[str]:
     allowed = {"denormal"}
     if proof.zero_signs:
         allowed.add("zero")
-    if set(proof.inexact) - {"Cast"}:
-        allowed |= {"zero", "bits"}
-    return allowed | ({"cast", "zero", "bits"} if "Cast" in proof.inexact else set())
+    return allowed | ({"zero", "bits"} if proof.inexact else set())
 
 
 @pytest.mark.exhaustive

@@ -71,7 +71,6 @@ BY_ROW: dict[str, tuple[Any, Function]] = {
 }
 
 INEXACT: dict[str, tuple[Any, Function, str]] = {
-    "cast that may not fit": (_VECTORS, lambda x: tf.cast(tf.abs(x) * 9.0, tf.uint8), "Cast"),
     "exp": (_VECTORS, tf.exp, "Exp"),
     "sigmoid": (_VECTORS, tf.sigmoid, "Sigmoid"),
     "power": (_VECTORS, lambda x: tf.pow(tf.abs(x), 0.3), "Pow"),
@@ -118,6 +117,7 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "split and joined in front": (_SQUARES, lambda x: tf.concat(tf.split(x, 2, axis=0)[::-1], axis=0), ""),
     "reshaped": (_SQUARES, lambda x: tf.reshape(x, [16]), "cannot be called|shapes or types"),
     "reshaped and back": (_SQUARES, lambda x: tf.reshape(tf.reshape(x, [-1]), tf.shape(x)), "mix the rows"),
+    "cast that may not fit": (_VECTORS, lambda x: tf.cast(tf.abs(x) * 9.0, tf.uint8), "may not fit"),
     "a loop": (_VECTORS, _thrice, "calls other functions"),
     "a condition on a value": (
         _SCALARS, lambda i: tf.cond(i > 2, lambda: i, lambda: -i), "cannot be called|calls other functions"),
@@ -133,7 +133,18 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
 }  # fmt: skip
 
 
-NEVER = {"norm", "sampled", "a variable", "checked", "Python", "decoded text", "split text", "sparse", "a loop"}
+NEVER = {
+    "norm",
+    "cast that may not fit",
+    "sampled",
+    "a variable",
+    "checked",
+    "Python",
+    "decoded text",
+    "split text",
+    "sparse",
+    "a loop",
+}
 
 VECTORIZED = {  # whether the last bits may differ
     "mean over everything": True,

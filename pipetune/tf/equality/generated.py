@@ -7,7 +7,7 @@ cannot be invented; real records are changed instead: a feature is missing, empt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,6 @@ from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.equality.recorded import Recording
 from pipetune.tf.equality.sharing import Side, described, numbered, shared
-from pipetune.tf.pipelines.rebuilding import rebuilt
-from pipetune.tf.pipelines.value_ranges import NARROW
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -97,7 +95,7 @@ def _ending_at(pipeline: Pipeline, node_id: str) -> Pipeline:
 
 
 def generate(region: Region, *, count: int, seed: int, sample: Recording | None, extremes: bool) -> Recording | None:
-    """Up to `count` elements for the start of a region, without those that its functions refuse or cannot cast.
+    """Up to `count` elements for the start of a region, without those that its functions refuse.
 
     None where an element has a component that is no tensor of a fixed shape, or text of which there is no sample.
 
@@ -246,49 +244,21 @@ def _changed(text: bytes, place: int, draw: np.random.Generator) -> bytes:
 
 
 def _accepted(region: Region, parts: Sequence[Any]) -> list[int]:
-    """The places of elements that no function of the original refuses, and in which every cast fits.
+    """The places of elements that no function of the original refuses.
 
     All of them where a function keeps state: it must not be called beside a pipeline.
     """
     count = int(parts[0].shape[0])
     if not region.stateless:
         return list(range(count))
-    calls = [(traced, _cast_inputs(traced)) for _, traced in region.functions]
-    return [place for place in range(count) if _accepts(calls, [part[place] for part in parts])]
+    functions = [traced.function for _, traced in region.functions]
+    return [place for place in range(count) if _accepts(functions, [part[place] for part in parts])]
 
 
-def _accepts(calls: Sequence[tuple[Any, Callable[..., Any] | None]], element: list[Any]) -> bool:
-    for traced, casts in calls:
+def _accepts(functions: Sequence[Any], element: list[Any]) -> bool:
+    for function in functions:
         try:
-            if casts is not None and not all(_fits(*pair) for pair in casts(*element)):
-                return False
-            element = tf.nest.flatten(traced.function(*element))
+            element = tf.nest.flatten(function(*element))
         except Exception:  # the user's function refuses it
             return False
     return True
-
-
-def _cast_inputs(traced: Any) -> Callable[..., list[tuple[Any, Any]]] | None:
-    """The function that gives, for every cast to a small integer type in a graph, what is cast and to which type."""
-    graph = traced.function.graph
-    casts = [
-        op
-        for op in graph.get_operations()
-        if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.name in NARROW
-    ]
-    if not casts:
-        return None
-    given = {tensor.op.name for tensor in graph.inputs}
-    graph_def = graph.as_graph_def()
-    kept = [node for node in graph_def.node if node.name not in given]
-    del graph_def.node[:]
-    graph_def.node.extend(kept)
-    concrete = rebuilt(graph, graph_def, [op.inputs[0] for op in casts])
-    targets = [op.outputs[0].dtype for op in casts]
-    return lambda *element: list(zip(tf.nest.flatten(concrete(*element)), targets, strict=True))
-
-
-def _fits(value: Any, target: Any) -> bool:
-    numbers = np.asarray(value.numpy(), np.float64)
-    limits = np.iinfo(target.as_numpy_dtype)
-    return bool(((numbers > limits.min - 1) & (numbers < limits.max + 1)).all())

@@ -30,7 +30,7 @@ PART = "Part"
 class Lifted:
     """What is known of a function on batches that was proven to treat each row as an element."""
 
-    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are; casts of what may not fit
+    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
     zero_signs: bool = False  # besides, the sign of a zero may differ, and what becomes of a denormal
 
 
@@ -58,11 +58,18 @@ def lift(single: Any, batched: Any) -> Lifted:
 
 
 def describe(results: Sequence[Term]) -> Lifted:
-    """How the bits of a function's results may depend on how many rows it gets at once."""
+    """How the bits of a function's results may depend on how many rows it gets at once.
+
+    Raises:
+        Unclear: whole numbers may, by a cast of what does not fit.
+    """
     terms = {term.key: term for result in results for term in result.ancestors()}.values()
     ranges = value_ranges.Ranges()
     inexact = {term.op for term in terms if term.op not in EXACT and _is_float(term)}
-    inexact |= {term.op for term in terms if term.op == "Cast" and not ranges.cast_fits(term)}
+    for term in terms:
+        if term.op == "Cast" and not ranges.cast_fits(term):
+            kinds = f"{term.inputs[0].dtype.name} to {term.dtype.name}"
+            raise Unclear(f"casts numbers that may not fit ({kinds}), and a batch may get others than single numbers")
     inexact |= {term.op for term in terms if _reads_zero_sign(term)}
     return Lifted(tuple(sorted(inexact)), zero_signs=any(map(_loses_zero_sign, terms)))
 

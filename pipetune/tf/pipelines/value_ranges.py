@@ -32,7 +32,7 @@ class Interval:
 
 ANY = Interval(-math.inf, math.inf, nan=True)
 
-NARROW = frozenset({"int8", "uint8", "int16", "uint16", "uint32"})
+_NARROW = frozenset({"int8", "uint8", "int16", "uint16", "uint32"})
 """What single numbers and packets are cast to otherwise where they do not fit (found by casting both)."""
 
 _NAN_AGREES = frozenset({"uint8", "uint16"})
@@ -48,7 +48,7 @@ class Ranges:
     def cast_fits(self, cast: Term) -> bool:
         """Whether every number that a `Cast` gets fits into what it casts to, or is cast alike alone and in packets."""
         source, target = cast.inputs[0].dtype, cast.dtype
-        if not source.is_floating or target.name not in NARROW:
+        if not source.is_floating or target.name not in _NARROW:
             return True
         of = self.of(cast.inputs[0])
         limits = np.iinfo(target.as_numpy_dtype)
