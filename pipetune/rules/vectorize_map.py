@@ -33,7 +33,7 @@ RULE = Rule(
         "op is given one axis more: axes, slices, shapes, attributes and constants included. Where that cannot be "
         "shown it is called through tf.vectorized_map, if every op of it is one that TensorFlow converts rightly, "
         "which was tried for each, and needs no loop. "
-        "Never a function with state, a Python function, control flow, a check on values or random numbers; never with a "
+        "Never a function with state, Python, control flow, a check on values or random numbers; never with a "
         "cast of floats that may not fit a small integer, which is done otherwise in a batch than alone; never "
         "where a component of the map's input has no fixed shape. The batch must be a plain one, and between the "
         "two may stand only operators that hand elements through whole (shuffle, repeat, take, skip, shard, "
