@@ -12,7 +12,6 @@ from pipetune.core.edits import (
     Move,
     Remove,
     ReplaceFunction,
-    ReplaceGenerator,
     ReplaceOperator,
     ReplaceSource,
     SetArgument,
@@ -68,8 +67,6 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
             return _gather(pipeline, edit)
         case SplitFunction():
             return _split(pipeline, edit)
-        case ReplaceGenerator():
-            return _go_through_entries(pipeline, edit)
         case ReplaceOperator(node=node_id, op=op, arguments=arguments):
             node = _find(pipeline, node_id)
             return _substitute(pipeline, _called(replace(node, arguments=dict(arguments)), op))
@@ -143,28 +140,6 @@ def _split(pipeline: Pipeline, edit: SplitFunction) -> Pipeline:
     tail = replace(node, inputs=(head.id,), function=part)
     nodes = ((head, tail) if old.id == node.id else (old,) for old in pipeline.nodes)
     return replace(pipeline, nodes=tuple(one for some in nodes for one in some))
-
-
-def _go_through_entries(pipeline: Pipeline, edit: ReplaceGenerator) -> Pipeline:
-    """A source of the entries, and in the generator's place a map that does with each what the generator does."""
-    generator = _find(pipeline, edit.node)
-    if generator.op != "from_generator" or generator.function is None:
-        raise PipetuneError(f"Operator {generator.id} ({generator.op}) is no generator.")
-    source = _called(
-        Node(edit.source, "", location=generator.location, shared=generator.shared, cardinality=edit.entries),
-        "from_tensor_slices",
-    )
-    loads = replace(
-        _called(generator, "map"),
-        inputs=(source.id,),
-        arguments={"num_parallel_calls": None, "deterministic": None},
-        function=FunctionFacts(
-            name=generator.function.name, digest=edit.digest, reads_files=True, form=FunctionForm.ON_ENTRIES
-        ),
-        cardinality=edit.entries,
-    )
-    place = pipeline.nodes.index(generator)
-    return replace(pipeline, nodes=(*pipeline.nodes[:place], source, loads, *pipeline.nodes[place + 1 :]))
 
 
 def _called(node: Node, op: str) -> Node:

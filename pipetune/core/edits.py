@@ -107,24 +107,6 @@ class SplitFunction:
 
 
 @dataclass(frozen=True)
-class ReplaceGenerator:
-    """Let the generator `node` be a map, over the entries of the lists it goes through, which a source puts out.
-
-    What its function is traced as has this digest.
-    """
-
-    node: str
-    digest: str
-    entries: int
-    dtypes: tuple[str, ...] = ()  # as in `Entries`
-
-    @property
-    def source(self) -> str:
-        """The id of the source of the entries."""
-        return f"from_tensor_slices@{self.node}"
-
-
-@dataclass(frozen=True)
 class ReplaceOperator:
     """Call operator `op` in place of `node`, with the function that `node` has, if it has one."""
 
@@ -141,7 +123,6 @@ Edit = (
     | SetOption
     | ReplaceFunction
     | ReplaceSource
-    | ReplaceGenerator
     | ReplaceOperator
     | SplitFunction
 )

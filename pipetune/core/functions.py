@@ -25,7 +25,6 @@ class FunctionForm(enum.StrEnum):
     HALF_SCALE = "decoding at half the scale"
     QUARTER_SCALE = "decoding at a quarter of the scale"
     EIGHTH_SCALE = "decoding at an eighth of the scale"
-    ON_ENTRIES = "on one entry of the lists of its loop"  # a generator's, as the function of a map
 
 
 SCALES: Mapping[FunctionForm, int] = MappingProxyType(
@@ -145,16 +144,6 @@ class Shrinking:
 
 
 @dataclass(frozen=True)
-class Entries:
-    """What a generator does that goes through lists and yields once for each entry (`tf/pipelines/generators.py`)."""
-
-    why_not: str = ""  # why it is no such generator, as the end of a sentence
-    digest: str = ""  # of the function that does with one entry what the generator does
-    count: int = 0  # entries
-    dtypes: tuple[str, ...] = ()  # per list: what its entries are given as; "" for what TensorFlow makes of them
-
-
-@dataclass(frozen=True)
 class FunctionFacts:
     """Facts read from a traced function, those of every function it calls included.
 
@@ -182,7 +171,6 @@ class FunctionFacts:
     cropping: Cropping | None = None  # None: nobody asked, or it decodes no JPEG
     cuts: tuple[Cut, ...] | None = None  # at most one of a kind; None: nobody asked
     shrinking: Shrinking | None = None  # None: nobody asked, or it decodes no JPEG
-    entries: Entries | None = None  # of a generator; None: nobody asked
     form: FunctionForm = FunctionForm.AS_TRACED
     first: tuple[str, ...] = ()  # operators whose functions it calls before its own
     part_of: str = ""  # the operator whose function it is a part of

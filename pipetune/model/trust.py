@@ -35,8 +35,6 @@ def _reason(node: Node, measured: OperatorProfile | None) -> str:
         return f"{node.title} is not an operator pipetune knows"
     if node.op == "from_generator" or (node.function is not None and node.function.python):
         return f"{node.title} runs Python code, which takes turns with the training loop"
-    if node.function is not None and node.function.form is FunctionForm.ON_ENTRIES:
-        return f"what {node.title} does was measured in Python only"
     if node.function is not None and node.function.called_on_batches:
         known = measured is not None and measured.on_batch_seconds is not None
         return "" if known else f"the cost of {node.title} on batches was not measured"

@@ -12,7 +12,6 @@ from pipetune.core.edits import (
     Move,
     Remove,
     ReplaceFunction,
-    ReplaceGenerator,
     ReplaceOperator,
     ReplaceSource,
     Rewrite,
@@ -184,8 +183,6 @@ def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
             return f"{source}: put out row numbers, and gather the rows behind {place}"
         case SplitFunction(node=node, cut=cut):
             return f"{operator_name(node, *pipelines)}: cut its function in two {words.clean(cut.kind)}"
-        case ReplaceGenerator(node=node):
-            return f"{operator_name(node, *pipelines)}: its lists as a source, and what it does with an entry as a map"
         case ReplaceOperator(node=node, op=op, arguments=arguments):
             call = f"{words.clean(op)}({argument_list(arguments)})"
             return f"{operator_name(node, *pipelines)}: call {call} in its place, with its function"

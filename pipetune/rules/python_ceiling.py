@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipetune.core.pipeline import Node
-from pipetune.core.profile import OperatorProfile
+from pipetune.core.profile import Finding, OperatorProfile
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import described, runs_python
 from pipetune.rules.pricing import as_time
@@ -11,10 +13,43 @@ from pipetune.rules.pricing import as_time
 _MOST_WAITING = 0.5
 """Share of its time that Python code may wait and still count as working: while it waits others have the lock."""
 
+_SHARE_OF_INPUT = 0.1
+"""Share of the input's time below which a generator is not worth rewriting: the same as for Keras layers in maps."""
+
 WHAT_HELPS = (
     "What can help: the same in TensorFlow's ops (tf.io.read_file, tf.io.decode_*, tf.image), or several processes "
     "(a tf.data service, multiprocessing that writes TFRecords once)."
 )
+
+
+INSTEAD = (
+    "A generator that goes through lists and loads each entry is a source and a map: "
+    "`tf.data.Dataset.from_tensor_slices((paths, labels)).map(load, num_parallel_calls=tf.data.AUTOTUNE)`, where "
+    "`load(path, label)` uses TensorFlow's ops (tf.io.read_file, tf.io.decode_jpeg, tf.image). Where it needs Python: "
+    "several processes (a tf.data service), or write its elements to TFRecords once and read those."
+)
+
+
+def slow_generators(context: RuleContext) -> Iterator[Finding]:
+    """Advice on generators that take a good part of the input's time. No edit follows it.
+
+    What a generator would do next in Python cannot be proven, so pipetune never rewrites one.
+    """
+    seconds = context.profile.input_wall_seconds if context.profile is not None else None
+    for node in context.pipeline:
+        measured = _measured(node, context)
+        if node.op != "from_generator" or measured is None or not measured.wall_seconds or not measured.visits:
+            continue
+        if not seconds or measured.wall_seconds * measured.visits < _SHARE_OF_INPUT * seconds:
+            continue
+        place = node.location
+        yield Finding(
+            code="python-generator",
+            message=_ceiling(node, context),
+            hint=INSTEAD,
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+        )
 
 
 def works_in_python(node: Node, context: RuleContext) -> bool:
@@ -27,8 +62,12 @@ def works_in_python(node: Node, context: RuleContext) -> bool:
 
 def ceiling(node: Node, context: RuleContext) -> str:
     """The most its Python code gives and what that is beside a training step, in sentences; what can help."""
+    return f"{_ceiling(node, context)} {WHAT_HELPS}"
+
+
+def _ceiling(node: Node, context: RuleContext) -> str:
     return " ".join([f"{described(node)} runs Python, whose calls take turns at the interpreter's lock.",
-                     *_figures(node, context), WHAT_HELPS])  # fmt: skip
+                     *_figures(node, context)])  # fmt: skip
 
 
 def _figures(node: Node, context: RuleContext) -> list[str]:

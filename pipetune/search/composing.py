@@ -10,7 +10,6 @@ from pipetune.core.edits import (
     Plan,
     Remove,
     ReplaceFunction,
-    ReplaceGenerator,
     ReplaceOperator,
     ReplaceSource,
     Rewrite,
@@ -72,8 +71,6 @@ def shape_of(rewrite: Rewrite) -> tuple[object, ...]:
                 parts.append(("split", node, cut.kind))
             case ReplaceSource(node=node, after=after):
                 parts.append(("source", node, after))
-            case ReplaceGenerator(node=node):
-                parts.append(("generator", node))
             case ReplaceOperator(node=node, op=op, arguments=arguments):
                 parts.append(("operator", node, op, tuple(arguments)))
             case Move(node=node, after=after):

@@ -15,7 +15,6 @@ from pipetune.core.edits import (
     Plan,
     Remove,
     ReplaceFunction,
-    ReplaceGenerator,
     ReplaceOperator,
     ReplaceSource,
     Rewrite,
@@ -33,7 +32,6 @@ from pipetune.source.cropping import decode_windows
 from pipetune.source.draft import Draft, open_draft
 from pipetune.source.forms import fuse, gets_several, parse_batches, vectorize
 from pipetune.source.gathering import gather_rows
-from pipetune.source.generators import load_entries
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
 from pipetune.source.operators import call_operator
@@ -200,9 +198,6 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             readers = sharing.pipeline.consumers(node)
             window = readers[0].id if edit.windows is not None and readers else ""
             return gather_rows(draft, edit, spec=current[node].spec, window=window)
-        case ReplaceGenerator(node=node):
-            refuse_inside_library(current, node)
-            return load_entries(draft, edit)
         case ReplaceOperator(node=node):
             refuse_inside_library(current, node)
             return call_operator(draft, edit)

@@ -11,7 +11,6 @@ from pipetune.core.edits import (
     Move,
     Remove,
     ReplaceFunction,
-    ReplaceGenerator,
     ReplaceOperator,
     ReplaceSource,
     Rewrite,
@@ -119,7 +118,6 @@ class Sharing:
                 | ReplaceFunction(node=node)
                 | ReplaceSource(node=node)
                 | SplitFunction(node=node)
-                | ReplaceGenerator(node=node)
                 | ReplaceOperator(node=node)
             ):
                 return next((captured for captured in self.pipeline if captured.id == node), None)

@@ -20,6 +20,8 @@ from pipetune.model.consumer_advice import (
     steps_are_small,
 )
 from pipetune.rules import bucket_batches
+from pipetune.rules.base import RuleContext
+from pipetune.rules.python_ceiling import slow_generators
 from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
 from pipetune.stages.planning import facts_of
@@ -47,6 +49,7 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
     found: list[Finding] = []
     if diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
         found += layers_in_maps(study.subject.source.pipeline, profile)
+        found += slow_generators(RuleContext(study.subject.source.pipeline, profile=profile))
     if not worth_trials(study, diagnosis):
         found += _batches_by_length(study, profile, diagnosis)
     advice = _steps_in_one_call(study, profile)

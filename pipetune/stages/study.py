@@ -22,7 +22,6 @@ from pipetune.tf.pipelines import (
     cuts,
     fusion,
     gathering,
-    generators,
     live,
     on_batches,
     on_inputs,
@@ -125,7 +124,7 @@ class Study:
         """The pipeline as captured, told what its functions do in other forms and places: they are traced again."""
         source = self.subject.source
         told = source.pipeline
-        for answers in (on_batches, on_inputs, fusion, cropping, shrinking, cuts, gathering, generators):
+        for answers in (on_batches, on_inputs, fusion, cropping, shrinking, cuts, gathering):
             told = answers.with_answers(source, told)
         return told
 

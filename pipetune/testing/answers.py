@@ -11,7 +11,6 @@ from pipetune.core.functions import (
     Cropping,
     Cut,
     CutKind,
-    Entries,
     FunctionFacts,
     FunctionForm,
     Fused,
@@ -128,11 +127,6 @@ def with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) ->
 def cropping(words: str) -> Cropping:
     """`crop=yes`, `crop=no`."""
     return Cropping(digest="cropped", seen="9 elements: all") if words == "yes" else Cropping("it uses it all")
-
-
-def entries(words: str) -> Entries:
-    """`entries=12`, `entries=no`."""
-    return Entries("it draws") if words == "no" else Entries(digest="entries", count=int(words))
 
 
 def fused(words: str, *, why_not: str = "") -> Fused:

@@ -35,7 +35,6 @@ The little language::
   that 40 % of its batches is padding, and 10 % would be in buckets that begin at the lengths 9 and 17, `padding=0.4:no`
   that its batches cannot be made by length.
 - `shrink=2` says that the function could decode at half the scale, `shrink=no` that it needs the image as it is.
-- `entries=12` says that a generator goes through lists of 12 entries, `entries=no` that it does something else.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
   that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
   10us if not said), `waits=2ms` that it waits so long beside, as measured, `!` behind the operator a cost of
@@ -48,7 +47,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import Entries, FunctionFacts, Gathering
+from pipetune.core.functions import FunctionFacts, Gathering
 from pipetune.core.location import SourceLocation
 from pipetune.core.operators import OPERATORS, facts
 from pipetune.core.padding import Padding
@@ -58,7 +57,6 @@ from pipetune.testing.answers import (
     ANSWERS,
     FLAGS,
     STEADY,
-    entries,
     gathering,
     padding,
     seconds,
@@ -235,10 +233,6 @@ def _read_word(stage: _Stage, word: str) -> None:
         raise ValueError(f"{stage.op} does not know the word {word!r}")
 
 
-def _generate(stage: _Stage, found: Entries) -> None:
-    stage.function = replace(with_flag(stage.function, FLAGS["python"], ""), entries=found)
-
-
 def _sets(name: str, read: Callable[[str], object]) -> Callable[[_Stage, str], None]:
     return lambda stage, text: setattr(stage, name, read(text))
 
@@ -247,7 +241,6 @@ _OF_OPERATORS: Mapping[str, Callable[[_Stage, str], None]] = {
     "bytes": _sets("size_bytes", size),
     "cpu": _sets("seconds", seconds),
     "elements": _sets("elements", int),
-    "entries": lambda stage, text: _generate(stage, entries(text)),
     "gathers": _sets("gathering", gathering),
     "head": _sets("head_share", lambda text: float(text.removesuffix("%")) / 100),
     "inner": _sets("inner", lambda text: tuple(text.split("+"))),

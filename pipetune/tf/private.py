@@ -122,17 +122,6 @@ def python_function(traced: Any) -> Any:
     return traced._func
 
 
-def generator_of(dataset: Any) -> Any:
-    """What was given to `from_generator`, to be called without arguments; None where it takes some, or is not found."""
-    for function in _closed_over(python_function(dataset._map_func)):
-        names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-        held = dict(zip(names, _closed_over(function), strict=False))
-        state = held.get("generator_state")
-        if isinstance(state, dataset_ops.DatasetV2._GeneratorState) and held.get("args") == ():
-            return state._generator
-    return None
-
-
 def with_function(traced: Any, concrete: Any, *, gives: Any = None) -> Any:
     """A dataset's traced function that runs another concrete function of the same arguments.
 

@@ -8,7 +8,6 @@ from pipetune.core.edits import (
     Move,
     Remove,
     ReplaceFunction,
-    ReplaceGenerator,
     ReplaceOperator,
     ReplaceSource,
     Rewrite,
@@ -39,8 +38,6 @@ def _edit(edit: Edit) -> str:
             return f"{node} numbers, gather>{after}"
         case SplitFunction(node=node, cut=cut):
             return f"{node} cut {cut.kind}"
-        case ReplaceGenerator(node=node, entries=entries):
-            return f"{node} map over {entries} entries"
         case ReplaceOperator(node=node, op=op, arguments=arguments):
             return f"{node} {op}({','.join(f'{k}={v}' for k, v in arguments.items())})"
         case SetOption(name=name, value=value):

@@ -113,3 +113,15 @@ def test_padding_is_told_where_no_rule_will_speak_of_it() -> None:
     one.settings = replace(one.settings, trials=True)
     advice.advise(one, replace(SMALL, operators=operators), BALANCED)  # trials are about to be made: the rule is asked
     assert one.journal.session.advice == ()
+
+
+def test_a_generator_gets_its_ceiling_and_no_edit() -> None:
+    one, _ = trained()
+    made = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32))
+    one.subject = replace(one.subject, source=study(made).subject.source)
+    slow = OperatorProfile("n0", Stage.EXTRACT, wall_seconds=0.004, waiting_seconds=0.0, visits=1.0)
+    profile = replace(SMALL, operators=(slow,), input_wall_seconds=0.004)
+    one.settings = replace(one.settings, quick=True)
+    advice.advise(one, profile, BALANCED)
+    (found,) = one.journal.session.advice
+    assert found.code == "python-generator" and "250 elements/s at most" in found.message

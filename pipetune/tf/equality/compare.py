@@ -102,8 +102,7 @@ def _prove(
     options: Mapping[str, Value],
     limits: Limits,
 ) -> Comparison:
-    windows = any(one is not None for one in sharing.numbered(*sides).values())
-    told = windows or bool(sharing.over_entries(sides[1]))
+    told = any(one is not None for one in sharing.numbered(*sides).values())
     checks = declared.declared_checks(
         *datasets,
         safety,

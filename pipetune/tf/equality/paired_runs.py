@@ -24,7 +24,6 @@ REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
 _FILES = 4  # source elements taken where each becomes many further down
 _COPIES = 48  # source elements in the check of randomness
-_PASSES, _PASSES_UNTIL = 12, 0.9  # over a generator: eight, and a margin, as its pace changes with the load
 MAX_RECORDED_BYTES = 256e6
 _MOST_ROUNDS = 1000
 
@@ -118,21 +117,6 @@ class PairedRuns:
                 self.notes.append("The source gives something else each time it is read.")
             if recording.error:
                 self.notes.append(f"It raises {recording.error} after that.")
-
-        for name in sharing.over_entries(self.sides[1]):
-            self._take_what_fits(original.live.datasets[name], until=until)
-
-    def _take_what_fits(self, generator: Any, *, until: float) -> None:
-        """Fewer elements where a generator, which both sides draw anew in each pass, is too slow for as many."""
-        started, taken = time.monotonic(), 0
-        for _ in generator.take(self.count):
-            taken += 1
-            if time.monotonic() > self.at(until):
-                break
-        fitting = (self.at(_PASSES_UNTIL) - time.monotonic()) / _PASSES
-        wanted = self.count * (time.monotonic() - started) / max(1, taken)
-        if wanted > fitting:
-            self.shrink(fitting / wanted)
 
     def graphs(self, *, copies: bool = False) -> tuple[Graph, Graph]:
         """Both pipelines on the recorded source, or on `copies` of its first element.

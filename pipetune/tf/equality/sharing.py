@@ -115,12 +115,6 @@ def numbered(original: Side, candidate: Side) -> dict[str, Windows | None]:
     }
 
 
-def over_entries(candidate: Side) -> list[str]:
-    """Generators of the original that are maps over the entries of their lists here."""
-    known = [(node.id, node.function) for node in candidate.pipeline]
-    return [name for name, function in known if function is not None and function.form is FunctionForm.ON_ENTRIES]
-
-
 def frontier(original: Side, candidate: Side) -> dict[str, int]:
     """The deepest shared operators whose elements can be recorded, and how many passes that takes.
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from pipetune.core.functions import SCALES, FunctionFacts, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, generators, live, shrinking
+from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, live, shrinking
 
 
 def function_of(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: Any) -> Any:
@@ -45,18 +45,9 @@ def predicate_of(node: Node, original: Any) -> Any:
     return private.python_function(original._predicate) if again else original._predicate
 
 
-def entries_of(node: Node, source: live.LivePipeline, pipeline: Pipeline) -> Any:
-    """The dataset of the entries of a generator's lists, where an edit put the source `node` in its place."""
-    loads = next(below for below in pipeline.downstream(node.id) if below.id in source.datasets)
-    assert loads.function is not None
-    return generators.replace_generator(source.datasets[loads.id], loads.function.digest).entries()
-
-
 def _in_form(function: FunctionFacts | None, original: Any, above: Any) -> Any:
     """The function of `original` in the form that an edit gave it."""
     form = function.form if function is not None else FunctionForm.AS_TRACED
-    if function is not None and form is FunctionForm.ON_ENTRIES:
-        return generators.replace_generator(original, function.digest).load
     traced = original._map_func
     if function is not None and function.called_on_batches:
         return forms.in_form(private.python_function(traced), form, above.element_spec)

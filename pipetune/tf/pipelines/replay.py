@@ -60,8 +60,6 @@ def replay_nodes(
 
 def _build(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: list[Any]) -> Any:
     original = source.datasets.get(node.id)
-    if original is None and node.op == "from_tensor_slices":
-        return called.entries_of(node, source, pipeline)
     if original is not None and _as_captured(node, source, above):
         return original
     if called.made_anew(node):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from pipetune.tf.pipelines.only_tensorflow import MEMBERS, READS, codes, value_of
 from pipetune.tf.script import capture
 
+_READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"})
+_MEMBERS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _ARGUMENTS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 _MOST_PARTS = 64  # of a container that are looked at
 _MOST_FUNCTIONS = 200  # that are looked into, one called by another
@@ -99,32 +101,51 @@ def _in_call(call: _Call, seen: set[object]) -> Iterator[Mention]:
 
 
 def _cells(function: FunctionType) -> list[Any]:
-    return [value_of(function, name) for name in function.__code__.co_freevars]
+    return [_value_of(function, name) for name in function.__code__.co_freevars]
 
 
 def _named(call: _Call) -> Iterator[Mention]:
     """What the code of a function, and of those written in it, loads by name; with the members that are asked for."""
     function = call.function
-    for code in codes(function.__code__):
+    for code in _codes(function.__code__):
         steps = list(dis.get_instructions(code))
         for place, step in enumerate(steps):
             name = str(step.argval)
-            outside = step.opname in READS and (
+            outside = step.opname in _READS and (
                 not step.opname.endswith("DEREF") or name in function.__code__.co_freevars
             )
             if name in call.arguments and (step.opname in _ARGUMENTS or step.opname.endswith("DEREF")):
                 value = call.arguments[name]
             elif outside:
-                value = value_of(function, name)
+                value = _value_of(function, name)
             else:
                 continue
             line = step.positions.lineno if step.positions is not None and step.positions.lineno else 0
             yield Mention(name, value, code.co_filename, line)
             for member in steps[place + 1 :]:
-                if member.opname not in MEMBERS:
+                if member.opname not in _MEMBERS:
                     break
                 name, value = f"{name}.{member.argval}", _member(value, str(member.argval))
                 yield Mention(name, value, code.co_filename, line)
+
+
+def _value_of(function: FunctionType, name: str) -> Any:
+    """What a name outside of a function stands for in it; None where it is bound to nothing."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if name in cells:
+        try:
+            return cells[name].cell_contents
+        except ValueError:  # not bound yet
+            return None
+    return function.__globals__.get(name, getattr(builtins, name, None))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A piece of code and every one within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _member(value: Any, name: str) -> Any:

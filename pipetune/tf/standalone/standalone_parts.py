@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.standalone import FunctionSource, SourceText, StandaloneParts, quoted
 from pipetune.tf import private
@@ -50,11 +49,6 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> Parts:
     describer = FunctionSources()
     for node in pipeline:
         dataset = source.datasets.get(node.id)
-        if node.function is not None and node.function.form is FunctionForm.ON_ENTRIES:
-            raise CannotExpress(
-                "The plan makes a map of a generator, whose lists have no text outside of the script.",
-                hint="Apply the patch, and ask for the distributed form of what is then in the source.",
-            )
         if dataset is None:  # put in by an edit
             continue
         if not node.inputs:
