@@ -451,6 +451,7 @@ def test_library_files() -> None:
     assert capture.is_library(tf.__file__) and capture.is_library(keras.__file__)
     assert capture.is_library(capture.__file__) and capture.is_library(textwrap.__file__)
     assert capture.is_library("<frozen runpy>")
+    assert capture.is_library("/opt/another/environment/lib/python3.11/site-packages/tensorflow/__init__.py")
     assert not capture.is_library(__file__)
     assert not capture.is_library("<ipython-input-1-abc>")
     assert not capture.is_library("/tmp/__autograph_generated_fileabc.py")

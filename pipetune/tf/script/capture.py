@@ -171,7 +171,13 @@ def is_library(filename: str) -> bool:
     if filename.startswith("<"):
         return not filename.startswith("<ipython")
     path = os.path.abspath(filename)
+    if not _INSTALLED.isdisjoint(path.split(os.sep)):
+        return True
     return any(path.startswith(folder + os.sep) for folder in _library_folders())
+
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of installed packages, also where another environment's are on the path (.pth files, PYTHONPATH)."""
 
 
 @functools.cache
