@@ -37,8 +37,9 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
 
 def _goes_on(tree: SyntaxTree, step: Statement, known: set[int]) -> bool:
     assert step.target is not None and isinstance(step.value, cst.Call)
-    links = links_above(step.value)
-    return tree.text(root_of(step.value)) == tree.text(step.target) and all(tree.end(link) in known for link in links)
+    links = links_above(tree, step.value)
+    same = tree.text(root_of(tree, step.value)) == tree.text(step.target)
+    return same and all(tree.end(link) in known for link in links)
 
 
 def _read_besides(tree: SyntaxTree, step: Statement) -> bool:
@@ -62,4 +63,4 @@ def _read_besides(tree: SyntaxTree, step: Statement) -> bool:
 
 def _is_root(tree: SyntaxTree, name: cst.Name, step: Statement) -> bool:
     assert isinstance(step.value, cst.Call)
-    return tree.start(root_of(step.value)) == tree.start(name)
+    return tree.start(root_of(tree, step.value)) == tree.start(name)

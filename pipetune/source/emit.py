@@ -27,15 +27,16 @@ from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
-from pipetune.source.chain import insert_link, refuse_unbound
+from pipetune.source.chain import insert_link
 from pipetune.source.cropping import decode_windows
 from pipetune.source.draft import Draft, open_draft
-from pipetune.source.forms import fuse, gets_several, parse_batches, vectorize
+from pipetune.source.forms import fuse, gets_several, vectorize
 from pipetune.source.gathering import gather_rows
 from pipetune.source.literals import write_call, write_value
 from pipetune.source.moving import move, remove
 from pipetune.source.operators import call_operator
 from pipetune.source.options import set_option
+from pipetune.source.parsing import parse_batches
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.read_config import by_hand, is_reading, set_read_config
 from pipetune.source.receiver import express_in_front
@@ -154,6 +155,7 @@ def _beside_shared(
 
 
 def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> Draft:
+    captured = sharing.pipeline
     match edit:
         case SetArgument(node=node) | Remove(node=node) if is_reading(edit, current):
             return set_read_config(draft, edit, current, node=node)
@@ -173,9 +175,11 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             return move(draft, node, after)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
             # Of the pipeline as captured: where an edit put the call, its input has another form in it.
-            return vectorize(draft, node, several=_several(node, current, sharing.pipeline))
+            return vectorize(draft, node, several=_several(node, current, captured), called=_called(node, captured))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
-            return parse_batches(draft, node)
+            alone = sharing.all_change or sharing.datasets(captured[node])[0] == 1
+            several = _several(node, current, captured)
+            return parse_batches(draft, node, several=several, called=_called(node, captured), alone=alone)
         case ReplaceFunction(node=node, form=FunctionForm.FUSED, first=first):
             for name in (*first, node):
                 refuse_inside_library(current, name)
@@ -217,11 +221,16 @@ def _several(node: str, current: Pipeline, captured: Pipeline) -> bool:
     return gets_several(captured, node)
 
 
+def _called(node: str, captured: Pipeline) -> str:
+    """The name of the function that a map was given."""
+    function = captured[node].function if node in captured else None
+    return function.name if function is not None else ""
+
+
 def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
     node = current[edit.node]
     refuse_inside_library(current, node.id)
     tree, call = draft.find(node.id)
-    refuse_unbound(tree, call)
     key = (draft.together(node.id)[0], edit.name)
     by, value = draft.values.get(key, (node.id, edit.value))
     if by != node.id and value != edit.value:

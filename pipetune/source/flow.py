@@ -56,7 +56,7 @@ def refuse_unsafe(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst
         _refuse_read_later(tree, name, behind=in_line, step=step)
         assert step.name is not None
         name, in_line = step.name, tree.end(step.small)
-    root = root_of(lower_call)
+    root = root_of(tree, lower_call)
     reads = names_read(lower.small).count(name) - (lower.name == name)
     if not isinstance(root, cst.Name) or root.value != name or reads != 1:
         raise CannotExpress("The dataset reaches the lower statement on another way than through one name.")
@@ -74,11 +74,11 @@ def _step(draft: Draft, tree: SyntaxTree, line: cst.CSTNode, *, name: str) -> St
     step = statement_of(tree, line.body[0])
     if step is None or step.name is None or not isinstance(step.value, cst.Call):
         raise refused
-    root = root_of(step.value)
+    root = root_of(tree, step.value)
     known = {site.end for site in draft.sites.values()}
     carried = isinstance(root, cst.Name) and root.value == name
     reads = names_read(step.small).count(name) - (step.name == name)
-    if not carried or reads != 1 or any(tree.end(link) not in known for link in links_above(step.value)):
+    if not carried or reads != 1 or any(tree.end(link) not in known for link in links_above(tree, step.value)):
         raise refused
     return step
 

@@ -39,7 +39,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str, window: str = "
         raise CannotExpress("The arrays and the batch stand in different files.")
     owner, arrays = _constructor(call)
     statement = _statement(tree, call)
-    if call not in links_above(batch):
+    if call not in links_above(tree, batch):
         refuse_unsafe(draft, tree, call, anchor=batch)
     tf = _tensorflow(draft, edit.after)
     variable = next(name for name in _names() if name not in _taken(tree))
@@ -96,7 +96,7 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     statement = statement_of(tree, call)
     if statement is None or not isinstance(statement.value, cst.Call):
         raise CannotExpress("The arrays are given where no statement can stand in front.")
-    if links_above(statement.value)[-1] is not call:
+    if links_above(tree, statement.value)[-1] is not call:
         raise CannotExpress("The statement does more than make the dataset, before it reads the arrays.")
     block_index(statement)  # its line is its own
     around = next((one for one in tree.ancestors(call) if isinstance(one, cst.FunctionDef | cst.ClassDef)), None)

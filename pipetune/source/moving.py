@@ -37,10 +37,10 @@ def remove(draft: Draft, node: str) -> Draft:
     refuse_bindings(call)
     statement = statement_of(tree, call)
     if statement is not None and assigns_itself(tree, statement, call):
-        splice = deletion(tree, statement)
+        splices = [deletion(tree, statement)]
     else:
-        splice = removal(tree, link)
-    return forget(draft.splice(draft.sites[node].file, [splice]), node)
+        splices = removal(tree, link)
+    return forget(draft.splice(draft.sites[node].file, splices), node)
 
 
 def move(draft: Draft, node: str, after: str) -> Draft:
@@ -58,8 +58,8 @@ def move(draft: Draft, node: str, after: str) -> Draft:
     refuse_bindings(call)
     if call_behind(tree, anchor) is call:
         return draft
-    in_chain = anchor in links_above(call) or call in links_above(anchor)
-    text = tree.code[link.name : link.end]
+    in_chain = anchor in links_above(tree, call) or call in links_above(tree, anchor)
+    text = link.text
     if in_chain:
         piece = own_piece(tree, link)
         inserted = insert_link(draft, anchor=after, node=_IN_TRANSIT, text=text, piece=piece)
@@ -73,8 +73,8 @@ def move(draft: Draft, node: str, after: str) -> Draft:
 
 def _take_link(draft: Draft, node: str, *, with_comments: bool) -> Draft:
     tree, call = draft.find(node)
-    splice = removal(tree, link_of(tree, call), with_comments=with_comments)
-    return forget(draft.splice(draft.sites[node].file, [splice]), node)
+    splices = removal(tree, link_of(tree, call), with_comments=with_comments)
+    return forget(draft.splice(draft.sites[node].file, splices), node)
 
 
 def _arrive(draft: Draft, node: str) -> Draft:

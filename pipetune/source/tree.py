@@ -122,7 +122,7 @@ def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def parse(code: bytes) -> SyntaxTree:
     """The tree of `code`; parsed once while several edits read it."""
     return SyntaxTree(code)

@@ -1,7 +1,8 @@
 """Ways in which people write a tf.data pipeline, each with a plan and the lines that the patch adds to the script.
 
-The shapes are those of public training scripts: tutorials and guides of TensorFlow and Keras, model collections, notebooks
-of competitions. The scripts are written for this table. `fit(train)` and `evaluate(check)` stand for what consumes a dataset.
+The shapes are those of public training scripts: tutorials and guides of TensorFlow and Keras, model collections,
+notebooks of competitions. The scripts are written for this table. `fit(train)` and `evaluate(check)` stand for what
+consumes a dataset.
 """
 
 from __future__ import annotations
@@ -371,9 +372,9 @@ fit(ds)
         """
 import keras
 
-preprocess = keras.Sequential([keras.layers.Rescaling(1.0 / 255.0), keras.layers.Rescaling(2.0, offset=-1.0)])
+rescale, centre = keras.layers.Rescaling(1.0 / 255.0), keras.layers.Rescaling(2.0, offset=-1.0)
 ds = tf.data.Dataset.from_tensor_slices((X, Y))
-ds = ds.map(lambda x, y: (preprocess(x), y), num_parallel_calls=tf.data.AUTOTUNE)
+ds = ds.map(lambda x, y: (centre(rescale(x)), y), num_parallel_calls=tf.data.AUTOTUNE)
 ds = ds.batch(4)
 fit(ds)
 """,
@@ -459,7 +460,7 @@ fit(ds)
     ),
     Form(
         "numbers from the command line",
-        "map.num_parallel_calls=-1; shuffle.buffer_size=12",
+        "map.num_parallel_calls=-1; prefetch",
         """
 import argparse
 
@@ -1377,17 +1378,6 @@ def load(records, labeled=True):
 fit(load(EXAMPLES))
 """,
     ),
-    Form(
-        "records: the name of what parses was imported",
-        "parsed map",
-        """
-from tensorflow.io import parse_single_example
-
-ds = tf.data.Dataset.from_tensor_slices(EXAMPLES)
-ds = ds.map(lambda record: parse_single_example(record, FEATURES)).batch(4)
-fit(ds)
-""",
-    ),
 )
 
 SEVERAL_DATASETS = (
@@ -1522,17 +1512,6 @@ rows = tf.data.Dataset.from_tensor_slices(X)
 train = rows.skip(4).map(lambda x: x / 255.0).batch(4)
 check = rows.take(4).map(lambda x: x / 255.0).batch(4)
 fit(train, check)
-""",
-    ),
-    Form(
-        "a shuffle of its own for training",
-        "shuffle.buffer_size=12",
-        """
-def dataset(rows, buffer=6):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    return ds.shuffle(buffer, seed=1).batch(4)
-
-fit(dataset(X), dataset(X[:6]))
 """,
     ),
     Form(

@@ -696,12 +696,6 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
     ("an operator that is not there", "ds = tf.data.Dataset.range(3)", [Remove("n7")], "n7"),
     ("a source taken out", "ds = tf.data.Dataset.range(3)", [Remove("range")], "inputs"),
     (
-        "through the class",
-        "ds = tf.data.Dataset.batch(tf.data.Dataset.range(3), 2)",
-        [SetArgument("batch", "batch_size", 4)],
-        "through the class",
-    ),
-    (
         "an argument that assigns",
         "ds = tf.data.Dataset.range(3).shuffle(n := 9)\nprint = n",
         [Remove("shuffle")],
@@ -822,12 +816,6 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "assigned to a name",
     ),
     (
-        "through the class, taken out",
-        "ds = tf.data.Dataset.batch(tf.data.Dataset.range(3), 2)",
-        [Remove("batch")],
-        "through the class",
-    ),
-    (
         "an argument that reads the dataset, moved down",
         "ds = tf.data.Dataset.range(3)\nds = ds.shuffle(ds.cardinality())\nds = ds.map(abs)",
         [Move("shuffle", "map")],
@@ -864,30 +852,10 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "goes on behind",
     ),
     (
-        "a vectorized function without a name",
-        "ds = tf.data.Dataset.range(3).map(lambda i: i).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
-        "has no name",
-    ),
-    (
         "a vectorized function where nothing is called TensorFlow",
         "tf = tf\nds = tf.data.Dataset.range(3).map(abs).batch(2)",
         [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
         "no name for TensorFlow",
-    ),
-    (
-        "a function that parses and has a name",
-        "def parse(line):\n    return tf.io.parse_single_example(line, {})\n"
-        "ds = tf.data.Dataset.range(3).map(parse).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
-        "may be used elsewhere",
-    ),
-    (
-        "a function that calls what parses",
-        "def parse(line):\n    return tf.io.parse_single_example(line, {})\n"
-        "ds = tf.data.Dataset.range(3).map(lambda line: parse(line)).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
-        "does not itself call",
     ),
     (
         "an option that is no number",

@@ -1,4 +1,7 @@
-"""Every form of `forms.py`: captured, a plan written into it, and the patched script run: the plan's operators, equal elements."""
+"""Every form of `forms.py`: captured, a plan written into it, the patched script run.
+
+It must make the operators of the plan, and every dataset of the script must have the elements it had.
+"""
 
 from __future__ import annotations
 
