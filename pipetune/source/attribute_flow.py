@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from pipetune.source.carriers import known_ends
 from pipetune.source.chain import links_above, root_of, top_of
 from pipetune.source.draft import Draft
 from pipetune.source.statements import Statement, block_index, is_dotted, name_nodes, statement_of
@@ -22,7 +23,7 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
     target = upper.target
     if not isinstance(target, cst.Attribute) or not is_dotted(target) or upper.value is not top_of(tree, first):
         return False
-    known = {site.end for site in draft.sites.values()}
+    known = known_ends(draft, tree)
     for line in upper.block[block_index(upper) : block_index(lower) + 1]:
         step = statement_of(tree, line.body[0]) if isinstance(line, cst.SimpleStatementLine) else None
         if step is None or not step.alone or not isinstance(step.value, cst.Call) or step.target is None:

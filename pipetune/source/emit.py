@@ -172,7 +172,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_one_of_several(draft, node, current)
             tree, call = draft.find(after)
             refuse_behind(tree, call, current, after)
-            return move(draft, node, after)
+            return move(draft, node, after, current)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
             # Of the pipeline as captured: where an edit put the call, its input has another form in it.
             return vectorize(draft, node, several=_several(node, current, captured), called=_called(node, captured))

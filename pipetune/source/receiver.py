@@ -45,7 +45,7 @@ def express_in_front(draft: Draft, edit: Insert | Move, current: Pipeline, *, sh
     anchor = Site(draft.sites[reader.id].file, tree.end(_value_called_on(tree, call)))
     if anchor in draft.sites.values():
         raise CannotExpress("What it is called on is the shared call itself.")
-    return forget(move(draft.place(_RECEIVER, anchor), edit.node, _RECEIVER), _RECEIVER)
+    return forget(move(draft.place(_RECEIVER, anchor), edit.node, _RECEIVER, current), _RECEIVER)
 
 
 def _insert_in_front(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:

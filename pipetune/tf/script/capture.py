@@ -49,6 +49,10 @@ Path = tuple[Step, ...]
 """The user's frames of a call, the innermost first."""
 
 _calls: Counter[tuple[Site, str]] = Counter()
+_ways: dict[tuple[Site, str], dict[Path, None]] = {}  # by call site: the paths its datasets were made on, in order
+
+_MOST_FRAMES = 8  # of a path that are told
+_MOST_WAYS = 64  # to one call site that are told apart
 
 
 class Recorder:
@@ -88,6 +92,33 @@ def path_of(dataset: Any) -> Path:
     return getattr(dataset, _PATH, ())
 
 
+def calls_around(dataset: Any) -> tuple[SourceLocation, ...]:
+    """The calls of the script's own functions in which `dataset` was made, the innermost first, its own left out."""
+    return _spans(path_of(dataset))
+
+
+def calls_around_others(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
+    """`calls_around` the other datasets that the call of `dataset` has made, where those are others, each once."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    if found is None:
+        return ()
+    own = path_of(dataset)
+    ways = _ways.get((found, type(dataset).__name__), {})
+    return tuple(_spans(path) for path in ways if path != own)
+
+
+@functools.lru_cache(maxsize=1024)
+def _spans(path: Path) -> tuple[SourceLocation, ...]:
+    found = []
+    for code, offset in path[1 : _MOST_FRAMES + 1]:
+        line, end_line, column, end_column = span_of((code, offset))
+        if line is None or end_line is None or column is None or end_column is None:
+            break
+        file = os.path.abspath(code.co_filename)
+        found.append(SourceLocation(file, line, column, end_line, end_column, "", code.co_qualname))
+    return tuple(found)
+
+
 def path_from(frame: FrameType | None) -> Path:
     """The user's calls that led to where `frame` stands."""
     found = []
@@ -113,17 +144,19 @@ def made_at_same_call(dataset: Any) -> int:
 @contextlib.contextmanager
 def counted_before() -> Iterator[None]:
     """While open, calls are made once more than the script makes them for itself: they are not counted again."""
-    before = _calls.copy()
+    before, ways = _calls.copy(), {site: dict(paths) for site, paths in _ways.items()}
     try:
         yield
     finally:
         forget()
         _calls.update(before)
+        _ways.update(ways)
 
 
 def forget() -> None:
     """Drops the counts of call sites; for a new script in the same process."""
     _calls.clear()
+    _ways.clear()
 
 
 def user_frame(frame: FrameType | None) -> tuple[FrameType | None, str]:
@@ -205,8 +238,11 @@ def _remember(dataset: Any) -> None:
     else:
         found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method, library)
     object.__setattr__(dataset, _SITE, found)
-    object.__setattr__(dataset, _PATH, path_from(frame))
+    path = path_from(frame)
+    object.__setattr__(dataset, _PATH, path)
     _calls[found, type(dataset).__name__] += 1
+    ways = _ways.setdefault((found, type(dataset).__name__), {})
+    ways[path if len(ways) < _MOST_WAYS else ()] = None  # without a frame: made somewhere else than all others
 
 
 def _inside_pipetune(frame: FrameType | None, user: FrameType) -> bool:
