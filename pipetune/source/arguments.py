@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import libcst as cst
+from libcst.metadata import Assignment
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Splice
@@ -23,12 +24,12 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
     position = _position(tree, call, op=op, name=name)
     if position is None:
         if text is None:
-            _refuse_starred(call, name)
+            _refuse_starred(tree, call, name)
             return []
         names = parameters(op)
         if names is None or name not in names:
             raise CannotExpress(f"pipetune does not know a parameter {name} of {op}.")
-        _refuse_starred(call, name)
+        _refuse_starred(tree, call, name)
         return add_argument(tree, call, f"{name}={text}")
     argument = call.args[position]
     if text is not None:
@@ -55,9 +56,31 @@ def _position(tree: SyntaxTree, call: cst.Call, *, op: str, name: str) -> int | 
     return None
 
 
-def _refuse_starred(call: cst.Call, name: str) -> None:
-    if any(argument.star for argument in call.args):
+def _refuse_starred(tree: SyntaxTree, call: cst.Call, name: str) -> None:
+    if any(argument.star and not _leaves_out(tree, argument, name) for argument in call.args):
         raise CannotExpress(f"The call takes starred arguments, which may already give {name}.")
+
+
+def _leaves_out(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
+    """Whether `**options` surely gives no argument of that name: written once, and used for nothing else."""
+    value, scope = argument.value, tree.scope(argument)
+    if argument.star != "**" or not isinstance(value, cst.Name) or scope is None:
+        return False
+    assignments = list(scope[value.value])
+    if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
+        return False
+    made = next((one for one in tree.ancestors(assignments[0].node) if isinstance(one, cst.Assign)), None)
+    given = [tree.parent(access.node) for access in assignments[0].references]
+    if made is None or any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
+        return False
+    match made.value:
+        case cst.Dict(elements=elements):
+            keys = [one.key for one in elements if isinstance(one, cst.DictElement)]
+            texts = [key.evaluated_value for key in keys if isinstance(key, cst.SimpleString)]
+            return len(texts) == len(elements) and name not in texts
+        case cst.Call(func=cst.Name(value="dict"), args=arguments):
+            return all(one.keyword is not None and one.keyword.value != name for one in arguments)
+    return False
 
 
 def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import libcst as cst
 from libcst.metadata import ClassScope
@@ -17,6 +18,7 @@ from pipetune.source.text import line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 from pipetune.source.unbound import own_arguments
 
+_UNIT = b"    "
 _RUNS_LATER = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
@@ -49,7 +51,7 @@ def function_given(tree: SyntaxTree, call: cst.Call) -> cst.Arg | None:
     return next(named, first)
 
 
-def callee_of(draft: Draft, node: str, *, called: str = "") -> tuple[Draft, Callee]:
+def callee_of(draft: Draft, node: str, *, called: str = "", unpacked: bool = False) -> tuple[Draft, Callee]:
     """The function of the map `node`, and the draft in which it can be named where the map is called.
 
     What has to be evaluated once, such as the call of a function that makes the function, gets a name in a statement
@@ -57,6 +59,8 @@ def callee_of(draft: Draft, node: str, *, called: str = "") -> tuple[Draft, Call
 
     Args:
         called: the name of the Python function, as captured.
+        unpacked: whether it is to be called, with the components of an element: a lambda over several lines would be
+            hard to read then.
 
     Raises:
         CannotExpress: the call does not show its function, or shows it where it means something else within another.
@@ -67,7 +71,8 @@ def callee_of(draft: Draft, node: str, *, called: str = "") -> tuple[Draft, Call
         raise CannotExpress("The call of map does not show its function.")
     value = argument.value
     _refuse_names_of_class(tree, value)
-    if not _evaluated_again(tree, value):
+    over_lines = isinstance(value, cst.Lambda) and "\n" in tree.text(value)
+    if not _evaluated_again(tree, value) or (unpacked and over_lines and _can_have_name(tree, call)):
         draft = _with_name(draft, node, value, called)
         tree, call = draft.find(node)
         argument = function_given(tree, call)
@@ -107,7 +112,7 @@ def _callee(tree: SyntaxTree, value: cst.BaseExpression) -> Callee:
             return Callee(text, lambda given: f"{text}({given})", names)
         case cst.Lambda():
             return Callee(text, lambda given: f"({text})({given})", names)
-    return Callee(f"({text})", lambda given: f"({text})({given})", names)
+    return Callee(text, lambda given: f"({text})({given})", names)
 
 
 def _free_names(value: cst.BaseExpression) -> Iterable[str]:
@@ -177,6 +182,15 @@ def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
             raise CannotExpress(f"{name.value} is a variable of the class, which no function in its body sees.")
 
 
+def _can_have_name(tree: SyntaxTree, call: cst.Call) -> bool:
+    """Whether a statement of its own can stand directly in front of a call, and binds what the call then reads."""
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone or isinstance(tree.scope(call), ClassScope):
+        return False
+    around = takewhile(lambda one: one is not statement.small, tree.ancestors(call))
+    return not any(isinstance(one, _RUNS_LATER) for one in around)
+
+
 def _with_name(draft: Draft, node: str, value: cst.BaseExpression, called: str) -> Draft:
     """The draft in which the function of a map is evaluated in a statement of its own, and has a name.
 
@@ -194,16 +208,43 @@ def _with_name(draft: Draft, node: str, value: cst.BaseExpression, called: str) 
             raise CannotExpress("The function of the map is made where it may be made never, or more than once.")
     if isinstance(tree.scope(value), ClassScope):
         raise CannotExpress("The function of the map is made in the body of a class, whose variables no function sees.")
-    taken = {one.value for one in tree.nodes(cst.Name)}
-    name = next(one for one in _names(called) if one not in taken)
+    name = next(one for one in _names(called) if is_free(tree, value, one))
     start = line_start(tree.code, tree.start(statement.small))
     indentation = tree.code[start : tree.start(statement.small)]
-    text = tree.text(value)
-    bound = indentation + f"{name} = {text}".encode() + newline_of(tree.code, start)
+    newline = newline_of(tree.code, start)
+    bound = indentation + f"{name} = {tree.text(value)}".encode() + newline
+    if isinstance(value, cst.Lambda):
+        bound = _definition(tree, value, name, indentation, newline)
     return draft.splice(draft.sites[node].file, [Splice(start, start, bound), span_of(tree, value, name)])
+
+
+def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: bytes, newline: bytes) -> bytes:
+    """A lambda as a function, with a blank line behind it."""
+    first = tree.start(value.body.lpar[0] if value.body.lpar else value.body)
+    last = tree.end(value.body.rpar[-1] if value.body.rpar else value.body)
+    parameters = tree.code[tree.start(value) + len(b"lambda") : first].rstrip().removesuffix(b":").strip()
+    inner = tree.code[line_start(tree.code, tree.start(value)) : first]
+    deeper = len(inner) - len(inner.lstrip()) - len(indentation) - len(_UNIT)
+    lines = tree.code[first:last].split(newline)
+    body = newline.join([lines[0], *(one[deeper:] if not one[:deeper].strip() else one for one in lines[1:])])
+    heading = indentation + b"def " + name.encode() + b"(" + parameters + b"):" + newline
+    return heading + indentation + _UNIT + b"return " + body + newline + newline
+
+
+def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
+    """Whether a name can be bound where `place` stands: nothing there, or within functions there, reads it."""
+    scope = tree.scope(place)
+    if scope is None or list(scope[name]):
+        return False
+    for one in tree.nodes(cst.Name):
+        if one.value == name:
+            found = tree.scope(one)
+            if found is None or not list(found[name]):
+                return False  # an attribute, a keyword or what is bound nowhere: leave it alone
+    return True
 
 
 def _names(called: str) -> Sequence[str]:
     """Names for a function without one, the best first: what Python calls it, where that is a name."""
     known = [called] if called.isidentifier() and not keyword.iskeyword(called) and not called.startswith("_") else []
-    return [*known, "map_function", "preprocess_element", *(f"map_function_{number}" for number in range(2, 1000))]
+    return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]

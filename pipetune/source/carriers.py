@@ -20,8 +20,15 @@ def known_ends(draft: Draft, tree: SyntaxTree) -> set[int]:
     return {site.end for site in sites if site.file in files}
 
 
-def carries(draft: Draft, tree: SyntaxTree, call: cst.Call, name: str) -> bool:
-    """Whether a call is handed the dataset `name` and only goes on with it: all it does was seen to be done.
+def handed_to(tree: SyntaxTree, call: cst.Call, name: str) -> cst.BaseExpression | None:
+    """The one place where a call is given the dataset that a name stands for: as an argument, or as its receiver."""
+    given = [receiver_of(tree, call), *(one.value for one in call.args if not one.star)]
+    found = [one for one in given if isinstance(one, cst.Name) and one.value == name]
+    return found[0] if len(found) == 1 else None
+
+
+def carries(draft: Draft, tree: SyntaxTree, call: cst.Call, given: cst.BaseExpression) -> bool:
+    """Whether a call is given a dataset and only goes on with it: all it does was seen to be done.
 
     `ds.apply(prepare)` as well as `prepare(ds, 12)`.
     """
@@ -29,15 +36,10 @@ def carries(draft: Draft, tree: SyntaxTree, call: cst.Call, name: str) -> bool:
     around = {site.end for way in draft.ways.values() for site in way if site.file == file}
     if file is None or tree.end(call) not in around:
         return False
-    receiver = receiver_of(tree, call)
-    applied = isinstance(receiver, cst.Name) and receiver.value == name
-    if applied and isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply" and len(call.args) == 1:
+    applied = isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply" and len(call.args) == 1
+    if applied and receiver_of(tree, call) is given:
         return _only_goes_on(draft, file, call.args[0].value, position=0)
-    handed = [
-        (place, one)
-        for place, one in enumerate(call.args)
-        if isinstance(one.value, cst.Name) and one.value.value == name and not one.star
-    ]
+    handed = [(place, one) for place, one in enumerate(call.args) if one.value is given and not one.star]
     if len(handed) != 1 or not isinstance(call.func, cst.Name | cst.Attribute):
         return False
     place, argument = handed[0]

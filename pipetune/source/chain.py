@@ -15,7 +15,7 @@ from pipetune.source.text import NEWLINE, line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 from pipetune.source.unbound import is_unbound, own_arguments, receiver_of
 
-_USUAL_WIDTH = 88
+USUAL_WIDTH = 88
 """Columns a line may take at least; where the file has longer lines, as many as the longest."""
 
 _COMMENT = re.compile(rb"[ \t]*#[^\r\n]*")
@@ -165,7 +165,7 @@ def _too_long(tree: SyntaxTree, statement: Statement, call: cst.Call, *, extra: 
         return False
     lines = [len(line.decode()) for line in NEWLINE.split(tree.code)]
     first, last = tree.line(tree.start(statement.small)), tree.line(tree.end(statement.small))
-    return first == last and lines[first - 1] + extra > max(_USUAL_WIDTH, *lines)
+    return first == last and lines[first - 1] + extra > max(USUAL_WIDTH, *lines)
 
 
 def own_piece(tree: SyntaxTree, link: Link) -> tuple[bytes, int] | None:

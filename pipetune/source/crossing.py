@@ -5,7 +5,7 @@ In `ds = load(x)`, `ds = ds.batch(4)` the call of `load` stands for the map that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -24,8 +24,7 @@ class Crossing:
 
     moved: Site
     anchor: Site
-    moved_inside: bool  # whether the operator that moves is made within the first, not by it
-    anchor_inside: bool
+    behind: Site  # the call that the moved one is put behind: that for the anchor, or one within its function
 
 
 def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Crossing | None:
@@ -43,12 +42,16 @@ def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Cross
     if common == len(one) or common == len(other):
         raise CannotExpress("One of the calls stands within the other.")
     left, right = len(one) - 1 - common, len(other) - 1 - common
-    crossing = Crossing(one[left], other[right], left > 0, right > 0)
+    crossing = Crossing(one[left], other[right], other[right])
     if crossing.moved.file != crossing.anchor.file or -1 in (crossing.moved.end, crossing.anchor.end):
         raise CannotExpress("The call and the place it moves to stand in different files.")
-    for name, level in ((node, left), (after, right)):
-        if level:
-            refuse_other_value(draft, name, level, current)
+    if left:
+        refuse_other_value(draft, node, left, current)
+    try:
+        if right:
+            refuse_other_value(draft, after, right, current)
+    except CannotExpress:
+        crossing = replace(crossing, behind=draft.sites[after])  # its function goes on with it
     tree = draft.tree(crossing.moved.file)
     if any(site.end not in tree.calls for site in (crossing.moved, crossing.anchor)):
         raise CannotExpress("The functions that make the dataset are not called where both of them are.")

@@ -55,6 +55,7 @@ class Draft:
     values: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # set so far, by call
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
+    own: frozenset[str] = frozenset()  # operators whose calls an edit has put where only this dataset passes
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 

@@ -27,25 +27,29 @@ from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
+from pipetune.source.callers import Callers
 from pipetune.source.chain import insert_link
+from pipetune.source.choices import under_condition
 from pipetune.source.cropping import decode_windows
 from pipetune.source.draft import Draft, open_draft
 from pipetune.source.forms import fuse, gets_several, vectorize
 from pipetune.source.gathering import gather_rows
 from pipetune.source.literals import write_call, write_value
-from pipetune.source.moving import move, remove
+from pipetune.source.moving import move, moves_with_condition, remove
 from pipetune.source.operators import call_operator
 from pipetune.source.options import set_option
 from pipetune.source.parsing import parse_batches
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.read_config import by_hand, is_reading, set_read_config
-from pipetune.source.receiver import express_in_front
+from pipetune.source.receiver import express_behind, express_in_front
 from pipetune.source.repeated_calls import done_in_part, refuse_one_of_several
+from pipetune.source.separation import spread
 from pipetune.source.series import gather_series, made_by_utility
 from pipetune.source.sharing import SharedCall, Sharing
 from pipetune.source.shrinking import decode_smaller
 from pipetune.source.splitting import split_function
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
+from pipetune.source.variants import Passage, with_parameter
 
 
 @dataclass(frozen=True)
@@ -87,23 +91,15 @@ def emit(
         texts[path] = read(path)
         return texts[path]
 
-    draft = open_draft(pipeline, remembering)
-    sharing = Sharing(pipeline, others)
+    draft = untouched = open_draft(pipeline, remembering)
+    sharing = Sharing(pipeline, others, callers=Callers(untouched, [pipeline, *others]))
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: list[Rejection] = []
     for rewrite in plan.rewrites:
         try:
             edited = apply_edits(current, rewrite.edits)
-            try:
-                draft = _express(draft, rewrite, current, sharing=sharing)
-            except SharedCall:
-                if may_share is None:
-                    raise
-                for_all = _express(draft, rewrite, current, sharing=replace(sharing, all_change=True))
-                if not may_share(rewrite):
-                    raise
-                draft = for_all
+            draft = _shared_or_own(draft, rewrite, current, sharing=sharing, may_share=may_share)
         except PipetuneError as error:
             not_covered.append(Rejection(rewrite.rule, rewrite.node, error.message + by_hand(rewrite, current)))
             continue
@@ -123,22 +119,108 @@ def emit(
     return Emission(files, tuple(rewrite.key for rewrite in covered), tuple(not_covered), draft.notes)
 
 
+def _shared_or_own(
+    draft: Draft,
+    rewrite: Rewrite,
+    current: Pipeline,
+    *,
+    sharing: Sharing,
+    may_share: Callable[[Rewrite], bool] | None,
+) -> Draft:
+    """The rewrite said where only this dataset passes; else for all that pass, or by a parameter for this one.
+
+    Raises:
+        CannotExpress: it cannot be said in any of these ways.
+    """
+    try:
+        return _express(draft, rewrite, current, sharing=sharing)
+    except SharedCall as shared:
+        try:
+            for_all = _express(draft, rewrite, current, sharing=replace(sharing, all_change=True))
+        except SharedCall:
+            raise shared from None
+        except CannotExpress as reason:
+            raise CannotExpress(f"{shared.message} {reason.message}") from reason
+        touched = _touched(rewrite, current, sharing)
+        run = not any(sharing.callers.not_run(node) for node in touched) if sharing.callers is not None else True
+        if run and may_share is not None and may_share(rewrite):
+            return for_all
+        try:
+            for_one = _express(draft, rewrite, current, sharing=replace(sharing, others_stay=True))
+            return _for_one(draft, for_one, rewrite, touched, sharing=sharing)
+        except CannotExpress as reason:
+            raise CannotExpress(f"{shared.message} {reason.message}") from reason
+
+
+def _touched(rewrite: Rewrite, current: Pipeline, sharing: Sharing) -> list[Node]:
+    """The captured operators whose calls a rewrite changes or builds upon."""
+    found: dict[str, Node] = {}
+    for edit in rewrite.edits:
+        anchor = _captured(current, edit, sharing.pipeline)
+        found |= {node.id: node for node in sharing.touched(edit, anchor)}
+        current = apply_edits(current, [edit])
+    return list(found.values())
+
+
+def _for_one(
+    before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: Sharing
+) -> Draft:
+    """The draft in which what the rewrite does depends on a parameter of the functions that others pass too."""
+    passages = []
+    for node in touched:
+        if node.id in before.own or node.id not in before.sites:
+            continue
+        level = sharing.level(node)
+        if level:
+            passages.append(Passage(before.sites[node.id], before.ways[node.id][:level]))
+    if not passages:
+        raise CannotExpress("No call leads to this dataset alone.")
+    name = rewrite.rule.replace("-", "_")
+    draft = with_parameter(before, after, passages, name=name)
+    _refuse_broken(draft, before)
+    return draft.note(f"Other datasets are made in the same function: the parameter {name} leaves them as they are.")
+
+
 def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Sharing) -> Draft:
-    before = draft.codes
+    before = draft
     for edit in rewrite.edits:
         anchor = _captured(current, edit, sharing.pipeline)
         try:
-            note = sharing.check(rewrite, edit, anchor=anchor)
+            beside = isinstance(edit, Insert) and edit.after in draft.own
+            if beside or (isinstance(edit, Move) and moves_with_condition(draft, edit.node, edit.after)):
+                anchor = None  # the shared call stays as it is
+            note = sharing.check(rewrite, edit, anchor=anchor, own=draft.own)
         except SharedCall as shared:
             draft = _beside_shared(draft, rewrite, edit, current, sharing=sharing, shared=shared)
         else:
             draft = _apply(draft, edit, current, sharing=sharing)
             draft = draft.note(note) if note else draft
         current = apply_edits(current, [edit])
-    for path, code in draft.codes.items():
-        if code is not before.get(path):
-            _check_syntax(path, code)
+    for edit in rewrite.edits:
+        if not isinstance(edit, SetArgument | SetOption):
+            for name in ("node", "id", "gather", "head"):
+                draft = spread(draft, getattr(edit, name, ""))
+    draft = _under_conditions(before, draft, rewrite, sharing)
+    _refuse_broken(draft, before)
     return draft
+
+
+def _under_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: Sharing) -> Draft:
+    """The draft in which maps of `f if training else g` are changed where the function that was seen is the one.
+
+    Called on batches, the other one may give something else.
+    """
+    for edit in rewrite.edits:
+        on_batches = isinstance(edit, ReplaceFunction) and edit.form in (FunctionForm.ON_BATCHES, FunctionForm.PARSING)
+        if on_batches and edit.node in before.sites and edit.node in after.sites:
+            after = under_condition(before, after, edit.node, called=_called(edit.node, sharing.pipeline))
+    return after
+
+
+def _refuse_broken(draft: Draft, before: Draft) -> None:
+    for path, code in draft.codes.items():
+        if code is not before.codes.get(path):
+            _check_syntax(path, code)
 
 
 def _beside_shared(
@@ -147,9 +229,13 @@ def _beside_shared(
     """The edit said where only this dataset passes; the reason it may not stand at the shared call otherwise."""
     if not isinstance(edit, Insert | Move):
         raise shared
-    sharing.check(rewrite, edit, anchor=None)  # what is moved must not be shared itself
+    sharing.check(rewrite, edit, anchor=None, own=draft.own)  # what is moved must not be shared itself
     try:
         return express_in_front(draft, edit, current, sharing=sharing)
+    except CannotExpress:
+        pass
+    try:
+        return express_behind(draft, edit, current, sharing=sharing)
     except CannotExpress:
         raise shared from None
 
@@ -177,20 +263,21 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             # Of the pipeline as captured: where an edit put the call, its input has another form in it.
             return vectorize(draft, node, several=_several(node, current, captured), called=_called(node, captured))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
-            alone = sharing.all_change or sharing.datasets(captured[node])[0] == 1
+            alone = not sharing.others_stay and (sharing.all_change or sharing.datasets(captured[node])[0] == 1)
             several = _several(node, current, captured)
             return parse_batches(draft, node, several=several, called=_called(node, captured), alone=alone)
         case ReplaceFunction(node=node, form=FunctionForm.FUSED, first=first):
             for name in (*first, node):
                 refuse_inside_library(current, name)
             return fuse(draft, node, first, current)
-        case ReplaceFunction(node=node, form=FunctionForm.DECODE_AND_CROP):
-            return decode_windows(draft, node)
-        case ReplaceFunction(node=node, form=form) if form in SCALES:
-            return decode_smaller(draft, node, ratio=SCALES[form])
+        case ReplaceFunction(node=node, form=form) if form is FunctionForm.DECODE_AND_CROP or form in SCALES:
+            if sharing.others_stay:
+                raise CannotExpress("Its function would change for all of them.")
+            crops = form is FunctionForm.DECODE_AND_CROP
+            return decode_windows(draft, node) if crops else decode_smaller(draft, node, ratio=SCALES[form])
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
-            return split_function(draft, edit)
+            return split_function(draft, edit, kept=sharing.others_stay)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case ReplaceSource(node=node) if edit.windows is None and made_by_utility(current, node):

@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.attribute_flow import flows_in_attribute
-from pipetune.source.carriers import carries, known_ends
+from pipetune.source.carriers import carries, handed_to, known_ends
 from pipetune.source.chain import links_above, root_of, top_of
 from pipetune.source.draft import Draft
 from pipetune.source.purity import calls_something, names_of_functions, only_tells
@@ -206,7 +206,8 @@ def _keeps_or_goes_on(draft: Draft, tree: SyntaxTree, value: cst.IfExp, name: st
 
 def _goes_on(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool:
     """Whether a chain that begins with the name, or a call that is given it, only carries the dataset on."""
-    if carries(draft, tree, value, name):
+    given = handed_to(tree, value, name)
+    if given is not None and carries(draft, tree, value, given):
         return True
     root, known = root_of(tree, value), known_ends(draft, tree)
     links = links_above(tree, value)
@@ -224,6 +225,9 @@ def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: st
     if name in names_read(branch.test) or (moved.evaluates and calls_something(branch.test)):
         raise CannotExpress("A condition stands between that may depend on the call, or the call on it.")
     for line in branch.body.body:
+        told = isinstance(line, cst.CSTNode) and name not in names_read(line) and only_tells(tree, line)
+        if told and not names_bound(line) & (moved.names | {name}):
+            continue
         if not isinstance(line, cst.CSTNode) or _step(draft, tree, line, name=name).name != name:
             raise refused
 

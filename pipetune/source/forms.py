@@ -31,7 +31,7 @@ def vectorize(draft: Draft, node: str, *, several: bool, called: str = "") -> Dr
     vectorized = tensorflow_text(*draft.place_of_names(node), "vectorized_map")
     if vectorized is None:
         raise CannotExpress("The file has no name for TensorFlow, which tf.vectorized_map is reached through.")
-    draft, callee = callee_of(draft, node, called=called)
+    draft, callee = callee_of(draft, node, called=called, unpacked=several)
     return replace_function(draft, node, vectorized_text(callee, vectorized, several=several))
 
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
+from pipetune.source.carriers import carries, handed_to
 from pipetune.source.chain import (
     call_behind,
     forget,
@@ -25,6 +26,7 @@ from pipetune.source.separation import end_statement
 from pipetune.source.statements import Statement, assigns_itself, deletion, statement_of
 from pipetune.source.text import line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
+from pipetune.source.unbound import receiver_of
 
 _IN_TRANSIT, _PLACE = "#moved", "#place"
 
@@ -81,22 +83,42 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     return _arrive(remove(insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text), node), node)
 
 
+def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
+    """Whether a call would move together with the condition that it stands under."""
+    if node not in draft.sites or after not in draft.sites or draft.sites[node].file != draft.sites[after].file:
+        return False
+    (tree, call), (_, anchor) = draft.find(node), draft.find(after)
+    try:
+        return conditional_move(draft, tree, call, anchor=anchor) is not None
+    except CannotExpress:
+        return False
+
+
 def _move_across(draft: Draft, node: str, after: str, crossing: Crossing) -> Draft:
     """Behind a call, or one that it is made within, out of a function that is called in front of that."""
     file = draft.sites[node].file
     if draft.sites[after].file != file or crossing.anchor.file != file:
         raise CannotExpress("The call and the place it moves to stand in different files.")
     tree, call = draft.find(node)
+    place = tree.calls[crossing.behind.end]
     upper, lower = tree.calls[crossing.moved.end], tree.calls[crossing.anchor.end]
-    if tree.start(upper) > tree.start(lower):
+    nested = any(one.value is upper for one in lower.args)
+    if tree.start(upper) > tree.start(lower) and not nested:
         raise CannotExpress("The call would move into a function that is called before it.")
-    refuse_other_names(tree, call, lower)
-    if lower not in links_above(tree, upper) and upper not in links_above(tree, lower):
+    refuse_other_names(tree, call, place)
+    if crossing.behind != crossing.anchor:
+        names = [one.value.value for one in lower.args if isinstance(one.value, cst.Name)]
+        root = receiver_of(tree, lower)
+        names += [root.value] if isinstance(root, cst.Name) else []
+        given = [upper] if nested else [handed_to(tree, lower, name) for name in names]
+        if not any(one is not None and carries(draft, tree, lower, one) for one in given):
+            raise CannotExpress("It is not seen what the function does with the dataset before the call.")
+    if not nested and lower not in links_above(tree, upper) and upper not in links_above(tree, lower):
         refuse_unsafe(draft, tree, upper, anchor=lower, moved=moved_call(tree, call))
     text = link_of(tree, call).text
-    draft = draft.place(_PLACE, crossing.anchor)
+    draft = draft.place(_PLACE, crossing.behind)
     draft = insert_link(draft, anchor=_PLACE, node=_IN_TRANSIT, text=text)
-    draft = draft.at_place_of(after, node) if not crossing.anchor_inside else draft
+    draft = draft.at_place_of(after, node)
     return forget(_arrive(remove(draft, node), node), _PLACE)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import libcst as cst
-from libcst import matchers
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.arguments import Items, append_item
@@ -16,9 +15,9 @@ def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, defaul
     """The changes that give a function a parameter with a default, behind all that can be given by position.
 
     Raises:
-        CannotExpress: the function has a parameter or a variable of that name, or takes none by name.
+        CannotExpress: the function has a parameter of that name, or takes none by name.
     """
-    if name in parameters_of(function) or any(one.value == name for one in _names(function)):
+    if name in parameters_of(function):
         raise CannotExpress(f"{function.name.value} has a {name} of its own.")
     given = function.params
     if given.posonly_params and not given.params:
@@ -45,10 +44,6 @@ def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, defaul
     comma = isinstance(last.comma, cst.Comma)
     start, end = tree.start(last), _end_of(tree, last)
     return append_item(tree.code, Items(before, start, end, close, comma), text)
-
-
-def _names(function: cst.FunctionDef) -> list[cst.Name]:
-    return [one for one in matchers.findall(function.body, matchers.Name()) if isinstance(one, cst.Name)]
 
 
 def _end_of(tree: SyntaxTree, parameter: cst.Param) -> int:

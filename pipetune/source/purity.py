@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import libcst as cst
 from libcst.metadata import QualifiedNameSource
 
 from pipetune.source.functions import definition_of
-from pipetune.source.statements import name_nodes, names_read
+from pipetune.source.statements import Statement, is_dotted, name_nodes, names_read
 from pipetune.source.tree import SyntaxTree
 
 _PURE = frozenset(
@@ -88,6 +89,27 @@ def _harmless(tree: SyntaxTree, call: cst.Call) -> bool:
     return isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name) and (
         call.func.value.value.lower() in _LOGGERS
     )
+
+
+def evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> bool:
+    """Whether a statement begins with evaluating a call, once: nothing but names is read before."""
+    inner: cst.CSTNode = call
+    for parent in tree.ancestors(call):
+        if inner is statement.value:
+            return True
+        match parent:
+            case cst.Attribute(value=value) if value is inner:
+                pass
+            case cst.Arg():
+                pass
+            case cst.Call(func=func, args=args):
+                before = list(takewhile(lambda one: one is not inner, args)) if func is not inner else []  # noqa: B023
+                if (func is not inner and not is_dotted(func)) or any(calls_something(one) for one in before):
+                    return False
+            case _:
+                return False
+        inner = parent
+    return False
 
 
 class _Calls(cst.CSTVisitor):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.chain import top_of
+from pipetune.source.chain import USUAL_WIDTH, link_of, root_of, top_of
 from pipetune.source.draft import Draft, Splice
-from pipetune.source.statements import statement_of
-from pipetune.source.text import line_start, newline_of
+from pipetune.source.locate import called_name
+from pipetune.source.signatures import METHODS
+from pipetune.source.statements import Statement, statement_of
+from pipetune.source.text import NEWLINE, line_start, newline_of
+from pipetune.source.tree import SyntaxTree
 
 
 def end_statement(draft: Draft, node: str, *, name: str) -> Draft:
@@ -41,3 +44,48 @@ def end_statement(draft: Draft, node: str, *, name: str) -> Draft:
     splices = [Splice(start, begins, f"{name} = ".encode())]
     splices.append(Splice(end if top is call else tree.end(call), end, again))
     return draft.splice(draft.sites[node].file, splices)
+
+
+def spread(draft: Draft, node: str) -> Draft:
+    """The draft in which the call of `node` has a statement of its own, where its line has become too long."""
+    if node not in draft.sites:
+        return draft
+    tree, call = draft.find(node)
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone or called_name(call) not in METHODS:
+        return draft
+    top = top_of(tree, call)
+    name = _name_of(tree, statement, top)
+    if name is None or statement.value is not top or top.lpar or not _too_long(tree, statement):
+        return draft
+    code, link = tree.code, link_of(tree, call)
+    start, begins, ends = tree.start(statement.small), tree.start(top), tree.end(top)
+    if link.unbound is not None:
+        return draft
+    heading, again = code[start:begins], name.encode() + b" = " + name.encode()
+    line = newline_of(code, ends) + code[line_start(code, start) : start]
+    goes_on = link.end < ends
+    splices = []
+    if code[begins : link.dot] != name.encode():
+        splices.append(Splice(start, begins, name.encode() + b" = "))
+        splices.append(Splice(link.dot, link.dot, line + (again if goes_on else heading + name.encode())))
+    elif goes_on:
+        splices.append(Splice(start, begins, name.encode() + b" = "))
+    if goes_on:
+        splices.append(Splice(link.end, link.end, line + heading + name.encode()))
+    return draft.splice(draft.sites[node].file, splices)
+
+
+def _name_of(tree: SyntaxTree, statement: Statement, top: cst.Call) -> str | None:
+    """What carries the dataset through a statement: what it is assigned to, or what a return reads."""
+    if isinstance(statement.small, cst.Assign):
+        return statement.name
+    root = root_of(tree, top)
+    return root.value if isinstance(statement.small, cst.Return) and isinstance(root, cst.Name) else None
+
+
+def _too_long(tree: SyntaxTree, statement: Statement) -> bool:
+    first, last = tree.line(tree.start(statement.small)), tree.line(tree.end(statement.small))
+    lengths = [len(line.decode()) for line in NEWLINE.split(tree.code)]
+    own = lengths.pop(first - 1)
+    return first == last and own > max(USUAL_WIDTH, *lengths)

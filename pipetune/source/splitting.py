@@ -25,8 +25,11 @@ from pipetune.source.text import line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 
 
-def split_function(draft: Draft, edit: SplitFunction) -> Draft:
+def split_function(draft: Draft, edit: SplitFunction, *, kept: bool = False) -> Draft:
     """The draft in which a map directly above the map `edit.node` calls the first part of its function.
+
+    Args:
+        kept: whether the whole function stays, for another dataset that calls it.
 
     Raises:
         CannotExpress: the function is not written so that it can be cut between two statements, or more than the
@@ -41,7 +44,7 @@ def split_function(draft: Draft, edit: SplitFunction) -> Draft:
     handed = handed_names(function, block, edit.cut)
     name = function.name.value
     head, tail = _free_names(tree, name)
-    kept = _named_elsewhere(draft, tree, file, function)
+    kept = kept or _named_elsewhere(draft, tree, file, function)
     assert edit.cut.statement is not None
     splices = [
         _definitions(tree, function, block, edit.cut.statement, names=(head, tail), handed=handed, kept=kept),

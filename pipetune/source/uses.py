@@ -25,8 +25,7 @@ class Use:
 
     file: str
     node: cst.CSTNode
-    start: int
-    end: int
+    place: str  # file and line
 
 
 def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> tuple[Draft, list[Use]]:
@@ -57,7 +56,7 @@ def _uses_in(tree: SyntaxTree, file: str, function: cst.FunctionDef) -> Iterator
         nodes = name_nodes(tree.module)
         named = [one for one in nodes if one is not function.name and definition_of(tree, one) is function]
     for one in named:
-        yield Use(file, one, tree.start(one), tree.end(one))
+        yield Use(file, one, _place(tree, file, one))
     yield from _texts(tree, file, name)
 
 
@@ -76,7 +75,7 @@ def _uses_elsewhere(tree: SyntaxTree, file: str, name: str, *, method: bool) -> 
     }
     for one in name_nodes(tree.module) if not method else ():
         if one.value in bound and not any(isinstance(up, cst.Import | cst.ImportFrom) for up in tree.ancestors(one)):
-            yield Use(file, one, tree.start(one), tree.end(one))
+            yield Use(file, one, _place(tree, file, one))
     yield from _attributes(tree, file, name)
     yield from _texts(tree, file, name)
 
@@ -85,14 +84,14 @@ def _attributes(tree: SyntaxTree, file: str, name: str) -> Iterator[Use]:
     for one in tree.nodes(cst.Attribute):
         imported = any(isinstance(up, cst.Import | cst.ImportFrom) for up in tree.ancestors(one))
         if one.attr.value == name and not imported:
-            yield Use(file, one, tree.start(one), tree.end(one))
+            yield Use(file, one, _place(tree, file, one))
 
 
 def _texts(tree: SyntaxTree, file: str, name: str) -> Iterator[Use]:
     """Texts that say the name and nothing else, as `getattr(self, "make")` does."""
     for one in tree.nodes(cst.SimpleString):
         if one.evaluated_value == name:
-            yield Use(file, one, tree.start(one), tree.end(one))
+            yield Use(file, one, _place(tree, file, one))
 
 
 def _files_naming(draft: Draft, file: str, name: str) -> list[str]:
@@ -129,6 +128,10 @@ def _files_beside(file: str) -> Iterator[str]:
                     waiting.append(entry.path)
             elif entry.name.endswith(".py") and entry.path != own:
                 yield entry.path
+
+
+def _place(tree: SyntaxTree, file: str, node: cst.CSTNode) -> str:
+    return f"{os.path.basename(file)}:{tree.line(tree.start(node))}"
 
 
 def _text_of(draft: Draft, path: str) -> str:

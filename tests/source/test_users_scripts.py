@@ -190,7 +190,7 @@ SCRIPTS = [
         "flags: a shuffle that stands under its condition",
         FLAGS,
         (Move("shuffle", "range"),),
-        why="different blocks",
+        why="goes on with it",
     ),
     Script(
         "flags: what only training shuffles is taken out",
@@ -274,7 +274,7 @@ SCRIPTS = [
         "apply(function): out of it",
         APPLIED,
         (Move("shuffle", "map"),),
-        why="different blocks",
+        why="goes on with it",
     ),
     Script(
         "apply(function) for both: only its number of calls",
