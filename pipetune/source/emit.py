@@ -197,9 +197,8 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
             draft = draft.note(note) if note else draft
         current = apply_edits(current, [edit])
     for edit in rewrite.edits:
-        if not isinstance(edit, SetArgument | SetOption):
-            for name in ("node", "id", "gather", "head"):
-                draft = spread(draft, getattr(edit, name, ""))
+        if isinstance(edit, ReplaceFunction | ReplaceSource):
+            draft = spread(draft, edit.gather if isinstance(edit, ReplaceSource) else edit.node)
     draft = _under_conditions(before, draft, rewrite, sharing)
     _refuse_broken(draft, before)
     return draft
@@ -210,10 +209,11 @@ def _under_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: Sh
 
     Called on batches, the other one may give something else.
     """
-    for edit in rewrite.edits:
-        on_batches = isinstance(edit, ReplaceFunction) and edit.form in (FunctionForm.ON_BATCHES, FunctionForm.PARSING)
-        if on_batches and edit.node in before.sites and edit.node in after.sites:
-            after = under_condition(before, after, edit.node, called=_called(edit.node, sharing.pipeline))
+    on_batches = (FunctionForm.ON_BATCHES, FunctionForm.PARSING)
+    changed = [one.node for one in rewrite.edits if isinstance(one, ReplaceFunction) and one.form in on_batches]
+    for node in changed:
+        if node in before.sites and node in after.sites:
+            after = under_condition(before, after, node, called=_called(node, sharing.pipeline))
     return after
 
 

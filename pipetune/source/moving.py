@@ -102,7 +102,7 @@ def _move_across(draft: Draft, node: str, after: str, crossing: Crossing) -> Dra
     tree, call = draft.find(node)
     place = tree.calls[crossing.behind.end]
     upper, lower = tree.calls[crossing.moved.end], tree.calls[crossing.anchor.end]
-    nested = any(one.value is upper for one in lower.args)
+    nested = receiver_of(tree, lower) is upper or any(one.value is upper for one in lower.args)
     if tree.start(upper) > tree.start(lower) and not nested:
         raise CannotExpress("The call would move into a function that is called before it.")
     refuse_other_names(tree, call, place)

@@ -15,6 +15,7 @@ import os
 import site
 import sys
 import sysconfig
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ Path = tuple[Step, ...]
 _calls: Counter[tuple[Site, str]] = Counter()
 _ways: dict[tuple[Site, str], dict[Path, None]] = {}  # by call site: the paths its datasets were made on, in order
 
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # every recorded dataset; one that is freed is gone from it
+
 _MOST_FRAMES = 8  # of a path that are told
 _MOST_WAYS = 64  # to one call site that are told apart
 
@@ -80,6 +83,17 @@ def location(dataset: Any) -> SourceLocation | None:
     """The source span of the call that made `dataset`, or None when nobody recorded it."""
     found: Site | None = getattr(dataset, _SITE, None)
     return None if found is None else _span(found)
+
+
+def site_of(dataset: Any) -> Site | None:
+    """The call in the user's code that made `dataset`; None when nobody recorded it."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    return found
+
+
+def alive() -> list[Any]:
+    """The datasets of the run that still exist, private ones of TensorFlow's too."""
+    return list(_alive)
 
 
 def call_sites() -> list[SourceLocation]:
@@ -144,18 +158,20 @@ def made_at_same_call(dataset: Any) -> int:
 @contextlib.contextmanager
 def counted_before() -> Iterator[None]:
     """While open, calls are made once more than the script makes them for itself: they are not counted again."""
-    before, ways = _calls.copy(), {site: dict(paths) for site, paths in _ways.items()}
+    before, ways, living = _calls.copy(), {site: dict(paths) for site, paths in _ways.items()}, list(_alive)
     try:
         yield
     finally:
         forget()
         _calls.update(before)
         _ways.update(ways)
+        _alive.update(living)
 
 
 def forget() -> None:
     """Drops the counts of call sites; for a new script in the same process."""
     _calls.clear()
+    _alive.clear()
     _ways.clear()
 
 
@@ -238,6 +254,7 @@ def _remember(dataset: Any) -> None:
     else:
         found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method, library)
     object.__setattr__(dataset, _SITE, found)
+    _alive.add(dataset)
     path = path_from(frame)
     object.__setattr__(dataset, _PATH, path)
     _calls[found, type(dataset).__name__] += 1
