@@ -9,14 +9,9 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.draft import Draft, Site
+from pipetune.source.draft import Draft, Function, Site
 from pipetune.source.text import line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
-
-_UNIT = b"    "
-
-Key = tuple[str, tuple[str, ...]]
-"""A function: its file, and the names of the functions and classes around it with its own."""
 
 
 def path_of(tree: SyntaxTree, function: cst.FunctionDef) -> tuple[str, ...]:
@@ -37,7 +32,30 @@ def function_at(tree: SyntaxTree, path: tuple[str, ...]) -> cst.FunctionDef:
     return found[0]
 
 
-def merged(before: Draft, after: Draft, function: Key, *, condition: str) -> Draft:
+def refuse_changes_beyond(before: Draft, after: Draft, function: Function) -> None:
+    """Refuses a change of more than one function.
+
+    Raises:
+        CannotExpress: something else differs between the drafts.
+    """
+    file, path = function
+    for name, code in after.codes.items():
+        was = before.codes.get(name, code)
+        if name == file:
+            trees = before.tree(file), after.tree(file)
+            spans = [(tree, _block_span(tree, _body(function_at(tree, path)))) for tree in trees]
+            was, code = (tree.code[:start] + tree.code[end:] for tree, (start, end) in spans)
+        if was != code:
+            raise CannotExpress(f"More than {path[-1]} would change where its condition is not met.")
+
+
+def _body(function: cst.FunctionDef) -> cst.IndentedBlock:
+    if not isinstance(function.body, cst.IndentedBlock):
+        raise CannotExpress(f"The body of {function.name.value} stands on the line of its def.")
+    return function.body
+
+
+def merged(before: Draft, after: Draft, function: Function, *, condition: str) -> Draft:
     """`after` with a function that does as in `before`, and where the condition is met as in `after`.
 
     Raises:
@@ -48,12 +66,10 @@ def merged(before: Draft, after: Draft, function: Key, *, condition: str) -> Dra
     one, other = function_at(old, path), function_at(new, path)
     if old.text(one) == new.text(other):
         return after
-    if not isinstance(one.body, cst.IndentedBlock) or not isinstance(other.body, cst.IndentedBlock):
-        raise CannotExpress(f"The body of {path[-1]} stands on the line of its def.")
     pieces = _Pieces()
     own: list[tuple[int, int]] = []
-    start, end = _block_span(new, other.body)
-    _merge_blocks(pieces, own, (old, one.body), (new, other.body), condition)
+    start, end = _block_span(new, _body(other))
+    _merge_blocks(pieces, own, (old, _body(one)), (new, _body(other)), condition)
     nodes = {
         node
         for node, site in after.sites.items()
@@ -176,7 +192,7 @@ def _merge_lines(
             pieces.add(indentation + b"if " + condition + b":" + newline)
         start = line.start if position else line.start + blank
         kept = _within_texts(line.tree, start, line.end)
-        pieces.take(line.tree.code, start, line.end, deeper=_UNIT, kept=kept)
+        pieces.take(line.tree.code, start, line.end, deeper=line.tree.unit, kept=kept)
     leaves = bool(come) and _leaves(come[-1].statement)
     if gone and not leaves:
         pieces.add(indentation + (b"else:" if come else b"if " + _negated(name) + b":") + newline)
@@ -184,7 +200,7 @@ def _merge_lines(
         skipped = 0 if position else len(line.head) if same else _blank(line.head)
         old = _Pieces()
         kept = _within_texts(line.tree, line.start, line.end)
-        old.take(line.tree.code, line.start + skipped, line.end, deeper=b"" if leaves else _UNIT, kept=kept)
+        old.take(line.tree.code, line.start + skipped, line.end, deeper=b"" if leaves else line.tree.unit, kept=kept)
         pieces.add(bytes(old.text))
     return [(come[0].start, come[-1].end)] if come else []
 
@@ -265,7 +281,7 @@ def _merge_links(
     newline = newline_of(new.tree.code, new.core)
     pieces.take(new.tree.code, new.start, place)
     pieces.add(newline + indentation + b"if " + name.encode() + b":" + newline)
-    pieces.add(indentation + _UNIT + f"{target} = {target}".encode())
+    pieces.add(indentation + new.tree.unit + f"{target} = {target}".encode())
     pieces.take(new.tree.code, place, new.end)
     own.append((place, new.end))
     return True

@@ -18,7 +18,6 @@ from pipetune.source.text import line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 from pipetune.source.unbound import own_arguments
 
-_UNIT = b"    "
 _RUNS_LATER = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
@@ -224,11 +223,11 @@ def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: byt
     last = tree.end(value.body.rpar[-1] if value.body.rpar else value.body)
     parameters = tree.code[tree.start(value) + len(b"lambda") : first].rstrip().removesuffix(b":").strip()
     inner = tree.code[line_start(tree.code, tree.start(value)) : first]
-    deeper = len(inner) - len(inner.lstrip()) - len(indentation) - len(_UNIT)
+    deeper = len(inner) - len(inner.lstrip()) - len(indentation) - len(tree.unit)
     lines = tree.code[first:last].split(newline)
     body = newline.join([lines[0], *(one[deeper:] if not one[:deeper].strip() else one for one in lines[1:])])
     heading = indentation + b"def " + name.encode() + b"(" + parameters + b"):" + newline
-    return heading + indentation + _UNIT + b"return " + body + newline + newline
+    return heading + indentation + tree.unit + b"return " + body + newline + newline
 
 
 def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
@@ -246,5 +245,6 @@ def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
 
 def _names(called: str) -> Sequence[str]:
     """Names for a function without one, the best first: what Python calls it, where that is a name."""
-    known = [called] if called.isidentifier() and not keyword.iskeyword(called) and not called.startswith("_") else []
+    is_name = called.isidentifier() and not keyword.iskeyword(called) and not called.startswith("_")
+    known = [called] if is_name and called != "function" else []  # what an object that can be called goes by
     return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]

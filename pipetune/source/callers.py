@@ -5,6 +5,7 @@ A function that is given no argument makes the same dataset each time: who calls
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
@@ -15,14 +16,13 @@ from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.callables import parameters_of
 from pipetune.source.draft import Draft
-from pipetune.source.functions import class_of_method
 from pipetune.source.statements import function_around
 from pipetune.source.tree import SyntaxTree
 from pipetune.source.uses import Use, uses_of
 
 _REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
-_NEVER_NAMED = frozenset({"__call__", "__enter__", "__getitem__", "__init__", "__iter__", "__new__"})
-"""Methods that are called without their name: nobody can see from where."""
+_NEVER_NAMED = frozenset({"__enter__", "__getattr__", "__getattribute__", "__getitem__", "__new__", "__next__"})
+"""Methods that are called without their name, or that of their class."""
 
 
 class Callers:
@@ -109,10 +109,8 @@ class Callers:
         return None
 
     def _not_seen(self, file: str, function: cst.FunctionDef) -> Iterator[Use]:
-        if function.name.value in _NEVER_NAMED:
-            owner = class_of_method(self._draft.tree(file), function)
-            if owner is None:
-                return
+        if function.name.value in _NEVER_NAMED:  # nobody can see from where
+            yield Use(file, function, f"{os.path.basename(file)}: {function.name.value}")
         draft, uses = uses_of(self._draft, file, function)
         for use in uses:
             tree = draft.tree(use.file)

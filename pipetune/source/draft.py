@@ -32,6 +32,10 @@ class Site:
     end: int
 
 
+Function = tuple[str, tuple[str, ...]]
+"""A function: its file, and the names of the functions and classes around it with its own."""
+
+
 @dataclass(frozen=True)
 class OptionsBlock:
     """The statements that set `tf.data.Options`, as far as they are written."""
@@ -55,6 +59,7 @@ class Draft:
     values: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # set so far, by call
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
+    under: tuple[tuple[Function, str], ...] = ()  # functions that a rewrite changes only where a condition is met
     own: frozenset[str] = frozenset()  # operators whose calls an edit has put where only this dataset passes
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path

@@ -27,11 +27,12 @@ from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
+from pipetune.source.branches import merged, refuse_changes_beyond
 from pipetune.source.callers import Callers
 from pipetune.source.chain import insert_link
 from pipetune.source.choices import under_condition
 from pipetune.source.cropping import decode_windows
-from pipetune.source.draft import Draft, open_draft
+from pipetune.source.draft import Draft, Function, open_draft
 from pipetune.source.forms import fuse, gets_several, vectorize
 from pipetune.source.gathering import gather_rows
 from pipetune.source.literals import write_call, write_value
@@ -137,17 +138,18 @@ def _shared_or_own(
     except SharedCall as shared:
         try:
             for_all = _express(draft, rewrite, current, sharing=replace(sharing, all_change=True))
-        except SharedCall:
-            raise shared from None
         except CannotExpress as reason:
+            if reason.message == shared.message:
+                raise
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
         touched = _touched(rewrite, current, sharing)
         run = not any(sharing.callers.not_run(node) for node in touched) if sharing.callers is not None else True
         if run and may_share is not None and may_share(rewrite):
             return for_all
         try:
-            for_one = _express(draft, rewrite, current, sharing=replace(sharing, others_stay=True))
-            return _for_one(draft, for_one, rewrite, touched, sharing=sharing)
+            for_one = replace(sharing, others_stay=True, functions_stay=True)
+            after = _express(draft, rewrite, current, sharing=for_one)
+            return _for_one(draft, after, rewrite, touched, sharing=sharing)
         except CannotExpress as reason:
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
 
@@ -182,7 +184,7 @@ def _for_one(
 
 
 def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Sharing) -> Draft:
-    before = draft
+    before, first = draft, current
     for edit in rewrite.edits:
         anchor = _captured(current, edit, sharing.pipeline)
         try:
@@ -199,6 +201,8 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
     for edit in rewrite.edits:
         if isinstance(edit, ReplaceFunction | ReplaceSource):
             draft = spread(draft, edit.gather if isinstance(edit, ReplaceSource) else edit.node)
+    if draft.under and not sharing.functions_stay:
+        return _express(before, rewrite, first, sharing=replace(sharing, functions_stay=True))
     draft = _under_conditions(before, draft, rewrite, sharing)
     _refuse_broken(draft, before)
     return draft
@@ -214,7 +218,13 @@ def _under_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: Sh
     for node in changed:
         if node in before.sites and node in after.sites:
             after = under_condition(before, after, node, called=_called(node, sharing.pipeline))
-    return after
+    conditions: dict[Function, dict[str, None]] = {}
+    for function, text in after.under:
+        conditions.setdefault(function, {})[text] = None
+    for function, texts in conditions.items():
+        refuse_changes_beyond(before, after, function)
+        after = merged(before, after, function, condition=" and ".join(texts))
+    return replace(after, under=())
 
 
 def _refuse_broken(draft: Draft, before: Draft) -> None:
@@ -263,7 +273,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             # Of the pipeline as captured: where an edit put the call, its input has another form in it.
             return vectorize(draft, node, several=_several(node, current, captured), called=_called(node, captured))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
-            alone = not sharing.others_stay and (sharing.all_change or sharing.datasets(captured[node])[0] == 1)
+            alone = not sharing.functions_stay and (sharing.all_change or sharing.datasets(captured[node])[0] == 1)
             several = _several(node, current, captured)
             return parse_batches(draft, node, several=several, called=_called(node, captured), alone=alone)
         case ReplaceFunction(node=node, form=FunctionForm.FUSED, first=first):
@@ -271,13 +281,13 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
                 refuse_inside_library(current, name)
             return fuse(draft, node, first, current)
         case ReplaceFunction(node=node, form=form) if form is FunctionForm.DECODE_AND_CROP or form in SCALES:
-            if sharing.others_stay:
+            if sharing.functions_stay:
                 raise CannotExpress("Its function would change for all of them.")
             crops = form is FunctionForm.DECODE_AND_CROP
             return decode_windows(draft, node) if crops else decode_smaller(draft, node, ratio=SCALES[form])
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
-            return split_function(draft, edit, kept=sharing.others_stay)
+            return split_function(draft, edit, kept=sharing.functions_stay)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case ReplaceSource(node=node) if edit.windows is None and made_by_utility(current, node):

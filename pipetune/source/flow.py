@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -35,6 +35,7 @@ class Moved:
 
     names: frozenset[str]  # in its arguments, and in the functions of this file that those name
     evaluates: bool  # whether running it earlier or later may matter: it traces a function, or its arguments call one
+    unmet: bool = False  # whether it may pass what was not run, and moves where that is not: `unmet_conditions`
 
 
 def moved_call(tree: SyntaxTree, call: cst.Call) -> Moved:
@@ -46,7 +47,7 @@ def moved_call(tree: SyntaxTree, call: cst.Call) -> Moved:
 
 
 def refuse_unsafe(
-    draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call, moved: Moved | None = None
+    draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call, moved: Moved | None = None, unmet: bool = False
 ) -> tuple[Statement, Statement]:
     """The statements of the call and of its new place, when moving between them changes nothing else.
 
@@ -55,6 +56,7 @@ def refuse_unsafe(
 
     Args:
         moved: what is moved, where that is not the call itself but a call within the function that it calls.
+        unmet: whether it may pass conditions that were not met, see `unmet_conditions`.
 
     Raises:
         CannotExpress: the flow is not seen, or something on the way could change.
@@ -62,7 +64,7 @@ def refuse_unsafe(
     here, there = statement_of(tree, call), statement_of(tree, anchor)
     if here is None or there is None or here.block is not there.block:
         raise CannotExpress("The call and the place it moves to stand in different blocks.")
-    moved = moved or moved_call(tree, call)
+    moved = replace(moved or moved_call(tree, call), unmet=unmet)
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
     upper_call, lower_call = (call, anchor) if upper is here else (anchor, call)
     _refuse_conditional(tree, lower_call, lower)
@@ -124,6 +126,51 @@ def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: 
     return Conditional(condition, here, name)
 
 
+def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Statement) -> list[str]:
+    """What is true where nothing runs between two statements that was not run: the move is for that alone."""
+    upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
+    between = upper.block[block_index(upper) + 1 : block_index(lower)]
+    found = [_way_taken(draft, tree, line)[0] for line in between if isinstance(line, cst.If)]
+    found += [_kept_where(draft, tree, line) for line in between]
+    return list(filter(None, found))
+
+
+def _kept_where(draft: Draft, tree: SyntaxTree, line: cst.CSTNode) -> str:
+    """What is true where `x = x.method(...) if test else x` keeps the dataset, if the method was not called."""
+    match line:
+        case cst.SimpleStatementLine(
+            body=[cst.Assign(value=cst.IfExp(test=test, body=cst.Call() as call, orelse=cst.Name()) as value)]
+        ) | cst.SimpleStatementLine(
+            body=[cst.Assign(value=cst.IfExp(test=test, body=cst.Name(), orelse=cst.Call() as call) as value)]
+        ):
+            if tree.end(call) in known_ends(draft, tree):
+                return ""
+            return _negated(test, tree.text(test)) if value.body is call else tree.text(test)
+    return ""
+
+
+def _way_taken(draft: Draft, tree: SyntaxTree, branch: cst.If) -> tuple[str, cst.BaseSuite | None]:
+    """What is true where the way through a condition that was seen is taken, and its lines; "" where it has one way."""
+    test = tree.text(branch.test)
+    ran = _was_run(draft, tree, branch.body)
+    if branch.orelse is None:
+        return ("", branch.body) if ran else (_negated(branch.test, test), None)
+    if not isinstance(branch.orelse, cst.Else) or ran is _was_run(draft, tree, branch.orelse.body):
+        raise CannotExpress("A condition with several ways stands between, of which it is not seen which one was run.")
+    return (test, branch.body) if ran else (_negated(branch.test, test), branch.orelse.body)
+
+
+def _negated(test: cst.BaseExpression, text: str) -> str:
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return text.removeprefix("not").strip()
+    return f"not {text}" if isinstance(test, cst.Name | cst.Attribute | cst.Call) else f"not ({text})"
+
+
+def _was_run(draft: Draft, tree: SyntaxTree, suite: cst.BaseSuite) -> bool:
+    """Whether a call of the pipeline stands in some lines."""
+    return any(tree.start(suite) < end <= tree.end(suite) for end in known_ends(draft, tree))
+
+
 def _condition_around(tree: SyntaxTree, here: Statement | None) -> cst.If | None:
     block = tree.parent(here.line) if here is not None else None
     owner = tree.parent(block) if block is not None else None
@@ -158,7 +205,7 @@ def _carried(
             _refuse_branches(draft, tree, line, name=name, moved=moved)
             in_line = tree.end(line)
             continue
-        step = _step(draft, tree, line, name=name)
+        step = _step(draft, tree, line, name=name, unmet=moved.unmet)
         if names_bound(line) & moved.names or (same_name and step.name != name):
             raise CannotExpress("A name in the call's arguments is assigned between the two statements.")
         _refuse_read_later(tree, name, behind=in_line, step=step)
@@ -180,8 +227,14 @@ def _handed_over(call: cst.Call, name: str) -> bool:
     return any(isinstance(one.value, cst.Name) and one.value.value == name and not one.star for one in call.args)
 
 
-def _step(draft: Draft, tree: SyntaxTree, line: cst.CSTNode, *, name: str) -> Statement:
-    """A statement between the two that only carries the dataset on."""
+def _step(
+    draft: Draft, tree: SyntaxTree, line: cst.CSTNode, *, name: str, unmet: bool = False
+) -> Statement:
+    """A statement between the two that only carries the dataset on.
+
+    Args:
+        unmet: whether a method that was not called may stand in a conditional expression.
+    """
     refused = CannotExpress(f"{name} is used between the two statements.")
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         raise refused
@@ -189,19 +242,16 @@ def _step(draft: Draft, tree: SyntaxTree, line: cst.CSTNode, *, name: str) -> St
     if step is None or step.name is None:
         raise refused
     reads = names_read(step.small).count(name) - (step.name == name)
-    if isinstance(step.value, cst.IfExp) and _keeps_or_goes_on(draft, tree, step.value, name, reads=reads):
-        return step
+    if isinstance(step.value, cst.IfExp) and reads == 2 and not calls_something(step.value.test):
+        ways = step.value.body, step.value.orelse
+        kept = [one for one in ways if isinstance(one, cst.Name) and one.value == name]
+        calls = [one for one in ways if isinstance(one, cst.Call)]
+        gone_on = [one for one in calls if _goes_on(draft, tree, one, name)]
+        if len(kept) == len(calls) == 1 and (gone_on or unmet):
+            return step
     if isinstance(step.value, cst.Call) and reads == 1 and _goes_on(draft, tree, step.value, name):
         return step
     raise refused
-
-
-def _keeps_or_goes_on(draft: Draft, tree: SyntaxTree, value: cst.IfExp, name: str, *, reads: int) -> bool:
-    """Whether it is `x.method(...) if test else x`, or the other way round, and the method was called."""
-    ways = (value.body, value.orelse)
-    kept = [one for one in ways if isinstance(one, cst.Name) and one.value == name]
-    calls = [one for one in ways if isinstance(one, cst.Call) and _goes_on(draft, tree, one, name)]
-    return len(kept) == len(calls) == 1 and reads == 2 and not calls_something(value.test)
 
 
 def _goes_on(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool:
@@ -220,11 +270,14 @@ def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: st
     What stands under an `else`, or was not run, is in no pipeline: nobody knows whether the call may pass it.
     """
     refused = CannotExpress(f"{name} is used between the two statements.")
-    if branch.orelse is not None:
-        raise CannotExpress("A condition with two ways stands between, of which only one was run.")
     if name in names_read(branch.test) or (moved.evaluates and calls_something(branch.test)):
         raise CannotExpress("A condition stands between that may depend on the call, or the call on it.")
-    for line in branch.body.body:
+    condition, taken = _way_taken(draft, tree, branch)
+    if condition and branch.orelse is not None and not moved.unmet:
+        raise CannotExpress("A condition with two ways stands between, of which only one was run.")
+    if condition and (not moved.unmet or calls_something(branch.test)):
+        raise refused
+    for line in taken.body if taken is not None else ():
         told = isinstance(line, cst.CSTNode) and name not in names_read(line) and only_tells(tree, line)
         if told and not names_bound(line) & (moved.names | {name}):
             continue

@@ -63,6 +63,22 @@ def method_called(tree: SyntaxTree, attribute: cst.Attribute) -> cst.FunctionDef
     return candidates[0] if len(candidates) == 1 else None
 
 
+def is_of_library(draft: Draft, file: str, attribute: cst.Attribute) -> bool:
+    """Whether an attribute is one of a module that is none of the user's, or of an object that such a module makes."""
+    tree = draft.tree(file)
+    root: cst.BaseExpression = attribute
+    while isinstance(root, cst.Attribute):
+        root = root.value
+    scope = tree.scope(root) if isinstance(root, cst.Name) else None
+    assignments = list(scope[root.value]) if scope is not None and isinstance(root, cst.Name) else []
+    if len(assignments) != 1 or not isinstance(root, cst.Name):
+        return False
+    if isinstance(assignments[0], ImportAssignment):
+        return imported_module(draft, file, root) is None and imported_function(draft, file, root) is None
+    made = _assigned(tree, assignments[0]) if isinstance(assignments[0], Assignment) else None
+    return isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and is_of_library(draft, file, made.func)
+
+
 def functions_of(
     draft: Draft, file: str, value: cst.BaseExpression, *, called: str = "", steps: int = _MOST_STEPS
 ) -> tuple[Draft, list[UsersFunction]]:
@@ -117,12 +133,16 @@ def _named(
     assignments = list(scope[value.value]) if scope is not None else []
     if len(assignments) != 1:
         return draft, []
+    if isinstance(assignments[0], Assignment) and isinstance(assignments[0].node, cst.ClassDef):
+        inside = assignments[0].node.body.body
+        made = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == "__init__"]
+        return draft, [UsersFunction(file, one, value, file) for one in made]
     if isinstance(assignments[0], ImportAssignment):
         imported = imported_function(draft, file, value)
         if imported is None:
             return draft, []
-        draft, other, made = imported
-        return draft, [UsersFunction(other, made, value, file)]
+        draft, other, definition = imported
+        return draft, [UsersFunction(other, definition, value, file)]
     assigned = _assigned(tree, assignments[0]) if isinstance(assignments[0], Assignment) else None
     if assigned is None or isinstance(assigned, cst.Lambda):
         return draft, []  # a lambda that has a name may be used elsewhere

@@ -8,6 +8,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
+from pipetune.source.branches import path_of
 from pipetune.source.carriers import carries, handed_to
 from pipetune.source.chain import (
     call_behind,
@@ -21,9 +22,17 @@ from pipetune.source.chain import (
 )
 from pipetune.source.crossing import Crossing, crossing_of, refuse_other_names
 from pipetune.source.draft import Draft, Site, Splice
-from pipetune.source.flow import Conditional, conditional_move, moved_call, refuse_unsafe
+from pipetune.source.flow import Conditional, conditional_move, moved_call, refuse_unsafe, unmet_conditions
 from pipetune.source.separation import end_statement
-from pipetune.source.statements import Statement, assigns_itself, deletion, statement_of
+from pipetune.source.statements import (
+    Statement,
+    assigns_itself,
+    deletion,
+    function_around,
+    names_bound,
+    names_read,
+    statement_of,
+)
 from pipetune.source.text import line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 from pipetune.source.unbound import receiver_of
@@ -77,10 +86,29 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     conditional = conditional_move(draft, tree, call, anchor=anchor)
     if conditional is not None:
         return _move_with_condition(draft, conditional, node=node, after=after)
-    here, there = refuse_unsafe(draft, tree, call, anchor=anchor)
+    here, there = refuse_unsafe(draft, tree, call, anchor=anchor, unmet=True)
+    draft = _only_where(draft, tree, file, here, unmet_conditions(draft, tree, here, there))
     if assigns_itself(tree, here, call) and here.name == there.name and there.value is anchor:
         return _move_line(draft, tree, node=node, moved=here, behind=there)
     return _arrive(remove(insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text), node), node)
+
+
+def _only_where(draft: Draft, tree: SyntaxTree, file: str, here: Statement, conditions: list[str]) -> Draft:
+    """The draft that knows of conditions under which alone its function is to change.
+
+    Raises:
+        CannotExpress: there is no function, or a condition cannot be asked at its beginning.
+    """
+    if not conditions:
+        return draft
+    function = function_around(tree, here.small)
+    if not isinstance(function, cst.FunctionDef):
+        raise CannotExpress("A condition stands between that was not met when the script was run.")
+    bound = set().union(*(names_bound(line) for line in function.body.body))
+    for text in conditions:
+        if bound & set(names_read(cst.parse_expression(text))):
+            raise CannotExpress("A condition that was not met stands between, and asks for what the function binds.")
+    return replace(draft, under=(*draft.under, ((file, path_of(tree, function)), " and ".join(conditions))))
 
 
 def moves_with_condition(draft: Draft, node: str, after: str) -> bool:

@@ -9,7 +9,7 @@ from pipetune.source.chain import USUAL_WIDTH, link_of, root_of, top_of
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.locate import called_name
 from pipetune.source.signatures import METHODS
-from pipetune.source.statements import Statement, statement_of
+from pipetune.source.statements import Statement, names_read, statement_of
 from pipetune.source.text import NEWLINE, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 
@@ -38,6 +38,8 @@ def end_statement(draft: Draft, node: str, *, name: str) -> Draft:
         raise CannotExpress("The statement goes on over several lines behind the call.")
     if not isinstance(statement.small, cst.Return | cst.Assign | cst.AnnAssign | cst.Expr):
         raise CannotExpress("The statement does more than make the dataset.")
+    if not _may_carry(tree, statement, top, name):
+        raise CannotExpress(f"{name} means something else in the statement, or outside of it.")
     indentation = code[line_start(code, start) : start]
     rest = b"" if top is call else code[tree.end(call) : end]
     again = newline_of(code, end) + indentation + code[start:begins] + name.encode() + rest
@@ -57,6 +59,8 @@ def spread(draft: Draft, node: str) -> Draft:
     top = top_of(tree, call)
     name = _name_of(tree, statement, top)
     if name is None or statement.value is not top or top.lpar or not _too_long(tree, statement):
+        return draft
+    if not _may_carry(tree, statement, top, name):
         return draft
     code, link = tree.code, link_of(tree, call)
     start, begins, ends = tree.start(statement.small), tree.start(top), tree.end(top)
@@ -82,6 +86,16 @@ def _name_of(tree: SyntaxTree, statement: Statement, top: cst.Call) -> str | Non
         return statement.name
     root = root_of(tree, top)
     return root.value if isinstance(statement.small, cst.Return) and isinstance(root, cst.Name) else None
+
+
+def _may_carry(tree: SyntaxTree, statement: Statement, top: cst.Call, name: str) -> bool:
+    """Whether a variable can be given the dataset on the way: one of this function, read but where the chain begins."""
+    root = root_of(tree, top)
+    begins = isinstance(root, cst.Name) and root.value == name
+    reads = names_read(statement.small).count(name) - (statement.name == name)
+    scope = tree.scope(top)
+    local = scope is not None and all(one.scope is scope for one in scope[name])
+    return reads == int(begins) and local
 
 
 def _too_long(tree: SyntaxTree, statement: Statement) -> bool:

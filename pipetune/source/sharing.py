@@ -41,7 +41,8 @@ class Sharing:
         pipeline: as it was captured.
         others: the other pipelines of the run, which show branches: one dataset read by two.
         all_change: whether a rewrite may change every dataset of a shared site, whatever it does.
-        others_stay: whether the change is for this dataset alone, so that no function that others call may change.
+        others_stay: whether the change is for this dataset alone.
+        functions_stay: whether the functions of maps may not change, as what is left as it was calls them too.
         callers: who calls the functions that make the datasets.
     """
 
@@ -49,6 +50,7 @@ class Sharing:
     others: Sequence[Pipeline] = ()
     all_change: bool = False
     others_stay: bool = False
+    functions_stay: bool = False
     callers: Callers | None = None
 
     def datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:

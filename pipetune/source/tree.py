@@ -47,6 +47,11 @@ class SyntaxTree:
         self._parents = _parents(self.module)
         self._lines = line_starts(code)
 
+    @property
+    def unit(self) -> bytes:
+        """What a block is indented by."""
+        return self.module.default_indent.encode()
+
     def start(self, node: cst.CSTNode) -> int:
         return self._spans[node].start
 

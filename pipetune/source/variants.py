@@ -13,12 +13,13 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.arguments import add_argument
-from pipetune.source.branches import Key, function_at, merged, path_of
+from pipetune.source.branches import function_at, merged, path_of
 from pipetune.source.callables import parameters_of
-from pipetune.source.draft import Draft, Site
-from pipetune.source.functions import UsersFunction, functions_of
+from pipetune.source.draft import Draft, Function, Site
+from pipetune.source.functions import functions_of
 from pipetune.source.parameters import add_parameter
 from pipetune.source.statements import function_around, name_nodes
+from pipetune.source.uses import defined_elsewhere
 
 _DECORATORS = frozenset({"staticmethod", "classmethod"})
 _UNIT = b"    "
@@ -72,13 +73,13 @@ def refuse_decorated(function: cst.FunctionDef) -> None:
     for one in function.decorators:
         if not isinstance(one.decorator, cst.Name) or one.decorator.value not in _DECORATORS:
             raise CannotExpress(f"{function.name.value} has a decorator, and can be given no parameter.")
-    if function.name.value.startswith("__"):
+    if function.name.value.startswith("__") and function.name.value != "__init__":
         raise CannotExpress(f"{function.name.value} is called without its name, and can be given no parameter.")
 
 
-def _functions_passed(draft: Draft, passages: Sequence[Passage]) -> dict[Key, list[Site]]:
+def _functions_passed(draft: Draft, passages: Sequence[Passage]) -> dict[Function, list[Site]]:
     """The functions to be given the parameter, and the calls that are made of each on the way."""
-    found: dict[Key, list[Site]] = {}
+    found: dict[Function, list[Site]] = {}
     for passage in passages:
         inner = passage.own
         for call in passage.around:
@@ -101,8 +102,10 @@ def _refuse_other_call(draft: Draft, call: Site, function: cst.FunctionDef) -> N
     if made is None:
         raise CannotExpress(f"{function.name.value} is called where it can be given no argument.")
     _, found = functions_of(draft, call.file, made.func)
-    if [one.node for one in found if isinstance(one, UsersFunction)] != [function]:
+    if [one.node for one in found] != [function]:
         raise CannotExpress(f"{function.name.value} is called in another way than by its name.")
+    if isinstance(made.func, cst.Attribute) and defined_elsewhere(draft, call.file, function):
+        raise CannotExpress(f"There are several methods called {function.name.value}.")
 
 
 def _passed_along(draft: Draft, before: Draft, passage: Passage, name: str) -> Draft:

@@ -108,7 +108,7 @@ def path_of(dataset: Any) -> Path:
 
 def calls_around(dataset: Any) -> tuple[SourceLocation, ...]:
     """The calls of the script's own functions in which `dataset` was made, the innermost first, its own left out."""
-    return _spans(path_of(dataset))
+    return _locations(path_of(dataset))
 
 
 def calls_around_others(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
@@ -118,17 +118,22 @@ def calls_around_others(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
         return ()
     own = path_of(dataset)
     ways = _ways.get((found, type(dataset).__name__), {})
-    return tuple(_spans(path) for path in ways if path != own)
+    return tuple(_locations(path) for path in ways if path != own)
+
+
+def _locations(path: Path) -> tuple[SourceLocation, ...]:
+    around = path[1 : _MOST_FRAMES + 1]
+    return _spans(around, tuple(code.co_filename for code, _ in around))  # code of two files may be equal
 
 
 @functools.lru_cache(maxsize=1024)
-def _spans(path: Path) -> tuple[SourceLocation, ...]:
+def _spans(path: Path, files: tuple[str, ...]) -> tuple[SourceLocation, ...]:
     found = []
-    for code, offset in path[1 : _MOST_FRAMES + 1]:
+    for (code, offset), name in zip(path, files, strict=True):
         line, end_line, column, end_column = span_of((code, offset))
         if line is None or end_line is None or column is None or end_column is None:
             break
-        file = os.path.abspath(code.co_filename)
+        file = os.path.abspath(name)
         found.append(SourceLocation(file, line, column, end_line, end_column, "", code.co_qualname))
     return tuple(found)
 
