@@ -42,6 +42,8 @@ class Node:
     inner: tuple[str, ...] = ()  # operators that an interleave/flat_map function makes, sources first
     location: SourceLocation | None = None
     shared: int = 1  # how many datasets this call site made in the run; above 1 the site is shared
+    calls: tuple[SourceLocation, ...] = ()  # of the script's functions around the call site, the innermost first
+    other_calls: tuple[tuple[SourceLocation, ...], ...] = ()  # those around it when it made its other datasets
     spec: str = ""  # element_spec, as text
     cardinality: int = UNKNOWN  # elements; -1 infinite, -2 unknown
     element_bytes: float | None = None  # static size of one element, where the spec fixes it

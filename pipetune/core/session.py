@@ -111,6 +111,7 @@ class PatchResult:
     digests: dict[str, str] = field(default_factory=dict)  # sha256 of each file as captured
     covered: tuple[str, ...] = ()  # rewrite keys
     not_covered: tuple[Rejection, ...] = ()
+    shared: tuple[str, ...] = ()  # of those covered, what changes every dataset of the calls that it changes
     verified: bool | None = None
     verification: str = ""  # what running it showed
     expected: tuple[str, ...] = ()  # digests of the first elements the patched source must yield

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import libcst as cst
+from libcst.metadata import Assignment
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Splice
 from pipetune.source.signatures import parameters
 from pipetune.source.text import NEWLINE, line_end
 from pipetune.source.tree import SyntaxTree
+from pipetune.source.unbound import own_arguments
 
 
 def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: str | None) -> list[Splice]:
@@ -17,15 +21,15 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
     Raises:
         CannotExpress: a starred argument hides what is given, or the call has no such parameter.
     """
-    position = _position(call, op=op, name=name)
+    position = _position(tree, call, op=op, name=name)
     if position is None:
         if text is None:
-            _refuse_starred(call, name)
+            _refuse_starred(tree, call, name)
             return []
         names = parameters(op)
         if names is None or name not in names:
             raise CannotExpress(f"pipetune does not know a parameter {name} of {op}.")
-        _refuse_starred(call, name)
+        _refuse_starred(tree, call, name)
         return add_argument(tree, call, f"{name}={text}")
     argument = call.args[position]
     if text is not None:
@@ -36,23 +40,47 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
     return [_remove(tree, call, position)]
 
 
-def _position(call: cst.Call, *, op: str, name: str) -> int | None:
+def _position(tree: SyntaxTree, call: cst.Call, *, op: str, name: str) -> int | None:
     """Index of the argument that gives `name`."""
     names = parameters(op) or ()
+    own = own_arguments(tree, call)
+    first = len(call.args) - len(own)
     starred = False
-    for index, argument in enumerate(call.args):
+    for index, argument in enumerate(own):
         starred = starred or argument.star != ""
         if argument.keyword is not None:
             if argument.keyword.value == name:
-                return index
+                return first + index
         elif not starred and index < len(names) and names[index] == name:
-            return index
+            return first + index
     return None
 
 
-def _refuse_starred(call: cst.Call, name: str) -> None:
-    if any(argument.star for argument in call.args):
+def _refuse_starred(tree: SyntaxTree, call: cst.Call, name: str) -> None:
+    if any(argument.star and not _leaves_out(tree, argument, name) for argument in call.args):
         raise CannotExpress(f"The call takes starred arguments, which may already give {name}.")
+
+
+def _leaves_out(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
+    """Whether `**options` surely gives no argument of that name: written once, and used for nothing else."""
+    value, scope = argument.value, tree.scope(argument)
+    if argument.star != "**" or not isinstance(value, cst.Name) or scope is None:
+        return False
+    assignments = list(scope[value.value])
+    if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
+        return False
+    made = next((one for one in tree.ancestors(assignments[0].node) if isinstance(one, cst.Assign)), None)
+    given = [tree.parent(access.node) for access in assignments[0].references]
+    if made is None or any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
+        return False
+    match made.value:
+        case cst.Dict(elements=elements):
+            keys = [one.key for one in elements if isinstance(one, cst.DictElement)]
+            texts = [key.evaluated_value for key in keys if isinstance(key, cst.SimpleString)]
+            return len(texts) == len(elements) and name not in texts
+        case cst.Call(func=cst.Name(value="dict"), args=arguments):
+            return all(one.keyword is not None and one.keyword.value != name for one in arguments)
+    return False
 
 
 def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
@@ -68,14 +96,31 @@ def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
     last = call.args[-1]
     if isinstance(last.value, cst.GeneratorExp) and not last.value.lpar:
         raise CannotExpress("A bare generator expression takes no second argument beside it.")
-    end = tree.end(last)
-    gap = _gap_before(tree, call, len(call.args) - 1)
+    start, end = tree.start(last), tree.end(last)
+    before = start - len(_gap_before(tree, call, len(call.args) - 1))
+    return append_item(tree.code, Items(before, start, end, close, isinstance(last.comma, cst.Comma)), text)
+
+
+@dataclass(frozen=True)
+class Items:
+    """Where the last of some items in parentheses stands, arguments or parameters; offsets in bytes."""
+
+    before: int  # the end of the one before it, its comma left out, or of the parenthesis
+    start: int
+    end: int
+    close: int  # the closing parenthesis
+    comma: bool  # whether one follows the last
+
+
+def append_item(code: bytes, items: Items, text: str) -> list[Splice]:
+    """The changes that put `text` behind the last of some items, set as the others are."""
+    end, close, comma = items.end, items.close, items.comma
+    gap = code[items.before : items.start]
     newlines = list(NEWLINE.finditer(gap))
-    if not newlines:  # beside the last argument; a trailing comma then follows the new one
+    if not newlines:  # beside the last one; a trailing comma then follows the new one
         return [Splice(end, end, b", " + text.encode())]
-    line_break = gap[newlines[-1].start() :]  # the newline and the indentation the last argument has
-    tail = tree.code[end:close]
-    comma = isinstance(last.comma, cst.Comma)
+    line_break = gap[newlines[-1].start() :]  # the newline and the indentation the last one has
+    tail = code[end:close]
     in_tail = list(NEWLINE.finditer(tail))
     if not in_tail:
         if comma:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from pipetune.source.carriers import known_ends
 from pipetune.source.chain import links_above, root_of, top_of
 from pipetune.source.draft import Draft
 from pipetune.source.statements import Statement, block_index, is_dotted, name_nodes, statement_of
@@ -22,7 +23,7 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
     target = upper.target
     if not isinstance(target, cst.Attribute) or not is_dotted(target) or upper.value is not top_of(tree, first):
         return False
-    known = {site.end for site in draft.sites.values()}
+    known = known_ends(draft, tree)
     for line in upper.block[block_index(upper) : block_index(lower) + 1]:
         step = statement_of(tree, line.body[0]) if isinstance(line, cst.SimpleStatementLine) else None
         if step is None or not step.alone or not isinstance(step.value, cst.Call) or step.target is None:
@@ -37,8 +38,9 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
 
 def _goes_on(tree: SyntaxTree, step: Statement, known: set[int]) -> bool:
     assert step.target is not None and isinstance(step.value, cst.Call)
-    links = links_above(step.value)
-    return tree.text(root_of(step.value)) == tree.text(step.target) and all(tree.end(link) in known for link in links)
+    links = links_above(tree, step.value)
+    same = tree.text(root_of(tree, step.value)) == tree.text(step.target)
+    return same and all(tree.end(link) in known for link in links)
 
 
 def _read_besides(tree: SyntaxTree, step: Statement) -> bool:
@@ -62,4 +64,4 @@ def _read_besides(tree: SyntaxTree, step: Statement) -> bool:
 
 def _is_root(tree: SyntaxTree, name: cst.Name, step: Statement) -> bool:
     assert isinstance(step.value, cst.Call)
-    return tree.start(root_of(step.value)) == tree.start(name)
+    return tree.start(root_of(tree, step.value)) == tree.start(name)

@@ -13,8 +13,9 @@ from pipetune.source.signatures import CONSTRUCTORS
 from pipetune.source.statements import Statement, statement_of
 from pipetune.source.text import NEWLINE, line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
+from pipetune.source.unbound import is_unbound, own_arguments, receiver_of
 
-_USUAL_WIDTH = 88
+USUAL_WIDTH = 88
 """Columns a line may take at least; where the file has longer lines, as many as the longest."""
 
 _COMMENT = re.compile(rb"[ \t]*#[^\r\n]*")
@@ -40,9 +41,10 @@ class Link:
     receiver: cst.BaseExpression
     start: int  # where the receiver ends, its parentheses included
     dot: int
-    name: int  # where the method name begins
     end: int
+    text: bytes  # `method(...)`
     parenthesized: bool  # the whitespace before the dot spans lines without a backslash
+    unbound: tuple[int, int] | None = None  # of `Dataset.method(receiver, ...)`: where it and the receiver begin
 
 
 def link_of(tree: SyntaxTree, call: cst.Call) -> Link:
@@ -54,33 +56,35 @@ def link_of(tree: SyntaxTree, call: cst.Call) -> Link:
     func = call.func
     if not isinstance(func, cst.Attribute) or func.attr.value in CONSTRUCTORS:
         raise CannotExpress("The call is no method of a dataset, so it cannot be taken out of a chain.")
-    refuse_unbound(tree, call)
+    end = tree.end(call)
+    if is_unbound(tree, call):
+        return _unbound_link(tree, call, func)
     dot = tree.start(func.dot)
     start = tree.start(func.dot.whitespace_before)
     spread = isinstance(func.dot.whitespace_before, cst.ParenthesizedWhitespace)
-    return Link(func.value, start, dot, tree.start(func.attr), tree.end(call), spread)
+    return Link(func.value, start, dot, end, tree.code[tree.start(func.attr) : end], spread)
 
 
-def refuse_unbound(tree: SyntaxTree, call: cst.Call) -> None:
-    """Refuses `tf.data.Dataset.map(ds, f)`, whose first argument is the dataset.
-
-    Raises:
-        CannotExpress: the method is called through the class.
-    """
-    match call.func:
-        case cst.Attribute(value=cst.Attribute(attr=owner) | (cst.Name() as owner), attr=method):
-            if owner.value in ("Dataset", "DatasetV2") and method.value not in CONSTRUCTORS:
-                raise CannotExpress(f"{method.value} is called through the class, not on a dataset.")
+def _unbound_link(tree: SyntaxTree, call: cst.Call, func: cst.Attribute) -> Link:
+    receiver, own = receiver_of(tree, call), own_arguments(tree, call)
+    if receiver is None:
+        raise CannotExpress(f"{func.attr.value} is called through the class, and its dataset is not given first.")
+    begins, ends = (receiver.lpar[0] if receiver.lpar else receiver), (receiver.rpar[-1] if receiver.rpar else receiver)
+    end, first = tree.end(ends), tree.start(own[0]) if own else tree.end(call) - 1
+    text = func.attr.value.encode() + b"(" + tree.code[first : tree.end(call)]
+    return Link(receiver, end, end, tree.end(call), text, False, (tree.start(call), tree.start(begins)))
 
 
 def call_behind(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
     """The call of the method that is called on `call` itself."""
-    attribute = tree.parent(call)
-    if isinstance(attribute, cst.Attribute) and attribute.value is call:
-        outer = tree.parent(attribute)
-        if isinstance(outer, cst.Call) and outer.func is attribute:
-            return outer
-    return None
+    parent = tree.parent(call)
+    outer = tree.parent(parent) if parent is not None else None
+    if not isinstance(outer, cst.Call):
+        return None
+    if isinstance(parent, cst.Attribute) and outer.func is parent:
+        return outer
+    unbound = isinstance(parent, cst.Arg) and is_unbound(tree, outer) and receiver_of(tree, outer) is call
+    return outer if unbound else None
 
 
 def top_of(tree: SyntaxTree, call: cst.Call) -> cst.Call:
@@ -90,19 +94,18 @@ def top_of(tree: SyntaxTree, call: cst.Call) -> cst.Call:
     return call
 
 
-def links_above(call: cst.Call) -> list[cst.Call]:
+def links_above(tree: SyntaxTree, call: cst.Call) -> list[cst.Call]:
     """`call` and the calls of its chain before it, nearest first."""
     found = [call]
-    while isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Call):
-        call = call.func.value
-        found.append(call)
+    while isinstance(above := receiver_of(tree, found[-1]), cst.Call):
+        found.append(above)
     return found
 
 
-def root_of(call: cst.Call) -> cst.BaseExpression:
+def root_of(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
     """What the chain begins with: the name `ds` in `ds.map(f).batch(2)`."""
-    first = links_above(call)[-1]
-    return first.func.value if isinstance(first.func, cst.Attribute) else first
+    first = links_above(tree, call)[-1]
+    return receiver_of(tree, first) or first
 
 
 def break_behind(tree: SyntaxTree, call: cst.Call) -> Break:
@@ -162,35 +165,37 @@ def _too_long(tree: SyntaxTree, statement: Statement, call: cst.Call, *, extra: 
         return False
     lines = [len(line.decode()) for line in NEWLINE.split(tree.code)]
     first, last = tree.line(tree.start(statement.small)), tree.line(tree.end(statement.small))
-    return first == last and lines[first - 1] + extra > max(_USUAL_WIDTH, *lines)
+    return first == last and lines[first - 1] + extra > max(USUAL_WIDTH, *lines)
 
 
 def own_piece(tree: SyntaxTree, link: Link) -> tuple[bytes, int] | None:
     """The lines of a link that has lines to itself, with their comments, and where its call ends in them."""
-    span = removal(tree, link, with_comments=True)
+    (span, *_) = removal(tree, link, with_comments=True)
     if not link.parenthesized or NEWLINE.match(tree.code, span.start) is None:
         return None
     return tree.code[span.start : span.end], link.end - span.start
 
 
-def removal(tree: SyntaxTree, link: Link, *, with_comments: bool = False) -> Splice:
-    """The bytes to take out so that the chain goes on without the link.
+def removal(tree: SyntaxTree, link: Link, *, with_comments: bool = False) -> list[Splice]:
+    """The changes that take the link out, so that the chain goes on without it.
 
     A comment behind it on its line goes too; comments on lines above it only when they move with it.
     """
     code = tree.code
+    if link.unbound is not None:
+        return [Splice(*link.unbound, b""), Splice(link.start, link.end, b"")]
     before = code[link.start : link.dot]
     newlines = list(NEWLINE.finditer(before))
     if not link.parenthesized or not newlines:
-        return Splice(link.start, link.end, b"")
+        return [Splice(link.start, link.end, b"")]
     rest = code[link.end : line_end(code, link.end)]
     if rest.strip() and not rest.lstrip().startswith(b"#"):
         # What follows on the line goes up to the line above, unless it is a link or would end in a comment.
         line_above = before[: newlines[-1].start()]
         goes_on = rest.lstrip().startswith(b".") or b"#" in line_above
-        return Splice(link.dot if goes_on else link.start + newlines[-1].start(), link.end, b"")
+        return [Splice(link.dot if goes_on else link.start + newlines[-1].start(), link.end, b"")]
     first = newlines[0] if with_comments else newlines[-1]
-    return Splice(link.start + first.start(), link.end + len(rest.rstrip()), b"")
+    return [Splice(link.start + first.start(), link.end + len(rest.rstrip()), b"")]
 
 
 def refuse_bindings(call: cst.Call) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.source.callables import function_given
 from pipetune.source.crop_helpers import RANDOM_WINDOW, SHAPE, WINDOW, insert_helpers
-from pipetune.source.crops import Place, definition_of, full_names, function_running, places_in
+from pipetune.source.crops import Place, full_names, function_running, places_in
 from pipetune.source.draft import Draft, Splice
-from pipetune.source.forms import function_given
+from pipetune.source.functions import definition_of
 from pipetune.source.imported import imported_function
 from pipetune.source.statements import deletion, name_nodes, names_bound, names_read, statement_of
 from pipetune.source.tree import SyntaxTree
+from pipetune.source.uses import uses_of
 
 
 def decode_windows(draft: Draft, node: str) -> Draft:
@@ -31,7 +33,7 @@ def decode_windows(draft: Draft, node: str) -> Draft:
     if len(places) != 1:
         raise CannotExpress(f"{len(places)} plain crops of a decoded JPEG stand in the functions that the map names.")
     (place,) = places
-    refuse_used_elsewhere(tree, place.function, root)
+    refuse_used_elsewhere(draft, file, place.function, root)
     contents = _contents(tree, place)
     asking = _shapes(tree, place)
     splices = [_without_decoding(tree, place, contents, asking)] if place.decoding is not None else []
@@ -54,15 +56,15 @@ def decoding_functions(draft: Draft, node: str) -> tuple[Draft, str, Root, list[
     """
     tree, call = draft.find(node)
     file = draft.sites[node].file
-    root: Root = _given_function(call)
+    root: Root = _given_function(tree, call)
     if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
         draft, file, root = imported
         tree = draft.tree(file)
     return draft, file, root, _reached(tree, root)
 
 
-def _given_function(call: cst.Call) -> cst.BaseExpression:
-    argument = function_given(call)
+def _given_function(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
+    argument = function_given(tree, call)
     if argument is None:
         raise CannotExpress("The call of map does not show its function.")
     return argument.value
@@ -81,26 +83,25 @@ def _reached(tree: SyntaxTree, root: Root) -> list[cst.FunctionDef]:
     return found
 
 
-def refuse_used_elsewhere(tree: SyntaxTree, function: cst.FunctionDef, root: Root) -> None:
+def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, root: Root) -> None:
     """Refuses to change what others use too; their images may be no JPEGs.
 
     Raises:
         CannotExpress: the function, or one that leads to it, is named anywhere but on the way from the map.
     """
-    uses = [
-        name for name in name_nodes(tree.module) if name is not function.name and definition_of(tree, name) is function
-    ]
-    wanted = 0 if function is root else 1  # the map that names the root stands in another file
-    if len(uses) != wanted:
-        count = len(uses) + 1 - wanted
-        raise CannotExpress(f"{function.name.value} is used in {count} places, and would change for all of them.")
-    around = [uses[0], *tree.ancestors(uses[0])] if uses else []
-    if function is root or any(parent is root for parent in around):
+    draft, uses = uses_of(draft, file, function)
+    if len(uses) != 1:
+        raise CannotExpress(f"{function.name.value} is used in {len(uses)} places, and would change for all of them.")
+    if function is root:
+        return  # the map that names it stands in another file
+    tree = draft.tree(file)
+    around = [uses[0].node, *tree.ancestors(uses[0].node)] if uses[0].file == file else []
+    if any(parent is root for parent in around):
         return
     user = next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
     if user is None or user is function:
         raise CannotExpress(f"{function.name.value} is used elsewhere too.")
-    refuse_used_elsewhere(tree, user, root)
+    refuse_used_elsewhere(draft, file, user, root)
 
 
 def _contents(tree: SyntaxTree, place: Place) -> str:

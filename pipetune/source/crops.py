@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import Assignment, QualifiedNameSource
+from libcst.metadata import QualifiedNameSource
 
+from pipetune.source.functions import definition_of
 from pipetune.source.statements import Statement, names_bound, statement_of
 from pipetune.source.tree import SyntaxTree
 
@@ -130,16 +131,6 @@ def function_running(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
     if any(isinstance(parent, _CONDITIONAL) for parent in around):
         return None
     return next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
-
-
-def definition_of(tree: SyntaxTree, name: cst.Name) -> cst.FunctionDef | None:
-    """The function of this file that a name stands for, and nothing else."""
-    scope = tree.scope(name)
-    assignments = list(scope[name.value]) if scope is not None else []
-    if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
-        return None
-    made = assignments[0].node
-    return made if isinstance(made, cst.FunctionDef) else None
 
 
 def full_names(tree: SyntaxTree, call: cst.Call) -> set[str]:

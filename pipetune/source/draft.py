@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Pipeline, Value
 from pipetune.source.locate import locate
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
@@ -31,6 +32,10 @@ class Site:
     end: int
 
 
+Function = tuple[str, tuple[str, ...]]
+"""A function: its file, and the names of the functions and classes around it with its own."""
+
+
 @dataclass(frozen=True)
 class OptionsBlock:
     """The statements that set `tf.data.Options`, as far as they are written."""
@@ -49,10 +54,14 @@ class Draft:
     codes: Mapping[str, bytes]
     sites: Mapping[str, Site]
     captured: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)  # before any edit
+    ways: Mapping[str, tuple[Site, ...]] = field(default_factory=dict)  # per operator: the calls around it, inner first
     problems: Mapping[str, str] = field(default_factory=dict)  # why an operator has no site
     values: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # set so far, by call
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
+    under: tuple[tuple[Function, str], ...] = ()  # functions that a rewrite changes only where a condition is met
+    stands: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # moved: behind which other, so many calls out
+    own: frozenset[str] = frozenset()  # operators whose calls an edit has put where only this dataset passes
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 
@@ -111,7 +120,8 @@ class Draft:
             end = _shift(site.end, ordered) if site.file == file else site.end
             if end is not None:
                 sites[name] = replace(site, end=end)
-        return replace(self, codes={**self.codes, file: new_code}, sites=sites)
+        ways = {name: tuple(_moved(one, file, ordered) for one in way) for name, way in self.ways.items()}
+        return replace(self, codes={**self.codes, file: new_code}, sites=sites, ways=ways)
 
     def place(self, node: str, site: Site) -> Draft:
         return replace(self, sites={**self.sites, node: site})
@@ -122,6 +132,14 @@ class Draft:
 
     def note(self, text: str) -> Draft:
         return self if text in self.notes else replace(self, notes=(*self.notes, text))
+
+
+def _moved(site: Site, file: str, splices: Iterable[Splice]) -> Site:
+    """Where a call around an operator ends after a change; -1 where that took it away."""
+    if site.file != file or site.end < 0:
+        return site
+    end = _shift(site.end, splices)
+    return replace(site, end=-1 if end is None else end)
 
 
 def _shift(end: int, splices: Iterable[Splice]) -> int | None:
@@ -140,19 +158,34 @@ def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
     sites: dict[str, Site] = {}
     captured: dict[str, tuple[SyntaxTree, cst.Call]] = {}
     problems: dict[str, str] = {}
+    ways: dict[str, tuple[Site, ...]] = {}
     for node in pipeline:
+        ways[node.id] = tuple(_site(codes, read, one) for one in node.calls)
         location = node.location
         if location is None:
             problems[node.id] = f"pipetune has no source line for {node.title} ({node.id})."
             continue
         try:
-            if location.file not in codes:
-                codes[location.file] = read(location.file).removeprefix(BYTE_ORDER_MARK).encode()
-            tree = parse(codes[location.file])
+            tree = _tree(codes, read, location.file)
             call = locate(tree, location)
             sites[node.id], captured[node.id] = Site(location.file, tree.end(call)), (tree, call)
         except CannotExpress as error:
             problems[node.id] = error.message
         except (OSError, SyntaxError, UnicodeError) as error:
             problems[node.id] = f"{location.file} cannot be read: {error}"
-    return Draft(codes, sites, captured, problems, read=read)
+    return Draft(codes, sites, captured, ways, problems, read=read)
+
+
+def _tree(codes: dict[str, bytes], read: Callable[[str], str], file: str) -> SyntaxTree:
+    if file not in codes:
+        codes[file] = read(file).removeprefix(BYTE_ORDER_MARK).encode()
+    return parse(codes[file])
+
+
+def _site(codes: dict[str, bytes], read: Callable[[str], str], call: SourceLocation) -> Site:
+    """Where a call of the script's own functions ends; -1 where its file cannot be read."""
+    try:
+        tree = _tree(codes, read, call.file)
+    except (CannotExpress, OSError, SyntaxError, UnicodeError):
+        return Site(call.file, -1)
+    return Site(call.file, tree.offset(call.end_line, call.end_column))

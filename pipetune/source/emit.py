@@ -27,24 +27,30 @@ from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
-from pipetune.source.chain import insert_link, refuse_unbound
+from pipetune.source.branches import merged, refuse_changes_beyond
+from pipetune.source.callers import Callers
+from pipetune.source.chain import insert_link
+from pipetune.source.choices import under_condition
 from pipetune.source.cropping import decode_windows
-from pipetune.source.draft import Draft, open_draft
-from pipetune.source.forms import fuse, gets_several, parse_batches, vectorize
+from pipetune.source.draft import Draft, Function, open_draft
+from pipetune.source.forms import fuse, gets_several, vectorize
 from pipetune.source.gathering import gather_rows
 from pipetune.source.literals import write_call, write_value
-from pipetune.source.moving import move, remove
+from pipetune.source.moving import move, moves_with_condition, remove
 from pipetune.source.operators import call_operator
 from pipetune.source.options import set_option
+from pipetune.source.parsing import parse_batches
 from pipetune.source.placement import refuse_behind, refuse_inside_library
 from pipetune.source.read_config import by_hand, is_reading, set_read_config
-from pipetune.source.receiver import express_in_front
+from pipetune.source.receiver import express_behind, express_in_front
 from pipetune.source.repeated_calls import done_in_part, refuse_one_of_several
+from pipetune.source.separation import spread
 from pipetune.source.series import gather_series, made_by_utility
 from pipetune.source.sharing import SharedCall, Sharing
 from pipetune.source.shrinking import decode_smaller
 from pipetune.source.splitting import split_function
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
+from pipetune.source.variants import Passage, with_parameter
 
 
 @dataclass(frozen=True)
@@ -86,23 +92,15 @@ def emit(
         texts[path] = read(path)
         return texts[path]
 
-    draft = open_draft(pipeline, remembering)
-    sharing = Sharing(pipeline, others)
+    draft = untouched = open_draft(pipeline, remembering)
+    sharing = Sharing(pipeline, others, callers=Callers(untouched, [pipeline, *others]))
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: list[Rejection] = []
     for rewrite in plan.rewrites:
         try:
             edited = apply_edits(current, rewrite.edits)
-            try:
-                draft = _express(draft, rewrite, current, sharing=sharing)
-            except SharedCall:
-                if may_share is None:
-                    raise
-                for_all = _express(draft, rewrite, current, sharing=replace(sharing, all_change=True))
-                if not may_share(rewrite):
-                    raise
-                draft = for_all
+            draft = _shared_or_own(draft, rewrite, current, sharing=sharing, may_share=may_share)
         except PipetuneError as error:
             not_covered.append(Rejection(rewrite.rule, rewrite.node, error.message + by_hand(rewrite, current)))
             continue
@@ -122,22 +120,117 @@ def emit(
     return Emission(files, tuple(rewrite.key for rewrite in covered), tuple(not_covered), draft.notes)
 
 
+def _shared_or_own(
+    draft: Draft,
+    rewrite: Rewrite,
+    current: Pipeline,
+    *,
+    sharing: Sharing,
+    may_share: Callable[[Rewrite], bool] | None,
+) -> Draft:
+    """The rewrite said where only this dataset passes; else for all that pass, or by a parameter for this one.
+
+    Raises:
+        CannotExpress: it cannot be said in any of these ways.
+    """
+    try:
+        return _express(draft, rewrite, current, sharing=sharing)
+    except SharedCall as shared:
+        try:
+            for_all = _express(draft, rewrite, current, sharing=replace(sharing, all_change=True))
+        except CannotExpress as reason:
+            if reason.message == shared.message:
+                raise
+            raise CannotExpress(f"{shared.message} {reason.message}") from reason
+        touched = _touched(draft, rewrite, current, sharing)
+        run = not any(sharing.callers.not_run(node) for node in touched) if sharing.callers is not None else True
+        if run and may_share is not None and may_share(rewrite):
+            return for_all
+        try:
+            for_one = replace(sharing, others_stay=True, functions_stay=True)
+            after = _express(draft, rewrite, current, sharing=for_one)
+            return _for_one(draft, after, rewrite, touched, sharing=sharing)
+        except CannotExpress as reason:
+            raise CannotExpress(f"{shared.message} {reason.message}") from reason
+
+
+def _touched(draft: Draft, rewrite: Rewrite, current: Pipeline, sharing: Sharing) -> list[Node]:
+    """The captured operators whose calls a rewrite changes or builds upon."""
+    found: dict[str, Node] = {}
+    for edit in rewrite.edits:
+        anchor = _captured(current, edit, sharing.pipeline)
+        found |= {node.id: node for node in sharing.touched(edit, anchor, draft)}
+        current = apply_edits(current, [edit])
+    return list(found.values())
+
+
+def _for_one(
+    before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: Sharing
+) -> Draft:
+    """The draft in which what the rewrite does depends on a parameter of the functions that others pass too."""
+    passages = []
+    for node in touched:
+        if node.id in before.own or node.id not in before.sites:
+            continue
+        level = sharing.level(node)
+        if level:
+            passages.append(Passage(before.sites[node.id], before.ways[node.id][:level]))
+    if not passages:
+        raise CannotExpress("No call leads to this dataset alone.")
+    name = rewrite.rule.replace("-", "_")
+    draft = with_parameter(before, after, passages, name=name)
+    _refuse_broken(draft, before)
+    return draft.note(f"Other datasets are made in the same function: the parameter {name} leaves them as they are.")
+
+
 def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Sharing) -> Draft:
-    before = draft.codes
+    before, first = draft, current
     for edit in rewrite.edits:
         anchor = _captured(current, edit, sharing.pipeline)
         try:
-            note = sharing.check(rewrite, edit, anchor=anchor)
+            beside = isinstance(edit, Insert) and edit.after in draft.own
+            if beside or (isinstance(edit, Move) and moves_with_condition(draft, edit.node, edit.after)):
+                anchor = None  # the shared call stays as it is
+            note = sharing.check(rewrite, edit, anchor=anchor, draft=draft)
         except SharedCall as shared:
             draft = _beside_shared(draft, rewrite, edit, current, sharing=sharing, shared=shared)
         else:
             draft = _apply(draft, edit, current, sharing=sharing)
             draft = draft.note(note) if note else draft
         current = apply_edits(current, [edit])
-    for path, code in draft.codes.items():
-        if code is not before.get(path):
-            _check_syntax(path, code)
+    for edit in rewrite.edits:
+        if isinstance(edit, ReplaceFunction | ReplaceSource):
+            draft = spread(draft, edit.gather if isinstance(edit, ReplaceSource) else edit.node)
+    if draft.under and not sharing.functions_stay:
+        return _express(before, rewrite, first, sharing=replace(sharing, functions_stay=True))
+    draft = _under_conditions(before, draft, rewrite, sharing)
+    _refuse_broken(draft, before)
     return draft
+
+
+def _under_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: Sharing) -> Draft:
+    """The draft in which maps of `f if training else g` are changed where the function that was seen is the one.
+
+    Called on batches, the other one may give something else.
+    """
+    on_batches = (FunctionForm.ON_BATCHES, FunctionForm.PARSING)
+    changed = [one.node for one in rewrite.edits if isinstance(one, ReplaceFunction) and one.form in on_batches]
+    for node in changed:
+        if node in before.sites and node in after.sites:
+            after = under_condition(before, after, node, called=_called(node, sharing.pipeline))
+    conditions: dict[Function, dict[str, None]] = {}
+    for function, text in after.under:
+        conditions.setdefault(function, {})[text] = None
+    for function, texts in conditions.items():
+        refuse_changes_beyond(before, after, function)
+        after = merged(before, after, function, condition=" and ".join(texts))
+    return replace(after, under=())
+
+
+def _refuse_broken(draft: Draft, before: Draft) -> None:
+    for path, code in draft.codes.items():
+        if code is not before.codes.get(path):
+            _check_syntax(path, code)
 
 
 def _beside_shared(
@@ -146,14 +239,19 @@ def _beside_shared(
     """The edit said where only this dataset passes; the reason it may not stand at the shared call otherwise."""
     if not isinstance(edit, Insert | Move):
         raise shared
-    sharing.check(rewrite, edit, anchor=None)  # what is moved must not be shared itself
+    sharing.check(rewrite, edit, anchor=None, draft=draft)  # what is moved must not be shared itself
     try:
         return express_in_front(draft, edit, current, sharing=sharing)
+    except CannotExpress:
+        pass
+    try:
+        return express_behind(draft, edit, current, sharing=sharing)
     except CannotExpress:
         raise shared from None
 
 
 def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> Draft:
+    captured = sharing.pipeline
     match edit:
         case SetArgument(node=node) | Remove(node=node) if is_reading(edit, current):
             return set_read_config(draft, edit, current, node=node)
@@ -170,23 +268,26 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_one_of_several(draft, node, current)
             tree, call = draft.find(after)
             refuse_behind(tree, call, current, after)
-            return move(draft, node, after)
+            return move(draft, node, after, current)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
             # Of the pipeline as captured: where an edit put the call, its input has another form in it.
-            return vectorize(draft, node, several=_several(node, current, sharing.pipeline))
+            return vectorize(draft, node, several=_several(node, current, captured), called=_called(node, captured))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
-            return parse_batches(draft, node)
+            alone = not sharing.functions_stay and (sharing.all_change or sharing.datasets(captured[node])[0] == 1)
+            several = _several(node, current, captured)
+            return parse_batches(draft, node, several=several, called=_called(node, captured), alone=alone)
         case ReplaceFunction(node=node, form=FunctionForm.FUSED, first=first):
             for name in (*first, node):
                 refuse_inside_library(current, name)
             return fuse(draft, node, first, current)
-        case ReplaceFunction(node=node, form=FunctionForm.DECODE_AND_CROP):
-            return decode_windows(draft, node)
-        case ReplaceFunction(node=node, form=form) if form in SCALES:
-            return decode_smaller(draft, node, ratio=SCALES[form])
+        case ReplaceFunction(node=node, form=form) if form is FunctionForm.DECODE_AND_CROP or form in SCALES:
+            if sharing.functions_stay:
+                raise CannotExpress("Its function would change for all of them.")
+            crops = form is FunctionForm.DECODE_AND_CROP
+            return decode_windows(draft, node) if crops else decode_smaller(draft, node, ratio=SCALES[form])
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
-            return split_function(draft, edit)
+            return split_function(draft, edit, kept=sharing.functions_stay)
         case ReplaceFunction():
             return draft  # where the call stands decides what its function gets
         case ReplaceSource(node=node) if edit.windows is None and made_by_utility(current, node):
@@ -217,11 +318,16 @@ def _several(node: str, current: Pipeline, captured: Pipeline) -> bool:
     return gets_several(captured, node)
 
 
+def _called(node: str, captured: Pipeline) -> str:
+    """The name of the function that a map was given."""
+    function = captured[node].function if node in captured else None
+    return function.name if function is not None else ""
+
+
 def _set_argument(draft: Draft, edit: SetArgument, current: Pipeline) -> Draft:
     node = current[edit.node]
     refuse_inside_library(current, node.id)
     tree, call = draft.find(node.id)
-    refuse_unbound(tree, call)
     key = (draft.together(node.id)[0], edit.name)
     by, value = draft.values.get(key, (node.id, edit.value))
     if by != node.id and value != edit.value:
@@ -239,10 +345,12 @@ def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
     refuse_behind(tree, call, current, edit.after)
     text = write_call(*draft.place_of_names(edit.after), edit.arguments, op=edit.op)
     draft = draft.at_place_of(edit.after, edit.id)
+    draft = replace(draft, ways={**draft.ways, edit.id: draft.ways.get(edit.after, ())})
     for other, its in draft.inserted.items():
         behind = draft.together(edit.after)
         if len(behind) > 1 and its == f"{behind[0]}.{text}" and other in draft.sites:
             inserted = {**draft.inserted, edit.id: its}
+            draft = replace(draft, ways={**draft.ways, edit.id: draft.ways.get(edit.after, ())})
             return replace(draft.place(edit.id, draft.sites[other]), inserted=inserted)  # another turn put it there
     after = insert_link(draft, anchor=edit.after, node=edit.id, text=text.encode())
     inserted = {**draft.inserted, edit.id: f"{draft.together(edit.after)[0]}.{text}"}

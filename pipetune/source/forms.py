@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
+from libcst import matchers
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
+from pipetune.source.callables import Callee, callee_of, function_given, parameters_of, replace_function
 from pipetune.source.chain import links_above
-from pipetune.source.draft import Draft, Splice
+from pipetune.source.draft import Draft
 from pipetune.source.flow import refuse_unsafe
 from pipetune.source.literals import tensorflow_text
+from pipetune.source.statements import name_nodes
+from pipetune.source.tree import SyntaxTree
 
 
-def vectorize(draft: Draft, node: str, *, several: bool) -> Draft:
+def vectorize(draft: Draft, node: str, *, several: bool, called: str = "") -> Draft:
     """The draft in which the function of the map `node` is called through `tf.vectorized_map`.
 
     Args:
         several: whether the elements are tuples, which a map gives to its function as several arguments.
+        called: the name of the Python function, as captured.
 
     Raises:
-        CannotExpress: the call gives its function in a way that cannot be wrapped, or the file has no name for
-            TensorFlow.
+        CannotExpress: the function cannot be named within another one, or the file has no name for TensorFlow.
     """
-    tree, call = draft.find(node)
-    argument = function_given(call)
-    if argument is None or not isinstance(argument.value, cst.Name | cst.Attribute):
-        raise CannotExpress("The function of the map has no name, which tf.vectorized_map could call it by.")
     vectorized = tensorflow_text(*draft.place_of_names(node), "vectorized_map")
     if vectorized is None:
         raise CannotExpress("The file has no name for TensorFlow, which tf.vectorized_map is reached through.")
-    text = vectorized_text(tree.text(argument.value), vectorized, several=several)
-    start, end = tree.start(argument.value), tree.end(argument.value)
-    return draft.splice(draft.sites[node].file, [Splice(start, end, text.encode())])
+    draft, callee = callee_of(draft, node, called=called, unpacked=several)
+    return replace_function(draft, node, vectorized_text(callee, vectorized, several=several))
 
 
 def gets_several(pipeline: Pipeline, node: str) -> bool:
@@ -39,78 +40,121 @@ def gets_several(pipeline: Pipeline, node: str) -> bool:
     return pipeline[pipeline[node].inputs[0]].spec.startswith("(")
 
 
-def vectorized_text(function: str, vectorized: str = "tf.vectorized_map", *, several: bool) -> str:
-    """The expression that calls `function` (a name, or an expression that can be called) on a batch."""
-    if several:
-        return f"lambda *batch: {vectorized}(lambda row: {function}(*row), batch)"
-    return f"lambda batch: {vectorized}({function}, batch)"
-
-
-def parse_batches(draft: Draft, node: str) -> Draft:
-    """The draft in which the function of the map `node` parses batches: `parse_example`, not `parse_single_example`.
-
-    Raises:
-        CannotExpress: the function is not written in the call itself. One that has a name may be called elsewhere,
-            and would parse batches there too.
-    """
-    tree, call = draft.find(node)
-    argument = function_given(call)
-    if argument is None or not isinstance(argument.value, cst.Lambda):
-        raise CannotExpress("The function that parses is not written in the call of map: it may be used elsewhere too.")
-    finder = _Named("parse_single_example")
-    argument.visit(finder)
-    if not finder.found:
-        raise CannotExpress("The function of the map does not itself call parse_single_example.")
-    splices = [Splice(tree.start(name), tree.end(name), b"parse_example") for name in finder.found]
-    return draft.splice(draft.sites[node].file, splices)
+def vectorized_text(function: Callee, vectorized: str = "tf.vectorized_map", *, several: bool) -> str:
+    """The expression that calls `function` on a batch."""
+    batch = function.free_name("batch", "batched", "examples")
+    if not several:
+        return f"lambda {batch}: {vectorized}({function.value}, {batch})"
+    row = function.free_name("row", "example", "components")
+    return f"lambda *{batch}: {vectorized}(lambda {row}: {function.call(f'*{row}')}, {batch})"
 
 
 def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> Draft:
     """The draft in which the map `node` calls the functions of the maps `first` before its own.
 
     Raises:
-        CannotExpress: a function has no name, or means something else where the map `node` is called.
+        CannotExpress: a function cannot be named within another one, or means something else where the map `node` is
+            called.
     """
-    tree, call = draft.find(node)
-    maps, names = (*first, node), []
+    maps = (*first, node)
+    file = draft.sites[node].file
     for name in maps:
-        other_tree, other = draft.find(name)
-        if draft.together(name) != (name,) or draft.sites[name].file != draft.sites[node].file:
+        tree, call = draft.find(node)
+        _, other = draft.find(name)
+        if draft.together(name) != (name,) or draft.sites[name].file != file:
             raise CannotExpress("The maps stand in different files, or one call makes several of them.")
-        if other not in links_above(call):
+        if other not in links_above(tree, call):
             refuse_unsafe(draft, tree, other, anchor=call)
-        argument = function_given(other)
-        if argument is None or not isinstance(argument.value, cst.Name | cst.Attribute):
-            raise CannotExpress("A function of the maps has no name, which another could call it by.")
-        names.append(other_tree.text(argument.value))
-    own = function_given(call)
-    assert own is not None
-    element = "element"
-    while any(name.partition(".")[0] == element for name in names):
-        element += "_"
-    given = f"*{element}" if gets_several(current, maps[0]) else element
-    text = f"{names[0]}({given})"
-    for name, function in zip(maps[1:], names[1:], strict=True):
-        text = f"{function}(*{text})" if gets_several(current, name) else f"{function}({text})"
-    new = f"lambda {given}: {text}".encode()
-    return draft.splice(draft.sites[node].file, [Splice(tree.start(own.value), tree.end(own.value), new)])
+    several = [gets_several(current, name) for name in maps]
+    text = _one_lambda(draft, maps, several)
+    if text is not None:
+        return replace_function(draft, node, text)
+    callees: list[Callee] = []
+    for name in maps:
+        function = current[name].function
+        draft, callee = callee_of(draft, name, called=function.name if function is not None else "")
+        callees.append(callee)
+    element = Callee("", str, frozenset().union(*(one.names for one in callees))).free_name("element", "example", "row")
+    given = f"*{element}" if several[0] else element
+    text = callees[0].call(given)
+    for callee, unpacked in zip(callees[1:], several[1:], strict=True):
+        text = callee.call(f"*{text}" if unpacked else text)
+    return replace_function(draft, node, f"lambda {given}: {text}")
 
 
-class _Named(cst.CSTVisitor):
-    """Attributes of one name: `tf.io.parse_single_example`."""
+def _one_lambda(draft: Draft, maps: Sequence[str], several: Sequence[bool]) -> str | None:
+    """The functions of maps as one lambda, where all are: each parameter replaced by what the lambda above gives.
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-        self.found: list[cst.Name] = []
+    None where that would compute something twice or hide a name.
+    """
+    lambdas = []
+    for name in maps:
+        tree, call = draft.find(name)
+        argument = function_given(tree, call)
+        if argument is None or not isinstance(argument.value, cst.Lambda):
+            return None
+        lambdas.append((tree, argument.value))
+    tree, top = lambdas[0]
+    heading = tree.code[tree.start(top) : _start(tree, top.body)].decode()
+    parameters = set(parameters_of(top))
+    values, text = _components(tree, top.body), _with_parentheses(tree, top.body)
+    is_name = isinstance(top.body, cst.Name)
+    for (tree, one), unpacked in zip(lambdas[1:], several[1:], strict=True):
+        given = values if unpacked else [(text, is_name)]
+        body = _substituted(tree, one, given, hidden=parameters) if given is not None else None
+        if body is None:
+            return None
+        values, text, is_name = None, f"({body})", False  # what comes out is text, and not taken apart again
+        whole = body
+    return f"{heading}{whole}"
 
-    def visit_Attribute(self, node: cst.Attribute) -> None:
-        if node.attr.value == self._name:
-            self.found.append(node.attr)
+
+def _components(tree: SyntaxTree, body: cst.BaseExpression) -> list[tuple[str, bool]] | None:
+    """The elements of a tuple as text, and whether each is a plain name; None for what is no tuple."""
+    if not isinstance(body, cst.Tuple) or any(isinstance(one, cst.StarredElement) for one in body.elements):
+        return None
+    return [(_with_parentheses(tree, one.value), isinstance(one.value, cst.Name)) for one in body.elements]
 
 
-def function_given(call: cst.Call) -> cst.Arg | None:
-    """The argument that gives a map its function."""
-    named = (one for one in call.args if one.keyword is not None and one.keyword.value == "map_func")
-    first = call.args[0] if call.args and call.args[0].keyword is None and not call.args[0].star else None
-    return next(named, first)
+def _substituted(
+    tree: SyntaxTree, function: cst.Lambda, given: Sequence[tuple[str, bool]], *, hidden: set[str]
+) -> str | None:
+    """The body of a lambda with its parameters replaced by `given`; None where that means something else."""
+    plain = function.params.params
+    names = [one.name.value for one in plain]
+    if parameters_of(function) != names or len(names) != len(given) or any(one.default is not None for one in plain):
+        return None
+    inside: list[cst.CSTNode] = list(matchers.findall(function.body, matchers.Lambda() | _COMPREHENSION))
+    reads = name_nodes(function.body)
+    if inside or any(one.value in hidden and one.value not in names for one in reads):
+        return None
+    code, base = tree.code[_start(tree, function.body) : _end(tree, function.body)], _start(tree, function.body)
+    changes = []
+    for name, (text, is_name) in zip(names, given, strict=True):
+        places = [one for one in reads if one.value == name]
+        if not is_name and len(places) != 1:
+            return None
+        changes += [(tree.start(one) - base, tree.end(one) - base, text) for one in places]
+    for start, end, text in sorted(changes, reverse=True):
+        code = code[:start] + text.encode() + code[end:]
+    return code.decode()
+
+
+_COMPREHENSION = (
+    matchers.ListComp() | matchers.SetComp() | matchers.DictComp() | matchers.GeneratorExp()
+)
+
+
+def _start(tree: SyntaxTree, value: cst.BaseExpression) -> int:
+    return tree.start(value.lpar[0] if value.lpar else value)
+
+
+def _end(tree: SyntaxTree, value: cst.BaseExpression) -> int:
+    return tree.end(value.rpar[-1] if value.rpar else value)
+
+
+def _with_parentheses(tree: SyntaxTree, value: cst.BaseExpression) -> str:
+    """An expression as it may stand within another."""
+    text = tree.code[_start(tree, value) : _end(tree, value)].decode()
+    single = isinstance(value, cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.BaseNumber) or value.lpar
+    return text if single else f"({text})"

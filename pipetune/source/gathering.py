@@ -13,6 +13,7 @@ from pipetune.source.chain import insert_link, links_above
 from pipetune.source.draft import Draft, Site, Splice
 from pipetune.source.flow import refuse_unsafe
 from pipetune.source.literals import tensorflow_text
+from pipetune.source.purity import evaluated_first
 from pipetune.source.statements import Statement, block_index, statement_of
 from pipetune.source.text import line_start, newline_of
 from pipetune.source.tree import SyntaxTree
@@ -39,7 +40,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str, window: str = "
         raise CannotExpress("The arrays and the batch stand in different files.")
     owner, arrays = _constructor(call)
     statement = _statement(tree, call)
-    if call not in links_above(batch):
+    if call not in links_above(tree, batch):
         refuse_unsafe(draft, tree, call, anchor=batch)
     tf = _tensorflow(draft, edit.after)
     variable = next(name for name in _names() if name not in _taken(tree))
@@ -94,9 +95,9 @@ def _with_parentheses(tree: SyntaxTree, value: cst.BaseExpression) -> str:
 def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     """The statement that begins with evaluating `call`, so that its arrays may be evaluated in front of it."""
     statement = statement_of(tree, call)
-    if statement is None or not isinstance(statement.value, cst.Call):
+    if statement is None or statement.value is None:
         raise CannotExpress("The arrays are given where no statement can stand in front.")
-    if links_above(statement.value)[-1] is not call:
+    if not evaluated_first(tree, call, statement):
         raise CannotExpress("The statement does more than make the dataset, before it reads the arrays.")
     block_index(statement)  # its line is its own
     around = next((one for one in tree.ancestors(call) if isinstance(one, cst.FunctionDef | cst.ClassDef)), None)

@@ -1,4 +1,4 @@
-"""A function that the user imports from another file of theirs: which file, and its definition there."""
+"""What the user imports from another file of theirs: which file, and a function's definition there."""
 
 from __future__ import annotations
 
@@ -9,33 +9,20 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import ImportAssignment
 
-from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Draft
-from pipetune.source.statements import name_nodes
 from pipetune.source.tree import SyntaxTree
 
 
 def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, str, cst.FunctionDef] | None:
-    """The draft with the other file opened, that file, and the function; None where it is not imported from a file.
-
-    Raises:
-        CannotExpress: the name is read more than once in `file`.
-    """
-    tree = draft.tree(file)
-    scope = tree.scope(name)
-    assignments = list(scope[name.value]) if scope is not None else []
-    if len(assignments) != 1 or not isinstance(assignments[0], ImportAssignment):
-        return None
-    statement = assignments[0].node
+    """The draft with the other file opened, that file, and the function; None where it is not imported from a file."""
+    statement = _import_of(draft.tree(file), name)
     if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
         return None
     original = next((one.evaluated_name for one in statement.names if _bound(one) == name.value), None)
-    other = _file_of(statement, beside=file)
+    module = get_full_name_for_node(statement.module) if statement.module is not None else ""
+    other = _file_of(module or "", beside=file, levels=len(statement.relative))
     if original is None or other is None:
         return None
-    reads = [one for one in name_nodes(tree.module) if one.value == name.value and not _in_import(tree, one)]
-    if len(reads) != 1:
-        raise CannotExpress(f"{name.value} is used in {len(reads)} places, and would change for all of them.")
     draft = draft.opened(other)
     for made in draft.tree(other).module.body:
         if isinstance(made, cst.FunctionDef) and made.name.value == original:
@@ -43,19 +30,37 @@ def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, s
     return None
 
 
+def imported_module(draft: Draft, file: str, name: cst.Name) -> str | None:
+    """The file of the user's that a name for a module stands for: `import reading`, `from . import reading`."""
+    statement = _import_of(draft.tree(file), name)
+    if isinstance(statement, cst.Import):
+        alias = next((one for one in statement.names if _bound(one) == name.value), None)
+        return _file_of(alias.evaluated_name, beside=file, levels=0) if alias is not None else None
+    if isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
+        alias = next((one for one in statement.names if _bound(one) == name.value), None)
+        package = get_full_name_for_node(statement.module) if statement.module is not None else ""
+        module = ".".join(filter(None, (package, alias.evaluated_name))) if alias is not None else ""
+        return _file_of(module, beside=file, levels=len(statement.relative)) if module else None
+    return None
+
+
+def _import_of(tree: SyntaxTree, name: cst.Name) -> cst.Import | cst.ImportFrom | None:
+    scope = tree.scope(name)
+    assignments = list(scope[name.value]) if scope is not None else []
+    if len(assignments) != 1 or not isinstance(assignments[0], ImportAssignment):
+        return None
+    statement = assignments[0].node
+    return statement if isinstance(statement, cst.Import | cst.ImportFrom) else None
+
+
 def _bound(alias: cst.ImportAlias) -> str:
     return alias.evaluated_alias or alias.evaluated_name
 
 
-def _in_import(tree: SyntaxTree, name: cst.Name) -> bool:
-    return any(isinstance(parent, cst.Import | cst.ImportFrom) for parent in tree.ancestors(name))
-
-
-def _file_of(statement: cst.ImportFrom, *, beside: str) -> str | None:
-    """The file a statement imports from, looked for beside the importing file and, where it may be, above it."""
-    module = get_full_name_for_node(statement.module) if statement.module is not None else ""
+def _file_of(module: str, *, beside: str, levels: int) -> str | None:
+    """The file of a module, looked for beside the importing file and, where it may be, above it."""
     parts = module.split(".") if module else []
-    for folder in _folders(beside, levels=len(statement.relative)):
+    for folder in _folders(beside, levels=levels):
         for path in (os.path.join(folder, *parts) + ".py", os.path.join(folder, *parts, "__init__.py")):
             if os.path.isfile(path):
                 return path

@@ -1,31 +1,32 @@
-"""Setting `tf.data.Options`: statements behind the assignment of the dataset."""
+"""Setting `tf.data.Options`: statements behind the assignment of the dataset, or in front of where it is made."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import libcst as cst
+from libcst.metadata import ClassScope
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Value
-from pipetune.source.chain import top_of
+from pipetune.source.chain import forget, insert_link
 from pipetune.source.draft import Draft, OptionsBlock, Site, Splice
 from pipetune.source.literals import tensorflow_text
 from pipetune.source.statements import block_index, names_read, statement_of
 from pipetune.source.text import line_end, line_start, newline_of
 
-_LAST = "#options"
+_LAST, _LINK = "#options", "#with_options"
 
 
 def set_option(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     """The draft with `options.<name> = <value>` in force on the dataset `output` makes.
 
     `with_options` takes an object that must be filled first, so it needs statements of its own; they follow
-    the assignment of the dataset.
+    the assignment of the dataset, where it is assigned by a statement of its own, and stand in front of it elsewhere.
 
     Raises:
-        CannotExpress: the dataset is not assigned to a name by a statement of its own, the file has no name
-            for TensorFlow, or the value has no literal.
+        CannotExpress: the dataset is made in the head of a compound statement or in the body of a class, the file has
+            no name for TensorFlow, or the value has no literal.
     """
     if not isinstance(value, bool | int | float):
         raise CannotExpress(f"The value of options.{name} is no number, and has no literal.")
@@ -44,11 +45,10 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     tree, call = draft.find(output)
     file = draft.sites[output].file
     statement = statement_of(tree, call)
-    if statement is None or statement.name is None or statement.value is not top_of(tree, call):
-        raise CannotExpress("Options need the dataset assigned to a name first, and it is not.")
-    if top_of(tree, call) is not call:
-        raise CannotExpress("The expression goes on behind the dataset, so options cannot be set in between.")
+    if statement is None or isinstance(tree.scope(call), ClassScope):
+        raise CannotExpress("Options need statements of their own, and there is no place for them.")
     block_index(statement)
+    behind = statement.name is not None and statement.value is call
     options = tensorflow_text(tree, call, "data.Options")
     if options is None:
         raise CannotExpress("The file has no name for TensorFlow, which tf.data.Options needs.")
@@ -62,12 +62,16 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     start, at = line_start(code, tree.start(statement.small)), line_end(code, tree.end(statement.small))
     indentation = code[start : tree.start(statement.small)].decode()
     newline = newline_of(code, at).decode()
-    lines = [
-        f"{variable} = {options}()",
-        f"{variable}.{name} = {value!r}",
-        f"{statement.name} = {statement.name}.with_options({variable})",
-    ]
-    new = [f"{newline}{indentation}{line}".encode() for line in lines]
-    last = at + len(new[0]) + len(new[1])
-    spliced = draft.splice(file, [Splice(at, at, b"".join(new))]).place(_LAST, Site(file, last))
+    begun, filled = f"{variable} = {options}()", f"{variable}.{name} = {value!r}"
+    if behind:
+        set_on = f"{statement.name} = {statement.name}.with_options({variable})"
+        new = [f"{newline}{indentation}{line}".encode() for line in (begun, filled, set_on)]
+        last = at + len(new[0]) + len(new[1])
+        spliced = draft.splice(file, [Splice(at, at, b"".join(new))]).place(_LAST, Site(file, last))
+    else:
+        text = f"{indentation}{begun}{newline}{indentation}{filled}".encode()
+        spliced = draft.splice(file, [Splice(start, start, text + newline.encode())])
+        spliced = spliced.place(_LAST, Site(file, start + len(text)))
+        linked = insert_link(spliced, anchor=output, node=_LINK, text=f"with_options({variable})".encode())
+        spliced = forget(linked, _LINK)
     return replace(spliced, options=OptionsBlock(variable, _LAST))

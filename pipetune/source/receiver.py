@@ -1,4 +1,4 @@
-"""Another place for an edit whose call is shared: in front of the one call that reads it for this dataset.
+"""Another place for an edit whose call is shared: in front of the one call that reads it, or behind the function's.
 
 A helper such as `load(pattern)` serves training and validation; what stands behind its last call can be said
 behind `load(pattern)` itself, in the function that only training uses.
@@ -6,12 +6,15 @@ behind `load(pattern)` itself, in the function that only training uses.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from pipetune.core.edits import Insert, Move
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
-from pipetune.source.chain import break_of, forget, link_of
+from pipetune.source.chain import break_of, forget, insert_link, link_of
+from pipetune.source.crossing import refuse_other_value
 from pipetune.source.draft import Draft, Site, Splice
 from pipetune.source.literals import write_call
 from pipetune.source.moving import move
@@ -35,7 +38,7 @@ def express_in_front(draft: Draft, edit: Insert | Move, current: Pipeline, *, sh
     if len(readers) != 1:
         raise CannotExpress(f"{len(readers)} operators read what stands there.")
     (reader,) = readers
-    if reader.id not in sharing.pipeline or sharing.datasets(sharing.pipeline[reader.id])[0] > 1:
+    if reader.id not in sharing.pipeline or not sharing.alone(sharing.pipeline[reader.id]):
         raise CannotExpress("The call that reads it is shared too.")
     refuse_inside_library(current, reader.id)
     tree, call = draft.find(reader.id)
@@ -45,7 +48,32 @@ def express_in_front(draft: Draft, edit: Insert | Move, current: Pipeline, *, sh
     anchor = Site(draft.sites[reader.id].file, tree.end(_value_called_on(tree, call)))
     if anchor in draft.sites.values():
         raise CannotExpress("What it is called on is the shared call itself.")
-    return forget(move(draft.place(_RECEIVER, anchor), edit.node, _RECEIVER), _RECEIVER)
+    return forget(move(draft.place(_RECEIVER, anchor), edit.node, _RECEIVER, current), _RECEIVER)
+
+
+def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: Sharing) -> Draft:
+    """The draft with `edit` said behind the call that only this dataset is the value of: `load(x).cache()`.
+
+    Raises:
+        CannotExpress: it is no insertion, or what the call gives is not the operator it stands behind.
+    """
+    if not isinstance(edit, Insert) or edit.after not in sharing.pipeline or edit.after in draft.stands:
+        raise CannotExpress("What moves stands in the function itself.")
+    level = sharing.level(sharing.pipeline[edit.after])
+    if not level or edit.after not in draft.ways:
+        raise CannotExpress("The call that makes it is passed by other datasets alone.")
+    refuse_other_value(draft, edit.after, level, current)
+    site = draft.ways[edit.after][level - 1]
+    tree = draft.tree(site.file)
+    if site.end not in tree.calls:
+        raise CannotExpress("The function is not called where something could stand behind it.")
+    draft = draft.place(_RECEIVER, site)
+    draft = replace(draft, captured={**draft.captured, _RECEIVER: (tree, tree.calls[site.end])})
+    text = write_call(tree, tree.calls[site.end], edit.arguments, op=edit.op)
+    draft = insert_link(draft, anchor=_RECEIVER, node=edit.id, text=text.encode())
+    draft = draft.at_place_of(_RECEIVER, edit.id)
+    ways = {**draft.ways, edit.id: draft.ways[edit.after][level:]}
+    return replace(forget(draft, _RECEIVER), own=draft.own | {edit.id}, ways=ways)
 
 
 def _insert_in_front(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:
@@ -55,6 +83,7 @@ def _insert_in_front(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Cal
     style = break_of(tree, call.func)  # without the comments that stand in front of the call
     new = style.before + b"." + style.after + text.encode()
     draft = draft.at_place_of(reader, edit.id)
+    draft = replace(draft, ways={**draft.ways, edit.id: draft.ways.get(reader, ())})
     return draft.splice(file, [Splice(link.start, link.start, new)]).place(
         edit.id, Site(file, link.start + len(new))
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetune.core.edits import (
     Edit,
@@ -23,13 +23,15 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.source.callers import Callers
+from pipetune.source.draft import Draft
 
 _ONLY_SPEED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length", "block_length", "deterministic"})
 """Arguments about speed; a rewrite writes cycle and block lengths out as they are in force."""
 
 
 class SharedCall(CannotExpress):
-    """The call that would be changed makes other datasets too."""
+    """The call that would be changed makes other datasets too, or may."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,17 @@ class Sharing:
         pipeline: as it was captured.
         others: the other pipelines of the run, which show branches: one dataset read by two.
         all_change: whether a rewrite may change every dataset of a shared site, whatever it does.
+        others_stay: whether the change is for this dataset alone.
+        functions_stay: whether the functions of maps may not change, as what is left as it was calls them too.
+        callers: who calls the functions that make the datasets.
     """
 
     pipeline: Pipeline
     others: Sequence[Pipeline] = ()
     all_change: bool = False
+    others_stay: bool = False
+    functions_stay: bool = False
+    callers: Callers | None = None
 
     def datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:
         """How many datasets the call site of `node` serves, and the names of the other pipelines there."""
@@ -63,11 +71,49 @@ class Sharing:
             if site is not None and any(_site(theirs.location) == site for theirs in other)
         )
 
-    def check(self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None) -> str:
+    def touched(self, edit: Edit, anchor: Node | None, draft: Draft) -> list[Node]:
+        """The captured operators whose calls an edit changes or builds upon, each once, as they stand by now."""
+        found = [node for node in (anchor, self._node(edit)) if node is not None]
+        return list({node.id: self._as_placed(node, draft) for node in found}.values())
+
+    def _as_placed(self, node: Node, draft: Draft) -> Node:
+        """An operator whose call was moved into another function: as if it were made where that stands now."""
+        if node.id not in draft.stands:
+            return node
+        other, level = draft.stands[node.id]
+        there = self.pipeline[other]
+        own = there.calls[:level]
+        others = tuple(way[level:] for way in there.other_calls if way[:level] == own)
+        location = there.calls[level - 1] if level else there.location
+        shared = there.shared - (len(there.other_calls) - len(others))
+        return replace(node, location=location, shared=shared, calls=there.calls[level:], other_calls=others)
+
+    def level(self, node: Node) -> int:
+        """How many calls around the operator's own the first stands that no other dataset passes.
+
+        Raises:
+            CannotExpress: others pass all of them, or were made in them again.
+        """
+        level = self.callers.level(node) if self.callers is not None else 0
+        again = self.datasets(node)[0] > 1 + len(node.other_calls)
+        if again and (self.callers is None or self.callers.repeated(node)):
+            raise CannotExpress(f"The calls that lead to {node.location} make several datasets.")
+        alike = [self.others[index].name for index in self.sharers(node) if self._passes_alike(index, node, level)]
+        if alike:
+            raise CannotExpress(f"The calls that lead to {node.location} make {', '.join(alike)} too.")
+        return level
+
+    def _passes_alike(self, index: int, node: Node, level: int) -> bool:
+        site = _site(node.location)
+        theirs = [one for one in self.others[index] if _site(one.location) == site]
+        return any(node.calls[:level] == one.calls[:level] for one in theirs)
+
+    def check(self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None, draft: Draft) -> str:
         """A note for the reader when the edit changes several datasets; empty when it changes one.
 
         Args:
             anchor: the captured operator whose call is changed or built upon.
+            draft: what the edit changes.
 
         Raises:
             SharedCall: it must not change the others.
@@ -75,20 +121,44 @@ class Sharing:
         """
         if isinstance(edit, ReplaceFunction) and (edit.form is FunctionForm.DECODE_AND_CROP or edit.form in SCALES):
             self._refuse_shared_function(edit.node)
-        touched = [node for node in (anchor, self._node(edit)) if node is not None]
-        for node in dict.fromkeys(node.id for node in touched):
-            count, names = self.datasets(self.pipeline[node])
-            if count < 2:
+        for node in self.touched(edit, anchor, draft):
+            if node.id in draft.own:
                 continue
-            location = self.pipeline[node].location
+            count, names = self.datasets(node)
             with_names = f" ({', '.join(names)} too)" if names else ""
+            if self.others_stay:
+                continue
             if not self._harmless(edit, rewrite) and not self.all_change:
-                own = self._made_here(self.pipeline[node])
-                if own == count:
-                    raise SharedCall(f"The call at {location} makes {own} operators of this pipeline: all change.")
-                raise SharedCall(f"The call at {location} is shared by {count} datasets{with_names}.")
-            return f"The call at {location} serves {count} datasets{with_names}; all of them change."
+                self._refuse_shared(node, count, with_names)
+            elif count > 1:
+                return f"The call at {node.location} serves {count} datasets{with_names}; all of them change."
         return ""
+
+    def alone(self, node: Node) -> bool:
+        """Whether only this dataset passes the call of an operator, and nothing else can."""
+        try:
+            self._refuse_shared(node, self.datasets(node)[0], "")
+        except SharedCall:
+            return False
+        return True
+
+    def _refuse_shared(self, node: Node, count: int, with_names: str) -> None:
+        """Refuses to change what another dataset passes, or may pass where the script goes on.
+
+        Raises:
+            SharedCall: one does.
+        """
+        if count > 1 and self._made_here(node) == count:
+            raise SharedCall(f"The call at {node.location} makes {count} operators of this pipeline: all change.")
+        use = self.callers.not_run(node) if self.callers is not None else None
+        if use is not None:
+            raise SharedCall(f"The function around the call at {node.location} is named elsewhere too ({use.place}).")
+        try:
+            alone = self.level(node) == 0 and (self.callers is not None or count < 2)
+        except CannotExpress:
+            alone = False
+        if not alone:
+            raise SharedCall(f"The call at {node.location} is shared by {count} datasets{with_names}.")
 
     def _made_here(self, node: Node) -> int:
         """How many operators like `node` its call makes for this pipeline alone, in a loop for example."""

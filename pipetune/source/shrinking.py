@@ -31,7 +31,7 @@ def decode_smaller(draft: Draft, node: str, *, ratio: int) -> Draft:
         raise CannotExpress(f"{len(calls)} plain calls of decode_jpeg stand in the functions that the map names.")
     ((call, around),) = calls
     if isinstance(around, cst.FunctionDef):
-        refuse_used_elsewhere(tree, around, root)
+        refuse_used_elsewhere(draft, file, around, root)
     if given_by_name(call, ("contents", "channels"), more=_OTHERS) is None:
         raise CannotExpress("The call of decode_jpeg gives its arguments in a way that none can be added to.")
     return draft.splice(file, add_argument(tree, call, f"ratio={ratio}"))

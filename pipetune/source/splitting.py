@@ -15,18 +15,21 @@ import libcst as cst
 from pipetune.core.edits import SplitFunction
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import Cut
+from pipetune.source.callables import function_given
 from pipetune.source.chain import break_of, link_of
-from pipetune.source.crops import definition_of
 from pipetune.source.draft import Draft, Site, Splice
-from pipetune.source.forms import function_given
+from pipetune.source.functions import definition_of
 from pipetune.source.local_names import handed_names
 from pipetune.source.statements import assigns_itself, name_nodes, statement_of
 from pipetune.source.text import line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
 
 
-def split_function(draft: Draft, edit: SplitFunction) -> Draft:
+def split_function(draft: Draft, edit: SplitFunction, *, kept: bool = False) -> Draft:
     """The draft in which a map directly above the map `edit.node` calls the first part of its function.
+
+    Args:
+        kept: whether the whole function stays, for another dataset that calls it.
 
     Raises:
         CannotExpress: the function is not written so that it can be cut between two statements, or more than the
@@ -41,7 +44,7 @@ def split_function(draft: Draft, edit: SplitFunction) -> Draft:
     handed = handed_names(function, block, edit.cut)
     name = function.name.value
     head, tail = _free_names(tree, name)
-    kept = _named_elsewhere(draft, tree, file, function)
+    kept = kept or _named_elsewhere(draft, tree, file, function)
     assert edit.cut.statement is not None
     splices = [
         _definitions(tree, function, block, edit.cut.statement, names=(head, tail), handed=handed, kept=kept),
@@ -64,13 +67,14 @@ def _call_above(tree: SyntaxTree, call: cst.Call, argument: cst.Arg, head: str) 
         rest = code[tree.end(call) : tree.end(statement.small)] + newline_of(code, start)
         return Splice(start, start, text + rest), len(text)
     link, style = link_of(tree, call), break_of(tree, call.func)
-    text = b"." + style.after + code[link.name : given] + head.encode() + code[end : link.end]
+    back = link.end - given  # how far from its end the text of the link names the function
+    text = b"." + style.after + link.text[:-back] + head.encode() + code[end : link.end]
     return Splice(link.dot, link.dot, text + style.before), len(text)
 
 
 def _function_called(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.FunctionDef]:
     """The argument that names the function, and its definition in the same file."""
-    argument = function_given(call)
+    argument = function_given(tree, call)
     if argument is None or not isinstance(argument.value, cst.Name):
         raise CannotExpress("The function of the map has no name, by which its parts could be called.")
     function = definition_of(tree, argument.value)

@@ -8,6 +8,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.core.standalone import SourceText, StandaloneParts, quoted
+from pipetune.source.callables import named
 from pipetune.source.forms import vectorized_text
 from pipetune.source.standalone_sharding import READERS, Sharding
 from pipetune.source.standalone_wording import Wording
@@ -75,7 +76,7 @@ class Steps:
             raise CannotExpress(f"The functions that {node.title} calls one after another have no distributed form.")
         if form is FunctionForm.VECTORIZED:
             called = reference if reference.replace(".", "").isidentifier() else f"({reference})"
-            return vectorized_text(called, several=self.parts.functions[node.id].several)
+            return vectorized_text(named(called), several=self.parts.functions[node.id].several)
         if form is FunctionForm.PARSING:
             if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
                 raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")

@@ -11,6 +11,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Splice
 from pipetune.source.text import NEWLINE, line_end, line_start
 from pipetune.source.tree import SyntaxTree
+from pipetune.source.unbound import receiver_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def assigns_itself(tree: SyntaxTree, statement: Statement | None, call: cst.Call
     """Whether the statement is `x = x.method(...)` with `call` for the method: without it nothing is left."""
     if statement is None or statement.target is None or statement.value is not call:
         return False
-    receiver = call.func.value if isinstance(call.func, cst.Attribute) else None
+    receiver = receiver_of(tree, call)
     return (
         isinstance(receiver, cst.Name | cst.Attribute)
         and is_dotted(receiver)

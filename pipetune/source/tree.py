@@ -47,6 +47,11 @@ class SyntaxTree:
         self._parents = _parents(self.module)
         self._lines = line_starts(code)
 
+    @property
+    def unit(self) -> bytes:
+        """What a block is indented by."""
+        return self.module.default_indent.encode()
+
     def start(self, node: cst.CSTNode) -> int:
         return self._spans[node].start
 
@@ -122,7 +127,7 @@ def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def parse(code: bytes) -> SyntaxTree:
     """The tree of `code`; parsed once while several edits read it."""
     return SyntaxTree(code)

@@ -12,6 +12,7 @@ from pipetune.source.draft import Draft
 from pipetune.source.flow import refuse_unsafe
 from pipetune.source.signatures import METHODS
 from pipetune.source.tree import SyntaxTree
+from pipetune.source.unbound import own_arguments
 
 _VALUES = cst.Name | cst.Attribute | cst.BaseNumber | cst.BinaryOperation | cst.UnaryOperation
 
@@ -53,11 +54,12 @@ def written_windows(draft: Draft, source: str, window: str) -> WrittenWindows:
     other, arrays = draft.captured[source]
     if tree is not other:
         raise CannotExpress("The arrays and the call of window stand in different files.")
-    if arrays not in links_above(call):
+    if arrays not in links_above(tree, call):
         refuse_unsafe(draft, tree, call, anchor=arrays)
-    given = dict(zip(METHODS["window"], (arg for arg in call.args if arg.keyword is None), strict=False))
-    given |= {arg.keyword.value: arg for arg in call.args if arg.keyword is not None}
-    if any(arg.star for arg in call.args) or "size" not in given:
+    own = own_arguments(tree, call)
+    given = dict(zip(METHODS["window"], (arg for arg in own if arg.keyword is None), strict=False))
+    given |= {arg.keyword.value: arg for arg in own if arg.keyword is not None}
+    if any(arg.star for arg in own) or "size" not in given:
         raise CannotExpress("The call of window gives its arguments in a way that cannot be repeated.")
     size = _text(tree, given["size"])
     shift = _text(tree, given["shift"]) if "shift" in given else "None"

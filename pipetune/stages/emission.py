@@ -33,9 +33,8 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
     """The plan as a diff of the user's files; what cannot be said in source says why."""
     journal, subject = study.journal, study.subject
     with journal.phase("emission", "writing the patch"):
-        others = [other.pipeline for other, _ in subject.others]
         shared = SharedCalls(study)
-        emission = emit(subject.source.pipeline, plan, others=others, may_share=shared.may_change)
+        emission = emit(subject.source.pipeline, plan, others=shared.pipelines, may_share=shared.may_change)
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
         patch = PatchResult(
             diff=unified_diff(
@@ -47,6 +46,7 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
             digests={path: digest_of(path) for path in emission.paths},
             covered=emission.covered,
             not_covered=emission.not_covered,
+            shared=tuple(key for key in emission.covered if key in shared.accepted),
             expected=_expected(study, study.runner.edited(covered)) if emission.files else (),
         )
         journal.update(patch=patch, notes=(*journal.session.notes, *emission.notes, *shared.notes))
@@ -118,5 +118,5 @@ def overlay_of(session: Session) -> dict[str, str]:
         return {}
     covered = Plan("covered", tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
     others = [other.pipeline for other in session.datasets if other is not dataset]
-    emission = emit(dataset.pipeline, covered, others=others, may_share=lambda _: True)  # covered: it was asked then
+    emission = emit(dataset.pipeline, covered, others=others, may_share=lambda one: one.key in patch.shared)
     return {path: new for path, (_, new) in emission.files.items()}

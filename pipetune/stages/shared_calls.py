@@ -1,7 +1,7 @@
 """Step 5, where one call makes several datasets: a change for all of them, proven and measured for each.
 
-A helper that makes training and validation data alike is changed for both only where the same change leaves the other
-dataset's elements as they are and makes its input faster too.
+A helper that makes training and validation data alike is changed for all only where the same change leaves the elements
+of each as they are and makes none of them slower: those that nobody has consumed so far are read as well.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ from pipetune.search.statistics import ratio_interval
 from pipetune.source.sharing import Sharing
 from pipetune.stages.study import Study
 from pipetune.tf.measure.runner import TensorFlowRunner
+from pipetune.tf.pipelines import live
+from pipetune.tf.script import consumption
+from pipetune.tf.script.siblings import siblings
 
 _PAIRS = 5
 _WINDOW_SECONDS, _WARMUP_SECONDS = 0.25, 0.1
+_NOT_SLOWER = 0.95  # the lower bound of the ratio from which on a dataset is not made slower
+_MOST_SIBLINGS = 6  # read beside those that are consumed: each is compared and measured
 _HOLDING = ("cache", "shuffle")  # what needs memory once more for each dataset
 
 
@@ -31,13 +36,20 @@ class SharedCalls:
     def __init__(self, study: Study) -> None:
         self._study = study
         self._mine = study.subject.source.pipeline
-        self._sharing = Sharing(self._mine, [other.pipeline for other, _ in study.subject.others])
-        self._accepted: dict[int, Plan] = {}  # per other dataset, what it is changed by so far
+        self._others = [*study.subject.others, *_not_consumed(study)]
+        self.pipelines = [other.pipeline for other, _ in self._others]
+        self._sharing = Sharing(self._mine, self.pipelines)
+        self._plans: dict[int, Plan] = {}  # per other dataset, what it is changed by so far
         self._answers: dict[str, bool] = {}
         self.notes: list[str] = []
 
+    @property
+    def accepted(self) -> frozenset[str]:
+        """The keys of the rewrites that may change every dataset."""
+        return frozenset(key for key, answer in self._answers.items() if answer)
+
     def may_change(self, rewrite: Rewrite) -> bool:
-        """Whether every dataset the rewrite would change keeps its elements and comes faster; measured once."""
+        """Whether every dataset the rewrite would change keeps its elements and comes no slower; measured once."""
         if rewrite.key not in self._answers:
             self._answers[rewrite.key] = self._decide(rewrite)
         return self._answers[rewrite.key]
@@ -55,40 +67,49 @@ class SharedCalls:
         plans = {index: plan for index in sorted(others) if (plan := self._proven(index, rewrite)) is not None}
         if len(plans) < len(others):
             return False
-        self._accepted |= plans
+        self._plans |= plans
         return True
 
     def _proven(self, index: int, rewrite: Rewrite) -> Plan | None:
         """The plan of another dataset with this rewrite too; None where it is not the same data, or not faster."""
-        source, use = self._study.subject.others[index]
-        theirs = _at_the_same_calls(rewrite, self._mine, source.pipeline)
+        source, use = self._others[index]
+        theirs = at_the_same_calls(rewrite, self._mine, source.pipeline)
         if theirs is None:
             return None
-        before = self._accepted.get(index, Plan(use.name))
+        before = self._plans.get(index, Plan(use.name))
         plan = before.with_rewrite(theirs)
         said = f"{rewrite.rule}: the call is shared with {use.name}, where the same change"
-        runner = self._study.of_other(index).runner
+        runner = self._study.of(source, use).runner
         try:
             comparison = runner.compare(plan)
             if not allows(comparison, plan):
-                self.notes.append(f"{said} could not be shown to leave the data as it is: the call stays.")
+                self.notes.append(f"{said} could not be shown to leave the data as it is.")
                 return None
             ratio = _measured(runner, plan, seed=self._study.settings.seed)
         except (RunFailed, PipetuneError) as problem:
-            self.notes.append(f"{said} could not be run ({problem}): the call stays.")
+            self.notes.append(f"{said} could not be run ({problem}).")
             return None
         finally:
             runner.restore()
             runner.forget()
         times = f"{ratio.median:.2f} times as fast ({ratio.low:.2f} to {ratio.high:.2f}, {ratio.pairs} pairs)"
-        if ratio.low <= 1:
-            self.notes.append(f"{said} was not measured to be faster: {times}; the call stays.")
+        if ratio.low < _NOT_SLOWER:
+            self.notes.append(f"{said} may make its input slower: {times}.")
             return None
         self.notes.append(
             f"{said} gives the same data ({comparison.elements:,} elements compared) and makes its input {times}: it "
             "is changed for both."
         )
         return plan
+
+
+def _not_consumed(study: Study) -> list[tuple[live.LivePipeline, consumption.Consumption]]:
+    """The living datasets that the calls have made too and that nothing has consumed so far; none where too many."""
+    known = [source for source, _ in study.subject.others]
+    found = siblings(study.subject.source, known)
+    if len(found) > _MOST_SIBLINGS:
+        return []
+    return [(one, consumption.Consumption(one.dataset, one.pipeline.name, "other", "")) for one in found]
 
 
 def _named(edit: Edit) -> Iterator[str]:
@@ -99,7 +120,7 @@ def _named(edit: Edit) -> Iterator[str]:
     yield from edit.first if isinstance(edit, ReplaceFunction) else ()
 
 
-def _at_the_same_calls(rewrite: Rewrite, mine: Pipeline, theirs: Pipeline) -> Rewrite | None:
+def at_the_same_calls(rewrite: Rewrite, mine: Pipeline, theirs: Pipeline) -> Rewrite | None:
     """The rewrite for another pipeline, where every operator it names was made by the same call in the same form."""
     names = {}
     for node in mine:

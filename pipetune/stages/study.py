@@ -130,7 +130,10 @@ class Study:
 
     def of_other(self, index: int) -> Study:
         """The study of the script's other dataset number `index`, alone: nothing trains on it."""
-        source, use = self.subject.others[index]
+        return self.of(*self.subject.others[index])
+
+    def of(self, source: live.LivePipeline, use: consumption.Consumption) -> Study:
+        """The study of another dataset of the script, alone."""
         why = f"The {use.role} dataset is measured alone."
         subject = Subject(source, NoConsumer(why), use, ())
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)

@@ -44,6 +44,7 @@ class Dataset:
     inputs: tuple[Dataset, ...]
     arguments: dict[str, object]
     location: SourceLocation | None
+    calls: tuple[SourceLocation, ...]
     recorder: Recorder = field(repr=False)
 
     def apply(self, function):
@@ -92,30 +93,37 @@ class Recorder:
 
     def make(self, op, inputs, arguments):
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        made = Dataset(op, inputs, arguments, self._location(), self)
+        location, *calls = self._locations() or [None]
+        made = Dataset(op, inputs, arguments, location, tuple(calls), self)
         self.made.append(made)
         return made
 
-    def _location(self) -> SourceLocation | None:
+    def _locations(self) -> list[SourceLocation]:
+        """The call of the user's that makes a dataset, and the calls around it, the innermost first."""
         frame, called, library = sys._getframe(1), "", ""
         while frame is not None and not frame.f_code.co_filename.startswith(self.folder):
             library = frame.f_locals.get("library", library)
             called = frame.f_locals.get("op") if frame.f_code.co_name == "method" else frame.f_code.co_name
             frame = frame.f_back
-        if frame is None:
-            return None
-        code = frame.f_code
-        line, end_line, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
-        return SourceLocation(
-            file=code.co_filename,
-            line=line,
-            column=column,
-            end_line=end_line,
-            end_column=end_column,
-            method=str(called),
-            scope=code.co_qualname,
-            library=library,
-        )
+        found = []
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename.startswith(self.folder):
+                line, end_line, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
+                found.append(
+                    SourceLocation(
+                        file=code.co_filename,
+                        line=line,
+                        column=column,
+                        end_line=end_line,
+                        end_column=end_column,
+                        method="" if found else str(called),
+                        scope=code.co_qualname,
+                        library="" if found else library,
+                    )
+                )
+            frame = frame.f_back
+        return found
 
     def run(self, path: Path, text: str | None = None) -> None:
         """Runs a file, or `text` under its name."""
@@ -148,6 +156,7 @@ class Recorder:
 
         visit(self.consumed[name])
         sites = Counter((dataset.location, dataset.op) for dataset in self.made)
+        ways = {(one.location, one.op, one.calls): None for one in self.made}
         ids = {id(dataset): f"n{position}" for position, dataset in enumerate(ordered)}
         nodes = [
             Node(
@@ -158,6 +167,12 @@ class Recorder:
                 function=FunctionFacts("function", "traced") if dataset.op == "map" else None,
                 location=dataset.location,
                 shared=sites[dataset.location, dataset.op],
+                calls=dataset.calls,
+                other_calls=tuple(
+                    calls
+                    for location, op, calls in ways
+                    if (location, op) == (dataset.location, dataset.op) and calls != dataset.calls
+                ),
             )
             for dataset in ordered
         ]

@@ -201,7 +201,7 @@ def test_a_function_imported_from_another_file(tmp_path, monkeypatch):
     assert "random_crop_jpeg(data, [9, 9, 3], channels=3)" in emission.files[str(other)][1]
     assert "crop_jpeg" not in emission.files[str(tmp_path / "sample.py")][1]
     _, emission = emitted(tmp_path, text.replace("train(", "also = picture\ntrain("))
-    assert "picture is used in 2 places" in emission.not_covered[0].why
+    assert "augment is used in 2 places" in emission.not_covered[0].why
     other.write_text(HEAD + GOLDEN[0][1] + "\n\nalso = augment\n")
     _, emission = emitted(tmp_path, text)
     assert "augment is used in 2 places" in emission.not_covered[0].why

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, SetOption
 from pipetune.source.emit import emit
-from tests.source.recorder import record
+from tests.source.recorder import record, shape
 
 HELPER = """import tensorflow as tf
 def make(n):
@@ -48,40 +51,52 @@ def test_speed_may_change_for_all(pipelines, edit):
     assert emission.covered and "serves 2 datasets" in emission.notes[0]
 
 
+DATA = [
+    Remove("n1"),
+    Move("n1", "n2"),
+    SetArgument("n3", "batch_size", 64),
+    SetArgument("n1", "buffer_size", 64),
+    SetArgument("n2", "deterministic", False),
+    SetOption("deterministic", True),
+]
+
+
 @pytest.mark.parametrize(
-    "edit",
-    [
-        Insert("n3", "cache", "c"),
-        Insert("n3", "shuffle", "s", {"buffer_size": 9}),
-        Insert("n3", "repeat", "r"),
-        Remove("n1"),
-        Move("n1", "n2"),
-        SetArgument("n3", "batch_size", 64),
-        SetArgument("n1", "buffer_size", 64),
-        SetArgument("n2", "deterministic", False),
-        SetOption("deterministic", True),
-    ],
-    ids=lambda edit: type(edit).__name__ + getattr(edit, "op", getattr(edit, "name", "")),
+    "edit", DATA, ids=lambda edit: type(edit).__name__ + getattr(edit, "name", "")
 )
 def test_data_must_not(pipelines, edit):
-    train, _ = pipelines(HELPER)
+    """The other dataset keeps what it has by a parameter of the function that makes both."""
+    train, validate = pipelines(HELPER)
     emission = emit(train, plan(edit))
-    assert emission.files == {}
-    assert "shared by 2 datasets" in emission.not_covered[0].why
+    ((path, (_, new)),) = emission.files.items()
+    assert "def make(n, rule=False):" in new and "train(make(3, rule=True))\nvalidate(make(5))\n" in new
+    patched = record(Path(path), new)
+    assert shape(patched.pipeline("validate")) == shape(validate)
+    assert shape(patched.pipeline()) == shape(apply_edits(train, [edit]))
     allowed = emit(train, plan(edit), may_share=lambda rewrite: rewrite.rule == "rule")
-    assert allowed.covered and allowed.files
+    ((_, new),) = allowed.files.values()
+    assert allowed.covered and "def make(n):" in new
+
+
+@pytest.mark.parametrize("op", ["cache", "shuffle", "repeat"])
+def test_what_comes_behind_all_the_function_does_is_said_where_it_is_called(pipelines, op):
+    train, _ = pipelines(HELPER)
+    emission = emit(train, plan(Insert("n3", op, "x", {"buffer_size": 9} if op == "shuffle" else {})))
+    ((_, new),) = emission.files.values()
+    assert f"train(make(3).{op}(" in new and "validate(make(5))\n" in new and emission.notes == ()
 
 
 def test_another_order_is_not_speed(pipelines):
     train, _ = pipelines(HELPER)
     emission = emit(train, plan(SetArgument("n2", "num_parallel_calls", 2), safety=Safety.REORDERS))
-    assert "shared" in emission.not_covered[0].why
+    assert "the parameter rule leaves them as they are" in emission.notes[0]
 
 
 def test_what_stands_behind_an_inserted_operator_is_shared_too(pipelines):
     train, _ = pipelines(HELPER)
     emission = emit(train, plan(PREFETCH, Insert("p", "cache", "c")))
-    assert emission.files == {} and "shared" in emission.not_covered[0].why
+    ((_, new),) = emission.files.values()
+    assert "    if rule:\n        ds = ds.prefetch(tf.data.AUTOTUNE).cache()\n    return ds\n" in new
 
 
 BRANCH = """import tensorflow as tf

@@ -174,8 +174,9 @@ def test_a_function_that_another_file_may_import_stays(tmp_path):
 
 def test_a_call_that_makes_several_datasets(tmp_path):
     made = "def make(n):\n    return tf.data.Dataset.range(n).map(augment)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
-    _, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
-    assert "shared by 2 datasets" in emission.not_covered[0].why
+    new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
+    assert emission.not_covered == () and GOLDEN[0][1] in new and "train(make(3, split_map=True))\nvalidate(make(2))" in new
+    assert "    if split_map:\n        return tf.data.Dataset.range(n).map(augment_head).cache().map(augment_tail)\n" in new
 
 
 def test_the_branch_of_training_alone_is_changed(tmp_path):

@@ -190,7 +190,7 @@ SCRIPTS = [
         "flags: a shuffle that stands under its condition",
         FLAGS,
         (Move("shuffle", "range"),),
-        why="different blocks",
+        why="goes on with it",
     ),
     Script(
         "flags: what only training shuffles is taken out",
@@ -271,10 +271,10 @@ SCRIPTS = [
         ("train(tf.data.Dataset.range(9).shuffle(9).cache().apply(finish))",),
     ),
     Script(
-        "apply(function): out of it",
+        "apply(function): into it",
         APPLIED,
         (Move("shuffle", "map"),),
-        why="different blocks",
+        ("    ds = ds.map(abs).shuffle(9)", "train(tf.data.Dataset.range(9).apply(finish))"),
     ),
     Script(
         "apply(function) for both: only its number of calls",
@@ -405,8 +405,9 @@ def test_both_are_changed_where_both_may(tmp_path):
     ((_, new),) = emission.files.values()
     assert "    return tf.data.Dataset.range(n).batch(2).map(abs)\n" in new and asked == [rewrite.key]
     assert "serves 2 datasets (validate too)" in emission.notes[0]
-    refused = emit(train, Plan("p", (rewrite,)), others=[validate], may_share=lambda _: False)
-    assert refused.files == {} and "shared by 2 datasets" in refused.not_covered[0].why
+    for_one = emit(train, Plan("p", (rewrite,)), others=[validate], may_share=lambda _: False)
+    ((_, new),) = for_one.files.values()
+    assert "train(make(9, rule=True))\nvalidate(make(5))\n" in new and "the parameter rule" in for_one.notes[0]
 
 
 def test_nobody_is_asked_about_what_cannot_be_said_or_can_be_said_for_one(tmp_path):

@@ -129,6 +129,8 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
         inner=functions.inner_operators(wrappers[0]) if len(wrappers) == 1 and not generator else (),
         location=capture.location(dataset),
         shared=capture.made_at_same_call(dataset),
+        calls=capture.calls_around(dataset),
+        other_calls=capture.calls_around_others(dataset),
         spec=str(dataset.element_spec),
         cardinality=int(dataset.cardinality()) if not private.executing_in_function() else -2,
         element_bytes=element_bytes(dataset.element_spec),

@@ -15,6 +15,7 @@ import os
 import site
 import sys
 import sysconfig
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,6 +50,12 @@ Path = tuple[Step, ...]
 """The user's frames of a call, the innermost first."""
 
 _calls: Counter[tuple[Site, str]] = Counter()
+_ways: dict[tuple[Site, str], dict[Path, None]] = {}  # by call site: the paths its datasets were made on, in order
+
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # every recorded dataset; one that is freed is gone from it
+
+_MOST_FRAMES = 8  # of a path that are told
+_MOST_WAYS = 64  # to one call site that are told apart
 
 
 class Recorder:
@@ -78,6 +85,17 @@ def location(dataset: Any) -> SourceLocation | None:
     return None if found is None else _span(found)
 
 
+def site_of(dataset: Any) -> Site | None:
+    """The call in the user's code that made `dataset`; None when nobody recorded it."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    return found
+
+
+def alive() -> list[Any]:
+    """The datasets of the run that still exist, private ones of TensorFlow's too."""
+    return list(_alive)
+
+
 def call_sites() -> list[SourceLocation]:
     """Where the datasets of the run were made, each call once."""
     return list(dict.fromkeys(_span(found) for found, _ in _calls))
@@ -86,6 +104,38 @@ def call_sites() -> list[SourceLocation]:
 def path_of(dataset: Any) -> Path:
     """The user's calls that led to the making of `dataset`; empty when nobody recorded it."""
     return getattr(dataset, _PATH, ())
+
+
+def calls_around(dataset: Any) -> tuple[SourceLocation, ...]:
+    """The calls of the script's own functions in which `dataset` was made, the innermost first, its own left out."""
+    return _locations(path_of(dataset))
+
+
+def calls_around_others(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
+    """`calls_around` the other datasets that the call of `dataset` has made, where those are others, each once."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    if found is None:
+        return ()
+    own = path_of(dataset)
+    ways = _ways.get((found, type(dataset).__name__), {})
+    return tuple(_locations(path) for path in ways if path != own)
+
+
+def _locations(path: Path) -> tuple[SourceLocation, ...]:
+    around = path[1 : _MOST_FRAMES + 1]
+    return _spans(around, tuple(code.co_filename for code, _ in around))  # code of two files may be equal
+
+
+@functools.lru_cache(maxsize=1024)
+def _spans(path: Path, files: tuple[str, ...]) -> tuple[SourceLocation, ...]:
+    found = []
+    for (code, offset), name in zip(path, files, strict=True):
+        line, end_line, column, end_column = span_of((code, offset))
+        if line is None or end_line is None or column is None or end_column is None:
+            break
+        file = os.path.abspath(name)
+        found.append(SourceLocation(file, line, column, end_line, end_column, "", code.co_qualname))
+    return tuple(found)
 
 
 def path_from(frame: FrameType | None) -> Path:
@@ -113,17 +163,21 @@ def made_at_same_call(dataset: Any) -> int:
 @contextlib.contextmanager
 def counted_before() -> Iterator[None]:
     """While open, calls are made once more than the script makes them for itself: they are not counted again."""
-    before = _calls.copy()
+    before, ways, living = _calls.copy(), {site: dict(paths) for site, paths in _ways.items()}, list(_alive)
     try:
         yield
     finally:
         forget()
         _calls.update(before)
+        _ways.update(ways)
+        _alive.update(living)
 
 
 def forget() -> None:
     """Drops the counts of call sites; for a new script in the same process."""
     _calls.clear()
+    _alive.clear()
+    _ways.clear()
 
 
 def user_frame(frame: FrameType | None) -> tuple[FrameType | None, str]:
@@ -205,8 +259,12 @@ def _remember(dataset: Any) -> None:
     else:
         found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method, library)
     object.__setattr__(dataset, _SITE, found)
-    object.__setattr__(dataset, _PATH, path_from(frame))
+    _alive.add(dataset)
+    path = path_from(frame)
+    object.__setattr__(dataset, _PATH, path)
     _calls[found, type(dataset).__name__] += 1
+    ways = _ways.setdefault((found, type(dataset).__name__), {})
+    ways[path if len(ways) < _MOST_WAYS else ()] = None  # without a frame: made somewhere else than all others
 
 
 def _inside_pipetune(frame: FrameType | None, user: FrameType) -> bool:

@@ -1,0 +1,371 @@
+"""Two versions of a function as one: what they have in common once, what differs under a condition."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import libcst as cst
+
+from pipetune.core.errors import CannotExpress
+from pipetune.source.draft import Draft, Function, Site
+from pipetune.source.text import line_end, line_start, newline_of
+from pipetune.source.tree import SyntaxTree
+
+
+def path_of(tree: SyntaxTree, function: cst.FunctionDef) -> tuple[str, ...]:
+    """The names of the functions and classes around a function, and its own."""
+    around = [one for one in tree.ancestors(function) if isinstance(one, cst.FunctionDef | cst.ClassDef)]
+    return tuple(one.name.value for one in reversed([function, *around]))
+
+
+def function_at(tree: SyntaxTree, path: tuple[str, ...]) -> cst.FunctionDef:
+    """The one function of that path.
+
+    Raises:
+        CannotExpress: there are several.
+    """
+    found = [one for one in tree.nodes(cst.FunctionDef) if path_of(tree, one) == path]
+    if len(found) != 1:
+        raise CannotExpress(f"There are several functions called {path[-1]}.")
+    return found[0]
+
+
+def refuse_changes_beyond(before: Draft, after: Draft, function: Function) -> None:
+    """Refuses a change of more than one function.
+
+    Raises:
+        CannotExpress: something else differs between the drafts.
+    """
+    file, path = function
+    for name, code in after.codes.items():
+        was = before.codes.get(name, code)
+        if name == file:
+            trees = before.tree(file), after.tree(file)
+            spans = [(tree, _block_span(tree, _body(function_at(tree, path)))) for tree in trees]
+            was, code = (tree.code[:start] + tree.code[end:] for tree, (start, end) in spans)
+        if was != code:
+            raise CannotExpress(f"More than {path[-1]} would change where its condition is not met.")
+
+
+def _body(function: cst.FunctionDef) -> cst.IndentedBlock:
+    if not isinstance(function.body, cst.IndentedBlock):
+        raise CannotExpress(f"The body of {function.name.value} stands on the line of its def.")
+    return function.body
+
+
+def merged(before: Draft, after: Draft, function: Function, *, condition: str) -> Draft:
+    """`after` with a function that does as in `before`, and where the condition is met as in `after`.
+
+    Raises:
+        CannotExpress: the body of the function stands on the line of its def.
+    """
+    file, path = function
+    old, new = before.tree(file), after.tree(file)
+    one, other = function_at(old, path), function_at(new, path)
+    if old.text(one) == new.text(other):
+        return after
+    pieces = _Pieces()
+    own: list[tuple[int, int]] = []
+    start, end = _block_span(new, _body(other))
+    _merge_blocks(pieces, own, (old, _body(one)), (new, _body(other)), condition)
+    nodes = {
+        node
+        for node, site in after.sites.items()
+        if site.file == file and any(first < site.end <= last for first, last in own)
+    }
+    result = _replaced(after, file, start, end, pieces)
+    return replace(result, own=result.own | nodes)
+
+
+@dataclass
+class _Pieces:
+    """Text in the making, and where what it took from a draft stands in it."""
+
+    text: bytearray = field(default_factory=bytearray)
+    taken: list[tuple[int, int, int]] = field(default_factory=list)  # start and end in the draft, start in the text
+
+    def add(self, text: bytes) -> None:
+        self.text += text
+
+    def take(self, code: bytes, start: int, end: int, *, deeper: bytes = b"", kept: Sequence[int] = ()) -> None:
+        """Adds a part of a draft, each line deeper but those in `kept`, which begin within a text over lines."""
+        at = start
+        while at < end:
+            stop = line_end(code, at)
+            stop = min(end, stop + len(newline_of(code, stop)) if stop < len(code) else stop)
+            line = code[at:stop]
+            if line.strip() and at == line_start(code, at) and at not in kept:
+                self.text += deeper
+            self.taken.append((at, stop, len(self.text)))
+            self.text += line
+            at = stop
+
+
+def _replaced(draft: Draft, file: str, start: int, end: int, pieces: _Pieces) -> Draft:
+    """The draft with a part of a file replaced by pieces of it and other text; places in it go with their pieces."""
+    text = bytes(pieces.text)
+    grown = len(text) - (end - start)
+
+    def moved(site: Site) -> Site | None:
+        if site.file != file or site.end <= start:
+            return site
+        if site.end > end:
+            return replace(site, end=site.end + grown)
+        for first, last, at in pieces.taken:
+            if first < site.end <= last:
+                return replace(site, end=start + at + site.end - first)
+        return None
+
+    sites = {node: place for node, site in draft.sites.items() if (place := moved(site)) is not None}
+    ways = {
+        node: tuple(moved(one) or Site(one.file, -1) for one in way) for node, way in draft.ways.items()
+    }
+    code = draft.codes[file]
+    codes = {**draft.codes, file: code[:start] + text + code[end:]}
+    return replace(draft, codes=codes, sites=sites, ways=ways)
+
+
+_Block = tuple[SyntaxTree, cst.IndentedBlock]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A statement of a block; offsets in bytes."""
+
+    tree: SyntaxTree
+    statement: cst.BaseStatement
+    start: int  # of the blank lines and comments above it
+    core: int  # of its own first line
+    end: int
+
+    @property
+    def head(self) -> bytes:
+        """The blank lines and comments above it."""
+        return self.tree.code[self.start : self.core]
+
+    @property
+    def text(self) -> bytes:
+        return self.tree.code[self.core : self.end].strip()
+
+
+def _merge_blocks(pieces: _Pieces, own: list[tuple[int, int]], old: _Block, new: _Block, name: str) -> None:
+    """Adds the lines of two blocks: those of both once, those of the new one under the condition."""
+    one, other = _lines(*old), _lines(*new)
+    heads: dict[int, bytes] = {}  # by position in the new block, where another head takes the place of its own
+    for kind, first, last, begin, stop in _differences([line.text for line in one], [line.text for line in other]):
+        gone, come = one[first:last], other[begin:stop]
+        if kind == "equal":
+            for position, line in enumerate(come, begin):
+                pieces.add(heads[position]) if position in heads else pieces.take(line.tree.code, line.start, line.core)
+                pieces.take(line.tree.code, line.core, line.end)
+        elif (inside := _same_heading(gone, come)) is not None:
+            head, tail = _block_span(new[0], inside[1])
+            pieces.take(new[0].code, come[0].start, head)
+            _merge_blocks(pieces, own, (old[0], inside[0]), (new[0], inside[1]), name)
+            pieces.take(new[0].code, tail, come[0].end)
+        elif not _merge_arguments(pieces, gone, come, name) and not _merge_links(
+            pieces, own, gone, come, name, indentation=_indentation(*new)
+        ):
+            if gone and not come and stop < len(other) and other[stop].head == gone[0].head:
+                heads[stop] = one[last].head if last < len(one) else b""  # the change left the head of what it took out
+            own += _merge_lines(pieces, gone, come, name, indentation=_indentation(*new), left=stop in heads)
+
+
+def _merge_lines(
+    pieces: _Pieces, gone: Sequence[_Line], come: Sequence[_Line], name: str, *, indentation: bytes, left: bool
+) -> list[tuple[int, int]]:
+    """Adds what one block has and what the other has in its place; where what is new stands in its draft.
+
+    Args:
+        left: whether what stands above the lines that are gone is said once, above the condition.
+    """
+    first = (come or gone)[0]
+    newline = newline_of(first.tree.code, first.core)
+    same = left or bool(gone and come and gone[0].head == come[0].head)
+    blank = len(first.head) if same else _blank(first.head)
+    pieces.add(first.head[:blank])
+    condition = name.encode()
+    for position, line in enumerate(come):
+        if not position:
+            pieces.add(indentation + b"if " + condition + b":" + newline)
+        start = line.start if position else line.start + blank
+        kept = _within_texts(line.tree, start, line.end)
+        pieces.take(line.tree.code, start, line.end, deeper=line.tree.unit, kept=kept)
+    leaves = bool(come) and _leaves(come[-1].statement)
+    if gone and not leaves:
+        pieces.add(indentation + (b"else:" if come else b"if " + _negated(name) + b":") + newline)
+    for position, line in enumerate(gone):
+        skipped = 0 if position else len(line.head) if same else _blank(line.head)
+        old = _Pieces()
+        kept = _within_texts(line.tree, line.start, line.end)
+        old.take(line.tree.code, line.start + skipped, line.end, deeper=b"" if leaves else line.tree.unit, kept=kept)
+        pieces.add(bytes(old.text))
+    return [(come[0].start, come[-1].end)] if come else []
+
+
+def _negated(condition: str) -> bytes:
+    if condition.startswith("not "):
+        return condition.removeprefix("not ").encode()
+    plain = condition.replace(".", "").isidentifier()
+    return f"not {condition}".encode() if plain else f"not ({condition})".encode()
+
+
+def _blank(head: bytes) -> int:
+    """How much of what stands above a statement are blank lines, before the first comment."""
+    at = 0
+    while at < len(head) and not head[at : line_end(head, at)].strip():
+        at = min(len(head), line_end(head, at) + len(newline_of(head, at)))
+    return at
+
+
+def _differences(left: Sequence[bytes], right: Sequence[bytes]) -> Sequence[tuple[str, int, int, int, int]]:
+    return difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+
+
+def _same_heading(
+    gone: Sequence[_Line], come: Sequence[_Line]
+) -> tuple[cst.IndentedBlock, cst.IndentedBlock] | None:
+    """The bodies of two compound statements that differ in these alone."""
+    if len(gone) != 1 or len(come) != 1:
+        return None
+    match gone[0].statement, come[0].statement:
+        case (
+            (cst.If(body=cst.IndentedBlock() as one, orelse=None) | cst.With(body=cst.IndentedBlock() as one)),
+            (cst.If(body=cst.IndentedBlock() as other, orelse=None) | cst.With(body=cst.IndentedBlock() as other)),
+        ):
+            heads = [
+                line.tree.code[line.core : _block_span(line.tree, block)[0]].strip()
+                for line, block in ((gone[0], one), (come[0], other))
+            ]
+            return (one, other) if heads[0] == heads[1] else None
+    return None
+
+
+def _merge_arguments(pieces: _Pieces, gone: Sequence[_Line], come: Sequence[_Line], name: str) -> bool:
+    """Adds statements that differ in one argument each with both values; whether they do."""
+    if len(gone) != len(come):
+        return False
+    found = [_one_argument(*pair) for pair in zip(gone, come, strict=True)]
+    if None in found:
+        return False
+    for line, (place, was) in zip(come, filter(None, found), strict=True):
+        pieces.take(line.tree.code, line.start, place)
+        pieces.add(b" if " + name.encode() + b" else " + was)
+        pieces.take(line.tree.code, place, line.end)
+    return True
+
+
+def _merge_links(
+    pieces: _Pieces,
+    own: list[tuple[int, int]],
+    gone: Sequence[_Line],
+    come: Sequence[_Line],
+    name: str,
+    *,
+    indentation: bytes,
+) -> bool:
+    """Adds `x = ...` and, under the condition, the links that the new statement has behind it; whether it is such."""
+    if len(gone) != 1 or len(come) != 1 or gone[0].head != come[0].head:
+        return False
+    old, new = gone[0].text, come[0]
+    match new.statement:
+        case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))])]):
+            pass
+        case _:
+            return False
+    if not new.text.startswith(old + b".") or b"\n" in new.text:
+        return False
+    place = new.core + len(indentation) + len(old)
+    newline = newline_of(new.tree.code, new.core)
+    pieces.take(new.tree.code, new.start, place)
+    pieces.add(newline + indentation + b"if " + name.encode() + b":" + newline)
+    pieces.add(indentation + new.tree.unit + f"{target} = {target}".encode())
+    pieces.take(new.tree.code, place, new.end)
+    own.append((place, new.end))
+    return True
+
+
+def _one_argument(gone: _Line, come: _Line) -> tuple[int, bytes] | None:
+    """Where the one argument ends that two statements differ in, and what it was; None where they differ otherwise."""
+    if not isinstance(come.statement, cst.SimpleStatementLine):
+        return None
+    old, new = gone.tree, come.tree
+    found = [_arguments(line.tree, line.statement) for line in (gone, come)]
+    if len(found[0]) != len(found[1]):
+        return None
+    apart = [pair for pair in zip(*found, strict=True) if old.text(pair[0]) != new.text(pair[1])]
+    if len(apart) != 1 or any(not isinstance(one, _PLAIN) for one in apart[0]):
+        return None
+    was, now = apart[0]
+    text = old.text(was).encode()
+    as_before = new.code[come.core : new.start(now)] + text + new.code[new.end(now) : come.end]
+    return (new.end(now), text) if as_before.strip() == gone.text else None
+
+
+_PLAIN = cst.Name | cst.Attribute | cst.BaseNumber | cst.Call
+
+
+def _arguments(tree: SyntaxTree, statement: cst.CSTNode) -> list[cst.BaseExpression]:
+    """The values of the arguments in a statement that hold no other argument, in order."""
+    start, end = tree.start(statement), tree.end(statement)
+    inside = [one for one in tree.nodes(cst.Arg) if start <= tree.start(one) and tree.end(one) <= end]
+    around = {up for one in inside for up in tree.ancestors(one)}
+    return [one.value for one in inside if one not in around and not one.value.lpar]
+
+
+def _within_texts(tree: SyntaxTree, start: int, end: int) -> list[int]:
+    """Where lines begin inside of texts that go over lines: they must stay as they are."""
+    inside = []
+    for text in tree.nodes(cst.SimpleString, cst.FormattedString):
+        first, last = tree.start(text), tree.end(text)
+        if first < end and last > start:
+            at = line_end(tree.code, first)
+            while at < last:
+                at += len(newline_of(tree.code, at))
+                inside.append(at)
+                at = line_end(tree.code, at)
+    return inside
+
+
+def _leaves(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return | cst.Raise)
+
+
+def _lines(tree: SyntaxTree, block: cst.IndentedBlock) -> list[_Line]:
+    """Every statement of a block; comments at its end are none's."""
+    found: list[_Line] = []
+    start, _ = _block_span(tree, block)
+    for statement in block.body:
+        core = line_start(tree.code, _beginning(tree, statement))
+        last = line_end(tree.code, len(tree.code[: tree.end(statement)].rstrip()))
+        end = min(len(tree.code), last + len(newline_of(tree.code, last)))
+        found.append(_Line(tree, statement, start, core, end))
+        start = end
+    return found
+
+
+def _beginning(tree: SyntaxTree, statement: cst.BaseStatement) -> int:
+    decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
+    return tree.start(decorators[0] if decorators else statement)
+
+
+def _block_span(tree: SyntaxTree, block: cst.IndentedBlock) -> tuple[int, int]:
+    """From the first line of a block, comments above its first statement included, to the end of its last line."""
+    top, bottom = block.body[0], block.body[-1]
+    assert isinstance(top, cst.BaseStatement)
+    begin = line_start(tree.code, _beginning(tree, top))
+    while begin:
+        above = line_start(tree.code, begin - 1 - (tree.code[begin - 2 : begin] == b"\r\n"))
+        line = tree.code[above:begin].strip()
+        if line and not line.startswith(b"#"):
+            break
+        begin = above
+    last = line_end(tree.code, len(tree.code[: tree.end(bottom)].rstrip()))
+    return begin, min(len(tree.code), last + len(newline_of(tree.code, last)))
+
+
+def _indentation(tree: SyntaxTree, block: cst.IndentedBlock) -> bytes:
+    start = tree.start(block.body[0])
+    return tree.code[line_start(tree.code, start) : start]

@@ -1,0 +1,250 @@
+"""The function that a call of `map` is given, and how another function calls it in its place."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import libcst as cst
+from libcst.metadata import ClassScope
+
+from pipetune.core.errors import CannotExpress
+from pipetune.source.draft import Draft, Splice
+from pipetune.source.functions import is_partial
+from pipetune.source.statements import is_dotted, name_nodes, names_read, statement_of
+from pipetune.source.text import line_start, newline_of
+from pipetune.source.tree import SyntaxTree
+from pipetune.source.unbound import own_arguments
+
+_RUNS_LATER = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A function as it can be named from within another function that the same call is given."""
+
+    value: str  # the function itself, to be handed to something that calls it
+    call: Callable[[str], str]  # the call with these arguments
+    names: frozenset[str]  # read by it from outside: a parameter around it must not have one of them
+
+    def free_name(self, *candidates: str) -> str:
+        """The first of some names for a parameter that hides nothing the function reads."""
+        found = next((name for name in candidates if name not in self.names), None)
+        if found is None:
+            raise CannotExpress("There is no plain name left for a parameter of the function around it.")
+        return found
+
+
+def named(name: str) -> Callee:
+    """A function that has this name wherever it is called."""
+    return Callee(name, lambda given: f"{name}({given})", frozenset())
+
+
+def function_given(tree: SyntaxTree, call: cst.Call) -> cst.Arg | None:
+    """The argument that gives a map its function."""
+    arguments = own_arguments(tree, call)
+    named = (one for one in arguments if one.keyword is not None and one.keyword.value == "map_func")
+    first = arguments[0] if arguments and arguments[0].keyword is None and not arguments[0].star else None
+    return next(named, first)
+
+
+def callee_of(draft: Draft, node: str, *, called: str = "", unpacked: bool = False) -> tuple[Draft, Callee]:
+    """The function of the map `node`, and the draft in which it can be named where the map is called.
+
+    What has to be evaluated once, such as the call of a function that makes the function, gets a name in a statement
+    of its own, directly in front.
+
+    Args:
+        called: the name of the Python function, as captured.
+        unpacked: whether it is to be called, with the components of an element: a lambda over several lines would be
+            hard to read then.
+
+    Raises:
+        CannotExpress: the call does not show its function, or shows it where it means something else within another.
+    """
+    tree, call = draft.find(node)
+    argument = function_given(tree, call)
+    if argument is None:
+        raise CannotExpress("The call of map does not show its function.")
+    value = argument.value
+    _refuse_names_of_class(tree, value)
+    over_lines = isinstance(value, cst.Lambda) and "\n" in tree.text(value)
+    if not _evaluated_again(tree, value) or (unpacked and over_lines and _can_have_name(tree, call)):
+        draft = _with_name(draft, node, value, called)
+        tree, call = draft.find(node)
+        argument = function_given(tree, call)
+        assert argument is not None
+        value = argument.value
+    return draft, _callee(tree, value)
+
+
+def replace_function(draft: Draft, node: str, text: str) -> Draft:
+    """The draft in which the call of the map `node` is given another function."""
+    tree, call = draft.find(node)
+    argument = function_given(tree, call)
+    assert argument is not None
+    return draft.splice(draft.sites[node].file, [span_of(tree, argument.value, text)])
+
+
+def span_of(tree: SyntaxTree, value: cst.BaseExpression, text: str) -> Splice:
+    """The change that puts `text` in the place of an expression, parentheses around it included."""
+    start = tree.start(value.lpar[0] if value.lpar else value)
+    return Splice(start, tree.end(value.rpar[-1] if value.rpar else value), text.encode())
+
+
+def _callee(tree: SyntaxTree, value: cst.BaseExpression) -> Callee:
+    text, names = tree.text(value), frozenset(_free_names(value))
+    match value:
+        case cst.Name() | cst.Attribute() | cst.Subscript():
+            return Callee(text, lambda given: f"{text}({given})", names)
+        case cst.Call() if is_partial(tree, value):
+            function, *fixed = (tree.text(one) for one in value.args)
+            plain = isinstance(value.args[0].value, cst.Name | cst.Attribute) and value.args[0].keyword is None
+            if plain and not any(one.star for one in value.args):
+                by_place = [tree.text(one) for one in value.args[1:] if one.keyword is None]
+                by_name = fixed[len(by_place) :]
+                return Callee(text, lambda given: f"{function}({', '.join([*by_place, given, *by_name])})", names)
+            return Callee(text, lambda given: f"{text}({given})", names)
+        case cst.Call():
+            return Callee(text, lambda given: f"{text}({given})", names)
+        case cst.Lambda():
+            return Callee(text, lambda given: f"({text})({given})", names)
+    return Callee(text, lambda given: f"({text})({given})", names)
+
+
+def _free_names(value: cst.BaseExpression) -> Iterable[str]:
+    """The names an expression reads from outside; of a lambda all but its own parameters."""
+    if not isinstance(value, cst.Lambda):
+        return names_read(value)
+    defaults = [name for one in value.params.params if one.default is not None for name in names_read(one.default)]
+    own = set(parameters_of(value))
+    return [*defaults, *(name for name in names_read(value.body) if name not in own)]
+
+
+def parameters_of(function: cst.Lambda | cst.FunctionDef) -> list[str]:
+    """The names of all parameters of a function."""
+    given = function.params
+    starred = [one for one in (given.star_arg, given.star_kwarg) if isinstance(one, cst.Param)]
+    return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params, *starred)]
+
+
+def _evaluated_again(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
+    """Whether the expression gives the same function each time it is evaluated, and does nothing else."""
+    match value:
+        case cst.Name() | cst.Lambda():
+            return True
+        case cst.Attribute(value=owner):
+            return _evaluated_again(tree, owner) and not isinstance(owner, cst.Lambda)
+        case cst.Subscript(value=owner, slice=parts):
+            keys = [one.slice for one in parts]
+            plain = all(isinstance(key, cst.Index) and _is_plain(key.value) for key in keys)
+            return plain and is_dotted(owner)
+        case cst.IfExp(test=test, body=body, orelse=orelse):
+            return _is_plain(test) and all(_evaluated_again(tree, one) for one in (body, orelse))
+        case cst.Call(args=[function, *fixed]) if is_partial(tree, value):
+            same = _evaluated_again(tree, function.value) and not isinstance(function.value, cst.Lambda)
+            return same and all(_is_plain(one.value) for one in fixed)
+    return False
+
+
+def _is_plain(value: cst.BaseExpression) -> bool:
+    """Whether an expression is made of names, attributes and literals, without a call."""
+    match value:
+        case cst.Name() | cst.Attribute():
+            return is_dotted(value)
+        case cst.BaseNumber() | cst.SimpleString():
+            return True
+        case cst.UnaryOperation(expression=inner):
+            return _is_plain(inner)
+        case cst.Comparison(left=left, comparisons=more):
+            return _is_plain(left) and all(_is_plain(one.comparator) for one in more)
+        case cst.BinaryOperation(left=left, right=right) | cst.BooleanOperation(left=left, right=right):
+            return _is_plain(left) and _is_plain(right)
+        case cst.Tuple(elements=elements) | cst.List(elements=elements):
+            return all(isinstance(one, cst.Element) and _is_plain(one.value) for one in elements)
+    return False
+
+
+def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
+    """Refuses what is bound in the body of a class: no function within it sees that.
+
+    Raises:
+        CannotExpress: the expression names such a variable.
+    """
+    scope = tree.scope(value)
+    if not isinstance(scope, ClassScope):
+        return
+    for name in name_nodes(value):
+        if any(one.scope is scope for one in scope[name.value]):
+            raise CannotExpress(f"{name.value} is a variable of the class, which no function in its body sees.")
+
+
+def _can_have_name(tree: SyntaxTree, call: cst.Call) -> bool:
+    """Whether a statement of its own can stand directly in front of a call, and binds what the call then reads."""
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone or isinstance(tree.scope(call), ClassScope):
+        return False
+    around = takewhile(lambda one: one is not statement.small, tree.ancestors(call))
+    return not any(isinstance(one, _RUNS_LATER) for one in around)
+
+
+def _with_name(draft: Draft, node: str, value: cst.BaseExpression, called: str) -> Draft:
+    """The draft in which the function of a map is evaluated in a statement of its own, and has a name.
+
+    Raises:
+        CannotExpress: there is no place for such a statement, or the function would be evaluated another time.
+    """
+    tree, call = draft.find(node)
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone:
+        raise CannotExpress("The function of the map has no name, and no statement of its own can stand in front.")
+    for parent in tree.ancestors(call):
+        if parent is statement.small:
+            break
+        if isinstance(parent, _RUNS_LATER):
+            raise CannotExpress("The function of the map is made where it may be made never, or more than once.")
+    if isinstance(tree.scope(value), ClassScope):
+        raise CannotExpress("The function of the map is made in the body of a class, whose variables no function sees.")
+    name = next(one for one in _names(called) if is_free(tree, value, one))
+    start = line_start(tree.code, tree.start(statement.small))
+    indentation = tree.code[start : tree.start(statement.small)]
+    newline = newline_of(tree.code, start)
+    bound = indentation + f"{name} = {tree.text(value)}".encode() + newline
+    if isinstance(value, cst.Lambda):
+        bound = _definition(tree, value, name, indentation, newline)
+    return draft.splice(draft.sites[node].file, [Splice(start, start, bound), span_of(tree, value, name)])
+
+
+def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: bytes, newline: bytes) -> bytes:
+    """A lambda as a function, with a blank line behind it."""
+    first = tree.start(value.body.lpar[0] if value.body.lpar else value.body)
+    last = tree.end(value.body.rpar[-1] if value.body.rpar else value.body)
+    parameters = tree.code[tree.start(value) + len(b"lambda") : first].rstrip().removesuffix(b":").strip()
+    inner = tree.code[line_start(tree.code, tree.start(value)) : first]
+    deeper = len(inner) - len(inner.lstrip()) - len(indentation) - len(tree.unit)
+    lines = tree.code[first:last].split(newline)
+    body = newline.join([lines[0], *(one[deeper:] if not one[:deeper].strip() else one for one in lines[1:])])
+    heading = indentation + b"def " + name.encode() + b"(" + parameters + b"):" + newline
+    return heading + indentation + tree.unit + b"return " + body + newline + newline
+
+
+def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
+    """Whether a name can be bound where `place` stands: nothing there, or within functions there, reads it."""
+    scope = tree.scope(place)
+    if scope is None or list(scope[name]):
+        return False
+    for one in tree.nodes(cst.Name):
+        if one.value == name:
+            found = tree.scope(one)
+            if found is None or not list(found[name]):
+                return False  # an attribute, a keyword or what is bound nowhere: leave it alone
+    return True
+
+
+def _names(called: str) -> Sequence[str]:
+    """Names for a function without one, the best first: what Python calls it, where that is a name."""
+    is_name = called.isidentifier() and not keyword.iskeyword(called) and not called.startswith("_")
+    known = [called] if is_name and called != "function" else []  # what an object that can be called goes by
+    return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]

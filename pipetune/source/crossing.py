@@ -1,0 +1,162 @@
+"""Moving a call out of a function that makes the dataset, or behind one: what stands for both in a common function.
+
+In `ds = load(x)`, `ds = ds.batch(4)` the call of `load` stands for the map that `load` ends with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline
+from pipetune.source.draft import Draft, Site
+from pipetune.source.functions import class_of_method
+from pipetune.source.statements import function_around, name_nodes
+from pipetune.source.tree import SyntaxTree
+from pipetune.source.unbound import own_arguments
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Two calls of one function's body; in or at each of them an operator was made."""
+
+    moved: Site
+    anchor: Site
+    behind: Site  # the call that the moved one is put behind: that for the anchor, or one within its function
+    level: int  # how many calls around the anchor's own that is
+
+
+def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Crossing | None:
+    """What stands for two operators in the function that both pass through; None where their calls stand in one.
+
+    Raises:
+        CannotExpress: they pass through no common function, or what a call in it gives is not the operator's dataset.
+    """
+    one, other = _frames(draft, node), _frames(draft, after)
+    if one[1:] == other[1:]:
+        return None
+    common = 0
+    while common < min(len(one), len(other)) and one[-1 - common] == other[-1 - common]:
+        common += 1
+    if common == len(one) or common == len(other):
+        raise CannotExpress("One of the calls stands within the other.")
+    left, right = len(one) - 1 - common, len(other) - 1 - common
+    crossing = Crossing(one[left], other[right], other[right], right)
+    if crossing.moved.file != crossing.anchor.file or -1 in (crossing.moved.end, crossing.anchor.end):
+        raise CannotExpress("The call and the place it moves to stand in different files.")
+    if left:
+        refuse_other_value(draft, node, left, current)
+    try:
+        if right:
+            refuse_other_value(draft, after, right, current)
+    except CannotExpress:
+        crossing = replace(crossing, behind=draft.sites[after], level=0)  # its function goes on with it
+    tree = draft.tree(crossing.moved.file)
+    if any(site.end not in tree.calls for site in (crossing.moved, crossing.anchor)):
+        raise CannotExpress("The functions that make the dataset are not called where both of them are.")
+    ends = [tree.calls[site.end] for site in (crossing.moved, crossing.anchor)]
+    if function_around(tree, ends[0]) is not function_around(tree, ends[1]):
+        raise CannotExpress("The call and the place it moves to stand in different functions.")
+    return crossing
+
+
+def _frames(draft: Draft, node: str) -> tuple[Site, ...]:
+    """The calls that an operator was made by, and within, the innermost first."""
+    if node not in draft.sites:
+        raise CannotExpress(draft.problems.get(node, f"Operator {node} has no call in the source."))
+    return (draft.sites[node], *draft.ways.get(node, ()))
+
+
+def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -> None:
+    """Refuses to take the value of the call `level` frames around an operator for the dataset the operator makes.
+
+    Raises:
+        CannotExpress: something is done with the dataset in the functions between, or they give more than it.
+    """
+    around = draft.ways[node][level - 1 :]
+    for below in current.consumers(node):
+        if draft.ways.get(below.id, ())[-len(around) :] == around:
+            raise CannotExpress("The function that makes the dataset goes on with it.")
+    for frame in range(level):
+        site = draft.sites[node] if frame == 0 else draft.ways[node][frame - 1]
+        tree = draft.tree(site.file)
+        inside = tree.calls.get(site.end)
+        function = function_around(tree, inside) if inside is not None else None
+        if not isinstance(function, cst.FunctionDef) or not gives_one_value(function):
+            raise CannotExpress("A function between gives more than the dataset.")
+
+
+def gives_one_value(function: cst.FunctionDef) -> bool:
+    """Whether what a function returns is a plain value: no tuple, nothing yielded, no object that is being made."""
+    if function.name.value in ("__init__", "__new__") or function.asynchronous is not None:
+        return False
+    finder = _Returns()
+    function.body.visit(finder)
+    several = cst.Tuple | cst.List | cst.Dict | cst.Set | cst.BaseComp
+    return bool(finder.found) and not finder.yields and not any(
+        one is None or isinstance(one, several) for one in finder.found
+    )
+
+
+class _Returns(cst.CSTVisitor):
+    """What a function returns, those within it left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.BaseExpression | None] = []
+        self.yields = False
+
+    def visit_Return(self, node: cst.Return) -> None:
+        self.found.append(node.value)
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.yields = True
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+
+def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:
+    """Refuses to write the arguments of a call at a place where a name in them means something else.
+
+    Raises:
+        CannotExpress: one does, or may.
+    """
+    here, there = tree.scope(call), tree.scope(place)
+    if here is None or there is None:
+        raise CannotExpress("It is not known what the names in the call's arguments mean elsewhere.")
+    for argument in own_arguments(tree, call):
+        inside = set(_parameters_within(argument.value))
+        for name in name_nodes(argument.value):
+            if name.value in inside:
+                continue
+            meant, means = list(here[name.value]), list(there[name.value])
+            if meant and meant == means:
+                continue
+            if name.value == "self" and _same_object(tree, call, place):
+                continue
+            raise CannotExpress(f"{name.value} means something else where the call would move to.")
+
+
+def _parameters_within(value: cst.BaseExpression) -> list[str]:
+    """The parameters of every lambda in an expression."""
+    found: list[str] = []
+
+    class Collect(cst.CSTVisitor):
+        def visit_Param(self, node: cst.Param) -> None:
+            found.append(node.name.value)
+
+    value.visit(Collect())
+    return found
+
+
+def _same_object(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> bool:
+    """Whether both calls stand in methods of one class: where one of them calls the other, on itself."""
+    functions = [function_around(tree, one) for one in (call, place)]
+    classes = [class_of_method(tree, one) for one in functions if isinstance(one, cst.FunctionDef)]
+    return len(classes) == 2 and classes[0] is not None and classes[0] is classes[1]

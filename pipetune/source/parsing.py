@@ -1,0 +1,173 @@
+"""Writing a function that parses one example so that it parses a batch: `parse_example`, not `parse_single_example`.
+
+Where nothing but the map calls the function, it is changed itself. Where others do, it gets a parameter: what parses,
+by default what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from pipetune.core.errors import CannotExpress
+from pipetune.source.arguments import add_argument
+from pipetune.source.callables import callee_of, function_given, replace_function
+from pipetune.source.draft import Draft, Splice
+from pipetune.source.functions import UsersFunction, functions_called, functions_of
+from pipetune.source.parameters import add_parameter
+from pipetune.source.statements import name_nodes
+from pipetune.source.tree import SyntaxTree
+from pipetune.source.uses import uses_of
+
+_SINGLE, _WHOLE = "parse_single_example", "parse_example"
+_MOST_FUNCTIONS = 40  # of the user's that are looked into
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A function on the way from the map to what parses, and the function that names it; None for the map itself."""
+
+    function: UsersFunction
+    by: UsersFunction | None
+
+
+def parse_batches(draft: Draft, node: str, *, several: bool, called: str, alone: bool) -> Draft:
+    """The draft in which the function of the map `node` parses batches.
+
+    Args:
+        several: whether the elements are tuples.
+        called: the name of the function, as captured.
+        alone: whether nothing but this map calls the function: no other dataset passes the call of the map.
+
+    Raises:
+        CannotExpress: what parses is not found, or cannot be changed for this map alone.
+    """
+    tree, call = draft.find(node)
+    file, argument = draft.sites[node].file, function_given(tree, call)
+    if argument is None:
+        raise CannotExpress("The call of map does not show its function.")
+    draft, way = _way_to_parsing(draft, file, argument.value, called)
+    first_shared = len(way)
+    for position, step in enumerate(way):
+        draft, shared = _named_elsewhere(draft, step)
+        if shared or (position == 0 and not alone and not _stands_in(tree, call, step.function)):
+            first_shared = position
+            break
+    if first_shared == len(way):
+        last = way[-1].function
+        other = draft.tree(last.file)
+        splices = [Splice(other.start(one.attr), other.end(one.attr), _WHOLE.encode()) for one in _parsers(last)]
+        return draft.splice(last.file, splices)
+    return _with_parameter(draft, node, way, first_shared, several=several, called=called)
+
+
+def _way_to_parsing(draft: Draft, file: str, value: cst.BaseExpression, called: str) -> tuple[Draft, list[_Step]]:
+    """The functions from the map's own to the one that parses."""
+    draft, roots = functions_of(draft, file, value, called=called)
+    if len(roots) != 1:
+        raise CannotExpress("It is not seen which function the map is given.")
+    waiting = [[_Step(roots[0], None)]]
+    known, found = [roots[0]], list[list[_Step]]()
+    while waiting and len(known) < _MOST_FUNCTIONS:
+        way = waiting.pop(0)
+        if _parsers(way[-1].function):
+            found.append(way)
+        draft, more = functions_called(draft, way[-1].function, known)
+        known += more
+        waiting += [[*way, _Step(one, way[-1].function)] for one in more]
+    if len(found) != 1:
+        count = f"{len(found)} functions" if found else "No function"
+        raise CannotExpress(f"{count} that the map calls {'call' if found else 'calls'} {_SINGLE}.")
+    return draft, found[0]
+
+
+def _parsers(function: UsersFunction) -> list[cst.Attribute]:
+    """Where the body of a function names `parse_single_example`, as `tf.io.parse_single_example`."""
+    finder = _Named()
+    function.body.visit(finder)
+    return finder.found
+
+
+class _Named(cst.CSTVisitor):
+    """Attributes of the name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.Attribute] = []
+
+    def visit_Attribute(self, node: cst.Attribute) -> None:
+        if node.attr.value == _SINGLE:
+            self.found.append(node)
+
+
+def _stands_in(tree: SyntaxTree, call: cst.Call, function: UsersFunction) -> bool:
+    """Whether a function is written in the call of the map itself."""
+    return function.node in [call, *tree.ancestors(call)] or any(one is call for one in tree.ancestors(function.node))
+
+
+def _named_elsewhere(draft: Draft, step: _Step) -> tuple[Draft, bool]:
+    """Whether anything but the way to it names a function."""
+    function = step.function
+    if isinstance(function.node, cst.Lambda):
+        return draft, False
+    draft, uses = uses_of(draft, function.file, function.node)
+    reference = function.reference
+    way = 0 if reference is None else sum(one.node is reference for one in uses)
+    return draft, len(uses) > way or way != 1 or function.handed_on
+
+
+def _with_parameter(
+    draft: Draft, node: str, way: Sequence[_Step], first: int, *, several: bool, called: str
+) -> Draft:
+    """The draft in which the functions from `first` on take what parses as a parameter, and are given it on the way."""
+    last = way[-1].function
+    parsers = _parsers(last)
+    texts = {draft.tree(last.file).text(one) for one in parsers}
+    if len(texts) != 1:
+        raise CannotExpress(f"{_SINGLE} goes by several names.")
+    (single,) = texts
+    whole = single.removesuffix(_SINGLE) + _WHOLE
+    functions = [step.function for step in way[first:]]
+    name = _free_parameter(functions)
+    changes: dict[str, list[Splice]] = {}
+    for position, function in enumerate(functions):
+        tree = draft.tree(function.file)
+        assert isinstance(function.node, cst.FunctionDef)
+        changes.setdefault(function.file, []).extend(add_parameter(tree, function.node, name, single))
+        if position:
+            changes.setdefault(function.referred_in, []).extend(_passed(draft, function, f"{name}={name}"))
+    changes.setdefault(last.file, []).extend(
+        Splice(draft.tree(last.file).start(one), draft.tree(last.file).end(one), name.encode()) for one in parsers
+    )
+    if first:
+        changes.setdefault(functions[0].referred_in, []).extend(_passed(draft, functions[0], f"{name}={whole}"))
+    for file, splices in changes.items():
+        draft = draft.splice(file, splices)
+    if first:
+        return draft
+    place = draft.sites[node].file
+    if place != last.file:
+        raise CannotExpress("The function that parses is used elsewhere too, and stands in another file.")
+    draft, callee = callee_of(draft, node, called=called)
+    batch = callee.free_name("batch", "batched", "examples")
+    given = f"*{batch}" if several else batch
+    return replace_function(draft, node, f"lambda {given}: {callee.call(f'{given}, {name}={whole}')}")
+
+
+def _free_parameter(functions: Sequence[UsersFunction]) -> str:
+    taken = {name.value for one in functions for name in name_nodes(one.node)}
+    for name in ("parse_example", "parse_function", "parser"):
+        if name not in taken:
+            return name
+    raise CannotExpress("There is no plain name left for what parses.")
+
+
+def _passed(draft: Draft, function: UsersFunction, text: str) -> list[Splice]:
+    """The change that gives a function an argument where the function above it calls it."""
+    tree, reference = draft.tree(function.referred_in), function.reference
+    call = tree.parent(reference) if reference is not None else None
+    if not isinstance(call, cst.Call) or call.func is not reference:
+        raise CannotExpress("The function that parses is handed on before it is called.")
+    return add_argument(tree, call, text)

@@ -1,0 +1,152 @@
+"""What a piece of code may do beside giving a value, and which names the functions in it read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import libcst as cst
+from libcst.metadata import QualifiedNameSource
+
+from pipetune.source.functions import definition_of
+from pipetune.source.statements import Statement, is_dotted, name_nodes, names_read
+from pipetune.source.tree import SyntaxTree
+
+_PURE = frozenset(
+    {"abs", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "range", "round",
+     "set", "sorted", "str", "sum", "tuple", "zip"}
+)  # fmt: skip
+"""Builtins that give a value and do nothing else."""
+_TELLING = frozenset({"print", "format", "repr"})
+_MODULES = frozenset({"absl.logging", "logging", "math", "os.path", "time", "datetime", "pprint"})
+"""Modules whose functions change nothing that a function of tensors could depend on."""
+_LOGGERS = frozenset({"log", "logger", "logging"})
+
+
+def calls_something(node: cst.CSTNode) -> bool:
+    """Whether a piece of code calls anything."""
+    finder = _Calls()
+    node.visit(finder)
+    return bool(finder.found)
+
+
+def only_tells(tree: SyntaxTree, line: cst.CSTNode) -> bool:
+    """Whether a statement does no more than bind plain names to values, or tell something: a print, a log, an assert.
+
+    Moving a call across it changes nothing but for the names it binds.
+    """
+    match line:
+        case cst.SimpleStatementLine(body=parts):
+            return all(_tells(tree, part) for part in parts)
+        case cst.If(test=test, body=cst.IndentedBlock(body=lines), orelse=orelse):
+            inner = [*lines, *([orelse] if orelse is not None else [])]
+            return _gives_a_value(tree, test) and all(only_tells(tree, one) for one in inner)
+        case cst.Else(body=cst.IndentedBlock(body=lines)):
+            return all(only_tells(tree, one) for one in lines)
+        case cst.FunctionDef(decorators=[]):
+            return True  # defining it runs its defaults alone
+    return False
+
+
+def _tells(tree: SyntaxTree, part: cst.BaseSmallStatement) -> bool:
+    match part:
+        case cst.Pass():
+            return True
+        case cst.Expr(value=value):
+            return _gives_a_value(tree, value)
+        case cst.Assign(targets=targets, value=value):
+            plain = all(isinstance(one.target, cst.Name | cst.Tuple) and _only_names(one.target) for one in targets)
+            return plain and _gives_a_value(tree, value)
+        case cst.AnnAssign(target=cst.Name(), value=value):
+            return value is None or _gives_a_value(tree, value)
+        case cst.AugAssign(target=cst.Name(), value=value):
+            return _gives_a_value(tree, value)
+        case cst.Assert(test=test):
+            return _gives_a_value(tree, test)
+    return False
+
+
+def _only_names(target: cst.BaseAssignTargetExpression) -> bool:
+    if isinstance(target, cst.Tuple):
+        return all(isinstance(one.value, cst.Name) for one in target.elements)
+    return isinstance(target, cst.Name)
+
+
+def _gives_a_value(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
+    finder = _Calls()
+    value.visit(finder)
+    return not finder.acts and all(_harmless(tree, call) for call in finder.found)
+
+
+def _harmless(tree: SyntaxTree, call: cst.Call) -> bool:
+    scope = tree.scope(call)
+    names = scope.get_qualified_names_for(call.func) if scope is not None else set()
+    for one in names:
+        if one.source is QualifiedNameSource.BUILTIN:
+            return one.name.removeprefix("builtins.") in _PURE | _TELLING
+        if one.source is QualifiedNameSource.IMPORT:
+            return one.name.rpartition(".")[0] in _MODULES
+    return isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name) and (
+        call.func.value.value.lower() in _LOGGERS
+    )
+
+
+def evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> bool:
+    """Whether a statement begins with evaluating a call, once: nothing but names is read before."""
+    inner: cst.CSTNode = call
+    for parent in tree.ancestors(call):
+        if inner is statement.value:
+            return True
+        match parent:
+            case cst.Attribute(value=value) if value is inner:
+                pass
+            case cst.Arg():
+                pass
+            case cst.Call(func=func, args=args):
+                before = list(takewhile(lambda one: one is not inner, args)) if func is not inner else []  # noqa: B023
+                if (func is not inner and not is_dotted(func)) or any(calls_something(one) for one in before):
+                    return False
+            case _:
+                return False
+        inner = parent
+    return False
+
+
+class _Calls(cst.CSTVisitor):
+    """Every call, and whether something is awaited, yielded or assigned within an expression."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.Call] = []
+        self.acts = False
+
+    def visit_Call(self, node: cst.Call) -> None:
+        self.found.append(node)
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False  # runs later
+
+    def visit_Await(self, node: cst.Await) -> None:
+        self.acts = True
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.acts = True
+
+    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
+        self.acts = True
+
+
+def names_of_functions(tree: SyntaxTree, arguments: Sequence[cst.Arg]) -> frozenset[str]:
+    """The names that functions of this file read, as far as arguments name them, or those functions others."""
+    found: set[str] = set()
+    seen: list[cst.FunctionDef] = []
+    waiting: list[cst.CSTNode] = [one.value for one in arguments]
+    while waiting:
+        node = waiting.pop()
+        for name in name_nodes(node):
+            function = definition_of(tree, name)
+            if function is not None and all(function is not one for one in seen):
+                seen.append(function)
+                found.update(names_read(function.body))
+                waiting.append(function.body)
+    return frozenset(found)

@@ -1,0 +1,52 @@
+"""Datasets that the calls of a pipeline have made beside it, and that are alive: whoever will consume them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from pipetune.tf import private
+from pipetune.tf.pipelines import live
+from pipetune.tf.script import capture
+
+_MOST_LINKS = 200  # from a dataset to the last one that is made of it
+
+
+def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> list[live.LivePipeline]:
+    """The pipelines of living datasets that pass a call of `source`, those in `known` left out.
+
+    Of each the last dataset is read that was made of it.
+    """
+    read = {id(one) for pipeline in (source, *known) for one in pipeline.datasets.values()}
+    sites = {site for one in source.datasets.values() if (site := capture.site_of(one)) is not None}
+    recorded = capture.alive()
+    readers: dict[int, list[Any]] = defaultdict(list)
+    for one in recorded:
+        for above in private.inputs(one):
+            readers[id(above)].append(one)
+    last: dict[int, Any] = {}
+    for one in recorded:
+        if id(one) not in read and capture.site_of(one) in sites:
+            last |= {id(end): end for end in _ends(one, readers) if id(end) not in read}
+    return [live.read(one, name=_name(one)) for one in last.values()]
+
+
+def _ends(dataset: Any, readers: dict[int, list[Any]]) -> list[Any]:
+    """What was made of a dataset in the end, by all ways; the dataset itself where nothing was."""
+    found, waiting, seen = [], [dataset], set[int]()
+    while waiting and len(seen) < _MOST_LINKS:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        below = readers.get(id(one), [])
+        waiting += below
+        if not below:
+            found.append(one)
+    return found
+
+
+def _name(dataset: Any) -> str:
+    place = capture.location(dataset)
+    return f"the dataset made at {place}" if place is not None else "another dataset"

@@ -1,0 +1,280 @@
+"""Every form of `forms.py`: captured, a plan written into it, the patched script run.
+
+It must make the operators of the plan, and every dataset of the script must have the elements it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+import numpy as np
+
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Plan,
+    Remove,
+    ReplaceFunction,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SetOption,
+)
+from pipetune.core.functions import FunctionForm
+from pipetune.core.pipeline import Pipeline
+from pipetune.rules import gather_batches, gather_windows
+from pipetune.rules.base import RuleContext
+from pipetune.source.emit import Emission, emit
+from pipetune.stages.shared_calls import at_the_same_calls
+from pipetune.tf.pipelines import gathering, live, on_batches
+from pipetune.tf.pipelines.replay import replay
+from pipetune.tf.script import capture
+from pipetune.worker.verifying import first_difference
+from tests.source.forms import DATA, FORMS, NOT_WRITTEN, Form
+
+BEFORE = "import tensorflow as tf\nfrom data import *\n"
+
+
+class Stopped(Exception):
+    """Raised where training begins, as pipetune stops a script there."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a script made and consumed."""
+
+    trained: Any
+    evaluated: list[Any]
+
+
+@contextlib.contextmanager
+def _importing(folder: Path) -> Iterator[None]:
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and file.startswith(str(folder)):
+                del sys.modules[name]
+        importlib.invalidate_caches()
+
+
+def run(folder: Path, *, whole: bool) -> Run:
+    """Runs `train.py` of a folder, as far as its first training step or to its end."""
+    linecache.clearcache()
+    capture.forget()
+    path = folder / "train.py"
+    with _importing(folder), capture.Recorder():
+        data = importlib.import_module("data")
+        if not whole:
+            fit = data.fit
+
+            def stop(*given: Any) -> None:
+                fit(*given)
+                raise Stopped
+
+            data.fit = stop
+        with contextlib.suppress(Stopped):
+            exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), {"__name__": "__main__"})
+        return Run(data.trained[0], list(data.evaluated))
+
+
+def write(folder: Path, form: Form) -> None:
+    (folder / "data.py").write_text(DATA)
+    for name, text in form.files.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "train.py").write_text(BEFORE + form.script)
+
+
+RULES = {
+    "batched": "vectorize-map",
+    "cached": "cache",
+    "fused": "map-fusion",
+    "gathered": "gather-batches",
+    "moved": "shuffle-small",
+    "options": "threads",
+    "parsed": "parse-batches",
+    "removed": "drop-no-op",
+    "series": "gather-windows",
+    "vectorized": "vectorize-map",
+}
+FORMS_ON_BATCHES = {
+    "vectorized": FunctionForm.VECTORIZED,
+    "batched": FunctionForm.ON_BATCHES,
+    "parsed": FunctionForm.PARSING,
+}
+
+
+def plan_of(words: str, source: live.LivePipeline) -> Plan:
+    """The plan that words stand for, a rewrite for each part: "vectorized map; prefetch".
+
+    - `vectorized map`, `batched map`, `parsed map`: behind the last batch, called on batches in that form.
+    - `gathered`, `series`: rows, or windows, by their numbers, as the rules propose it.
+    - `cached map`: a cache behind it; `prefetch`: one at the end.
+    - `moved shuffle map`: the one directly above the other; `removed cache`; `fused map#0 map#1`: both in one.
+    - `map.num_parallel_calls=2`: an argument, of all operators of that name; `options.deterministic=True`.
+    """
+    pipeline = source.pipeline
+    rewrites: list[Rewrite] = []
+    for part in words.split("; "):
+        edits = tuple(_edits(part, source, pipeline))
+        rule = RULES.get(part.split()[0].partition(".")[0], "parallel-map" if "=" in part else part.split()[0])
+        rewrites.append(Rewrite(rule, getattr(edits[0], "node", "n0"), Safety.EXACT, edits, ""))
+        pipeline = apply_edits(pipeline, edits)
+    return Plan("tuned", tuple(rewrites))
+
+
+def _edits(words: str, source: live.LivePipeline, pipeline: Pipeline) -> list[Edit]:
+    if "=" in words:
+        place, _, value = words.partition("=")
+        owner, _, name = place.partition(".")
+        if owner == "options":
+            return [SetOption(name, eval(value))]
+        return [SetArgument(node.id, name, eval(value)) for node in _named(owner, pipeline)]
+    verb, *names = words.split()
+    nodes = [node for name in names for node in _named(name, pipeline)]
+    match verb:
+        case "prefetch":
+            last = next(node for node in reversed(pipeline.nodes) if node.op != "with_options")
+            return [Insert(last.id, "prefetch", "ahead", {"buffer_size": -1})]
+        case "cached":
+            return [Insert(nodes[-1].id, "cache", "cached", {"filename": ""})]
+        case "moved":
+            return [Move(nodes[0].id, nodes[1].inputs[0])]
+        case "removed":
+            return [Remove(nodes[0].id)]
+        case "fused":
+            *first, last = (node.id for node in nodes)
+            fused = ReplaceFunction(last, FunctionForm.FUSED, "fused", tuple(first))
+            return [fused, *(Remove(name) for name in reversed(first))]
+        case "gathered" | "series":
+            told = gathering.with_answers(source, on_batches.with_answers(source, pipeline))
+            rules = (gather_batches.RULE, gather_windows.RULE)
+            proposals = [one for rule in rules for one in rule.propose(RuleContext(told))]
+            (rewrite,) = (one for one in proposals if isinstance(one, Rewrite))
+            return list(rewrite.edits)
+    batch, form = next(node for node in reversed(pipeline.nodes) if node.op == "batch"), FORMS_ON_BATCHES[verb]
+    behind = [(Move(node.id, batch.id), ReplaceFunction(node.id, form, "form")) for node in reversed(nodes)]
+    return [edit for edits in behind for edit in edits]
+
+
+def _named(name: str, pipeline: Pipeline) -> list[Any]:
+    """The operators of a name: "map" for all of them, "map#1" for the second."""
+    op, _, position = name.partition("#")
+    found = [node for node in pipeline if node.op == op]
+    assert found, f"no {op} in {[node.op for node in pipeline]}"
+    return [found[int(position)]] if position else found
+
+
+def drawn(dataset: Any) -> list[Any]:
+    return [tf.nest.map_structure(_value, element) for element in dataset.take(40)]
+
+
+def _value(tensor: Any) -> Any:
+    dense = tf.sparse.to_dense(tensor) if isinstance(tensor, tf.SparseTensor) else tensor
+    return dense.numpy() if hasattr(dense, "numpy") else dense
+
+
+def assert_equal(ones: list[Any], others: list[Any]) -> None:
+    assert len(ones) == len(others)
+    for one, other in zip(ones, others, strict=True):
+        tf.nest.assert_same_structure(one, other)
+        for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+            assert np.array_equal(left, right) and left.dtype == right.dtype
+
+
+class Sharing:
+    """Whether a rewrite may change other datasets too: where they are the same with it, for each on its own."""
+
+    def __init__(self, source: live.LivePipeline, others: list[live.LivePipeline]) -> None:
+        self._source, self._others = source, others
+
+    def may_share(self, rewrite: Rewrite) -> bool:
+        return all(self._is_equal(rewrite, other) for other in self._others if self._passes(other))
+
+    def _passes(self, other: live.LivePipeline) -> bool:
+        places = {node.location for node in self._source.pipeline}
+        return any(node.location in places for node in other.pipeline)
+
+    def _is_equal(self, rewrite: Rewrite, other: live.LivePipeline) -> bool:
+        theirs = at_the_same_calls(rewrite, self._source.pipeline, other.pipeline)
+        if theirs is None or rewrite.rule == "cache":  # a cache holds memory for each
+            return False
+        changed = replay(other, apply_edits(other.pipeline, theirs.edits))
+        try:
+            assert_equal(drawn(other.dataset), drawn(changed))
+        except AssertionError:
+            return False
+        return True
+
+
+def added(files: Mapping[str, tuple[str, str]]) -> str:
+    """The lines that are new in the files, in order."""
+    diffs = [difflib.unified_diff(old.splitlines(), new.splitlines(), n=0) for _, (old, new) in sorted(files.items())]
+    lines = [line for diff in diffs for line in diff]
+    new = [line[1:].rstrip() for line in lines if line.startswith("+") and not line.startswith("+++")]
+    return "\n".join(new).strip("\n")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A form with its plan in the patch."""
+
+    emission: Emission
+    wanted: Pipeline  # of the plan, as it runs
+
+
+def written(folder: Path, form: Form) -> Written:
+    """Captures the script of a form and writes its plan into it; the files stay as they are."""
+    write(folder, form)
+    seen = run(folder, whole=False)
+    source = live.read(seen.trained, name="train")
+    others = [live.read(one, name=f"check {number}") for number, one in enumerate(seen.evaluated)]
+    plan = plan_of(form.plan, source)
+    sharing = Sharing(source, others)
+    emission = emit(source.pipeline, plan, others=[one.pipeline for one in others], may_share=sharing.may_share)
+    return Written(emission, live.read(replay(source, apply_edits(source.pipeline, plan.edits))).pipeline)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS])
+def test_the_plan_is_in_the_patch(form: Form, tmp_path: Path) -> None:
+    made = written(tmp_path, form)
+    assert [one.why for one in made.emission.not_covered] == []
+    assert added(made.emission.files) == form.adds.strip("\n")
+    before = run(tmp_path, whole=True)
+    for path, (_, new) in made.emission.files.items():
+        Path(path).write_text(new)
+    after = run(tmp_path, whole=True)
+    assert first_difference(live.read(after.trained).pipeline, made.wanted) == ""
+    assert_equal(drawn(before.trained), drawn(after.trained))
+    for one, other in zip(before.evaluated, after.evaluated, strict=True):
+        assert_equal(drawn(one), drawn(other))
+
+
+@pytest.mark.parametrize("form", NOT_WRITTEN, ids=[form.name for form in NOT_WRITTEN])
+def test_what_is_not_written_leaves_the_script_as_it_is(form: Form, tmp_path: Path) -> None:
+    made = written(tmp_path, form)
+    assert made.emission.files == {} and form.why in made.emission.not_covered[0].why
+
+
+def test_nearly_all_forms_are_written() -> None:
+    assert len(FORMS) >= 80
+    assert len(FORMS) >= 0.95 * (len(FORMS) + len(NOT_WRITTEN))
