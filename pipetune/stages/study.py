@@ -26,6 +26,7 @@ from pipetune.tf.pipelines import (
     live,
     on_batches,
     on_inputs,
+    replay,
     shrinking,
 )
 from pipetune.tf.script import consumption, workers
@@ -190,7 +191,7 @@ def others_of(
 ) -> tuple[tuple[live.LivePipeline, consumption.Consumption], ...]:
     """The script's other datasets, read; those that cannot be are left out."""
     return tuple(
-        (live.read(use.dataset, name=use.name), use)
+        (replay.read(use.dataset, name=use.name), use)
         for use in uses
         if use is not training and use.role != "training"
     )

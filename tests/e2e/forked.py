@@ -102,7 +102,9 @@ class Forked:
                 arguments=tuple(word.format(folder=folder / "own") for word in script.arguments),
                 directory=str(folder / "own"),
                 out=str(folder),
+                undo=str(folder / "undo"),
             )
+            (folder / "undo").mkdir()
             write_job(job, folder / "job.json")
             jobs.append(str(folder / "job.json"))
         self._process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """`python workers.py JOB...`: workers that share one import of TensorFlow and Keras.
 
 Each job runs in a fork of its own, exactly as `python -m pipetune.worker` runs it, and says what it says into
-the file messages.jsonl beside the job. Nothing of TensorFlow runs before the forks.
+the file messages.jsonl beside the job; its exit status is in the file code. Nothing of TensorFlow runs before the forks.
 """
 
 from __future__ import annotations
@@ -36,22 +36,26 @@ def run(path: Path) -> None:
         code = worker.main()
     finally:
         sys.stdout.flush()
-        path.with_name("code").write_text(str(code))
         os._exit(code)
 
 
 def main() -> None:
     jobs = [Path(argument) for argument in sys.argv[1:]]
-    running: set[int] = set()
+    running: dict[int, Path] = {}
+
+    def wait() -> None:
+        child, status = os.wait()
+        running.pop(child).with_name("code").write_text(str(os.waitstatus_to_exitcode(status)))
+
     for job in jobs:
         if len(running) >= TOGETHER:
-            running.discard(os.wait()[0])
+            wait()
         child = os.fork()
         if child == 0:
             run(job)
-        running.add(child)
+        running[child] = job
     while running:
-        running.discard(os.wait()[0])
+        wait()
 
 
 if __name__ == "__main__":
