@@ -51,7 +51,9 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 def _open(journal: UndoJournal, path: AnyPath, mode: str | None, flags: int | None) -> None:
     flags = flags or 0
-    if not isinstance(path, int) and (flags & _WRITING or set(mode or "") & set("wxa+")):
+    if isinstance(path, int) or not (flags & _WRITING or set(mode or "") & set("wxa+")):
+        return
+    if not os.path.isdir(path):  # `tempfile` opens a folder for a file without a name
         journal.before_write(path, appending=bool(flags & os.O_APPEND) and not flags & os.O_TRUNC)
 
 

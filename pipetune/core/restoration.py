@@ -171,6 +171,7 @@ class _Records:
     originals: dict[str, Original] = field(default_factory=dict)
     final: dict[str, list[Any]] = field(default_factory=dict)  # states of each path that are the script's own doing
     listings: dict[str, Names] = field(default_factory=dict)
+    prefixes: list[str] = field(default_factory=list)  # of files that TensorFlow makes, and may remove by itself
     temporaries: list[str] = field(default_factory=list)
     last_sign: float = 0.0  # of life, of any of the processes; seconds since the epoch
 
@@ -189,6 +190,8 @@ def _read(left: Path) -> _Records:
                 continue  # the process ended while it wrote it, before the script's own change
             if "original" in line:
                 mine.append((generation, line["at"], _original(line["original"])))
+                if mine[-1][2].kind is Kind.NAMED:
+                    records.prefixes.append(mine[-1][2].path.removesuffix("*"))
             elif "mark" in line:
                 generation = line["mark"]
             elif "begin" in line:
@@ -336,14 +339,15 @@ class _Restorer:
 
     def _compare(self, unlisted: tuple[str, ...]) -> None:
         """Names what has changed in the folders of the script, and that no journal knew of."""
-        known = self._records.originals
+        known, prefixes = self._records.originals, tuple(self._records.prefixes)
         for above, names in self._records.listings.items():
             now = listing(above)
             if now is None or above in unlisted:
                 continue
             for name in sorted({*names, *now}):
                 path = os.path.join(above, name)
-                if path not in known and names.get(name) != now.get(name) and path not in self._records.temporaries:
+                told = path in known or path in self._records.temporaries or path.startswith(prefixes)
+                if not told and names.get(name) != now.get(name):
                     self._done.unknown.append(path)
 
 

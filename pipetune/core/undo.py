@@ -24,6 +24,7 @@ import enum
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -42,9 +43,14 @@ MOST_BYTES = 10**9
 MOST_GENERATIONS = 8
 """Loops begun one in another and not yet known to train: epochs, evaluation, a preview. Scripts have no more."""
 
+_MOST_LISTINGS = 100  # of all folders, at the beginning of a loop: a script may begin thousands
 _MOST_NAMES = 5_000  # in a folder that is compared afterwards: listing one takes some milliseconds
 _DATABASE_BYTES = 256 * 10**6  # of an SQLite file that is copied because it was opened: perhaps it is only read
 _SIGN_SECONDS = 0.5  # between two signs of life
+
+_MEMORY = "/dev/shm"
+_PASSING = re.compile(rf"\.tempstate\d+$|^{_MEMORY}/(psm_|sem\.)")
+"""Files that are gone with the process: of a cache that TensorFlow is filling, and of shared memory."""
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | int
 """A path as Python takes it, or a file descriptor."""
@@ -171,7 +177,8 @@ class UndoJournal:
                     self._drop(self._generations.popleft()[1])
                 self._generations.append((self._generation, {}))
                 self._write(mark=self._generation)
-                self._folders = {folder: listing(folder) for folder in self._folders}
+                if self._generation <= _MOST_LISTINGS:
+                    self._folders = {folder: listing(folder) for folder in self._folders}
             self._note_open_files()
             return self._generation
 
@@ -387,7 +394,8 @@ class UndoJournal:
 
     def _note_folder(self, folder: str) -> None:
         """Remembers what is in a folder that is written to for the first time."""
-        if folder in self._folders or folder in (self._temporary, os.path.expanduser("~")):  # others write there, too
+        shared = self._temporary, _MEMORY, os.path.expanduser("~")  # others write there, too
+        if folder in self._folders or folder in shared:
             return
         self._folders[folder] = names = listing(folder) if self._generations else None
         if self._begun:
@@ -431,15 +439,13 @@ class UndoJournal:
             return None
 
     def _is_ignored(self, name: str) -> bool:
-        return name.startswith(self._ignored) and not name.startswith("/dev/shm/")
+        if (name.startswith(self._ignored) and not name.startswith(f"{_MEMORY}/")) or _PASSING.search(name):
+            return True
+        return name in self._temporaries or any(above in self._temporaries for above in _folders_above(name))
 
     def _is_new(self, name: str, kept: Mapping[str, Original]) -> bool:
         """Whether a folder above was not there before the loop: nothing in it was."""
-        while (above := os.path.dirname(name)) != name:
-            if above in kept and kept[above].kind is Kind.ABSENT:
-                return True
-            name = above
-        return False
+        return any(above in kept and kept[above].kind is Kind.ABSENT for above in _folders_above(name))
 
     def _within(self, folder: str) -> Iterator[str]:
         """Every path below a folder, relative to it; nothing where it is none, is new, or nothing is recorded."""
@@ -450,6 +456,12 @@ class UndoJournal:
         for above, folders, files in os.walk(folder):
             for name in (*folders, *files):
                 yield os.path.relpath(os.path.join(above, name), folder)
+
+
+def _folders_above(name: str) -> Iterator[str]:
+    while (above := os.path.dirname(name)) != name:
+        yield above
+        name = above
 
 
 def _first_missing(name: str) -> str:

@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pipetune.core import file_events, scratch, undo
 from pipetune.core.errors import PipetuneError
@@ -43,6 +43,7 @@ Conclude = Callable[[int, str], int]
 """Gets the exit code so far, and what of the script does not run, in a sentence; returns the exit code of the job."""
 
 _MOST_FLUSHES = 16  # each looks at all that is alive, which takes a tenth of a second: a script may begin many loops
+_MARK = "_pipetune_undo_mark"  # the attribute of a dataset with the generation in which the script first iterated it
 _GLANCE = 1  # elements that `next(iter(dataset))` or `take(1)` takes to look at them
 
 NO_DATASET = 4
@@ -59,7 +60,7 @@ class Observation:
             self._training,
             wanted=_wanted(job),
             in_step=job.task is not None,
-            on_first_element=self._loop_begins,
+            on_loop=self._loop_begins,
             stop=self._hold,
         )
         self._thread: threading.Thread | None = None
@@ -165,20 +166,22 @@ class Observation:
 
     # -- where training begins
 
-    def _loop_begins(self, use: consumption.Consumption) -> None:
-        """A Python loop takes its first element: if it turns out to train, what it writes from here on is undone."""
-        if os.getpid() == self._process and not self._hooks.begun:
-            self._mark(use)
+    def _loop_begins(self, dataset: Any) -> None:
+        """The script iterates a dataset: if this turns out to be training, what it writes from here on is undone."""
+        if os.getpid() == self._process and not self._hooks.begun and not hasattr(dataset, _MARK):
+            object.__setattr__(dataset, _MARK, self._mark(dataset))
 
-    def _mark(self, use: consumption.Consumption) -> None:
+    def _mark(self, dataset: Any) -> int:
+        """A new generation of the undo journal; what is in buffers by then is written."""
         if self._journal is None:
-            return
+            return 0
         if self._flushes < _MOST_FLUSHES and self._journal.open_files():
             self._flushes += 1
             buffers.flush()
-        use.undo_mark = self._journal.mark()
-        for name in file_caches.files_written_by(use.dataset):
+        generation = self._journal.mark()
+        for name in file_caches.files_written_by(dataset):
             self._journal.before_files_named(os.path.abspath(name), changing=False)
+        return generation
 
     def _training(self, use: consumption.Consumption, consumer: consumers.Consumer) -> None:
         if os.getpid() != self._process:
@@ -193,9 +196,8 @@ class Observation:
 
     def _begin(self, use: consumption.Consumption, consumer: consumers.Consumer) -> consumers.Consumer:
         """From here to the end of the process nothing of the user's changes; what may train then."""
-        if not use.undo_mark:
-            self._mark(use)
-        large = self._journal.begin(use.undo_mark) if self._journal is not None else ()
+        generation = getattr(use.dataset, _MARK, 0) or self._mark(use.dataset)
+        large = self._journal.begin(generation) if self._journal is not None else ()
         self._silence()
         if not isinstance(consumer, loop_consumer.LoopConsumer):
             return consumer

@@ -23,7 +23,7 @@ from pipetune.core.undo import UndoJournal
 from pipetune.tf.script.objects import free_iterators
 
 _FREEING_SECONDS = 20.0  # an iterator may wait for a step of the script that never ends; nothing is lost then
-_TRACKER_SECONDS = 2.0  # in which Python's own helper removes shared memory that is left
+_CHILDREN_SECONDS = 2.0  # for killed processes to be gone
 
 
 def end(code: int, writer: MessageWriter | None, journal: UndoJournal | None) -> NoReturn:
@@ -59,15 +59,13 @@ def _leave(code: int, writer: MessageWriter | None) -> NoReturn:
 
 
 def _end_children() -> None:
-    """Ends pools, queues, servers and whatever else the script has started, without asking them to finish anything."""
-    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
-    children = psutil.Process().children(recursive=True)
+    """Ends pools, queues, servers and whatever else the script has started, without asking them to finish anything.
+
+    But for Python's own helper, which removes shared memory that is left when this process has ended, and then ends.
+    """
+    helper = getattr(resource_tracker._resource_tracker, "_pid", None)
+    children = [child for child in psutil.Process().children(recursive=True) if child.pid != helper]
     for child in children:
-        if child.pid != tracker:
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-    psutil.wait_procs([child for child in children if child.pid != tracker], timeout=_TRACKER_SECONDS)
-    descriptor = getattr(resource_tracker._resource_tracker, "_fd", None)
-    if tracker is not None and descriptor is not None:
-        os.close(descriptor)  # its sign to remove what is left, and to end
-        psutil.wait_procs([child for child in children if child.pid == tracker], timeout=_TRACKER_SECONDS)
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    psutil.wait_procs(children, timeout=_CHILDREN_SECONDS)

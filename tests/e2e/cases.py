@@ -52,9 +52,6 @@ CASES = {
     "killed": Case("infinite.py", options=("--no-trials",), meanwhile=kill_worker),
     "loses-a-worker": Case("multi_worker.py", ("dies", "30"), options=("--no-trials", "--workers", "2")),
     # what must not be overwritten
-    "bare-except": Case("bare_except.py", ("{file}",)),
-    "finally": Case("finally_save.py", ("{file}",)),
-    "atexit": Case("atexit_save.py", ("{file}",)),
     "loop-saves": Case("loop_save.py", ("{file}",), options=("--no-trials", "--verbose")),
     "checkpoints": Case("checkpoint_manager.py", ("{folder}",)),
     "restores": Case(str(OWN / "restored.py"), ("{folder}",)),

@@ -1,7 +1,7 @@
 """`python workers.py JOB...`: workers that share one import of TensorFlow and Keras.
 
 Each job runs in a fork of its own, exactly as `python -m pipetune.worker` runs it, and says what it says into
-the file messages.jsonl beside the job; its exit status is in the file code. Nothing of TensorFlow runs before the forks.
+the file messages.jsonl beside the job; the file code gets its exit status. Nothing of TensorFlow runs before the forks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,16 @@
-"""Trains by a Python loop or, with "fit", by Keras, and writes files in 60 ways below argv[1]: in its loop or in a
-callback, in a finally clause, in an except clause that swallows everything, and when the interpreter ends.
+"""Trains by a Python loop or, with "fit", by Keras, and leaves nothing alone.
+
+Below argv[1] it writes in 60 ways: in its loop or in a callback, in an except clause that swallows everything, in a
+finally clause, and when the interpreter ends. It holds child processes, temporary files, shared memory, and a cache
+that it has begun to fill, and prints what they are called.
 """
 
 import atexit
+import multiprocessing
+import subprocess
 import sys
+import tempfile
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import keras
@@ -19,7 +26,8 @@ arrays = (
     random.standard_normal((6400, 8), dtype="float32"),
     random.standard_normal((6400, 1), dtype="float32"),
 )
-dataset = tf.data.Dataset.from_tensor_slices(arrays).map(lambda x, y: (x * 2.0, y)).batch(32)
+rows = tf.data.Dataset.from_tensor_slices(arrays).map(lambda x, y: (x * 2.0, y))
+dataset = rows.cache(f"{base}/caches/train").batch(32).snapshot(f"{base}/caches/snapshot")
 model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 
@@ -53,10 +61,27 @@ def train():
             print("loop", step, name, flush=True)
 
 
-atexit.register(everything, "atexit")
-try:
-    train()
-except BaseException:
-    everything("except")
-finally:
-    everything("finally")
+def main():
+    atexit.register(everything, "atexit")
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
+    pool = multiprocessing.get_context("spawn").Pool(1)
+    memory = shared_memory.SharedMemory(create=True, size=100)
+    filling = iter(tf.data.Dataset.range(100).cache(f"{base}/caches/begun"))
+    next(filling)
+    temporary = [tempfile.mkdtemp(), tempfile.TemporaryDirectory().name, tempfile.mkstemp()[1]]
+    held = tempfile.TemporaryDirectory(dir=base / "caches")
+    Path(temporary[0], "a").write_text("a")
+    print("processes", *[child.pid for child in children], *[worker.pid for worker in pool._pool])
+    print("files", *temporary, held.name, f"/dev/shm/{memory.name}", flush=True)
+    with pool, open(base / "caches" / "log", "w"):
+        try:
+            train()
+        except BaseException:
+            everything("except")
+        finally:
+            everything("finally")
+
+
+if __name__ == "__main__":
+    main()

@@ -34,7 +34,6 @@ class Consumption:
     extra: dict[str, Any] = field(default_factory=dict)
     wall_seconds: float = 0.0  # the script spent taking elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # of the process in that time
-    undo_mark: int = 0  # the generation of the undo journal in which a loop took the first element; 0: none did
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the model's work is in it
 
     @property

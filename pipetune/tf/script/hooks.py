@@ -55,7 +55,7 @@ class Hooks:
         *,
         wanted: str | None = None,
         in_step: bool = False,
-        on_first_element: Callable[[Consumption], None] = lambda _use: None,
+        on_loop: Callable[[Any], None] = lambda _dataset: None,
         stop: Callable[[], NoReturn] = stopped,
     ) -> None:
         """Takes what to do where training begins.
@@ -63,11 +63,11 @@ class Hooks:
         Args:
             wanted: names the dataset to take for training, whatever consumes it; None: decide by use.
             in_step: every process that trains with this one is pipetune's, and takes the same steps.
-            on_first_element: called before a Python loop takes the first element of a dataset: it may train.
+            on_loop: called with a dataset before the script iterates it in Python, which may be training.
             stop: called where a thread of the script may not go on.
         """
         self._on_training = on_training
-        self.on_first_element, self.stop = on_first_element, stop
+        self.on_loop, self.stop = on_loop, stop
         self._context = threading.local()
         self.wanted = wanted
         self.in_step = in_step
@@ -125,6 +125,8 @@ class Hooks:
             iterator = original(dataset)
             self.in_function(dataset)
             return iterator
+        if not self.role() and not inside_workflow():
+            self.on_loop(dataset)
         with Stopwatch() as making:
             iterator = original(dataset)
         if type(iterator) is not private.OwnedIterator:

@@ -43,7 +43,7 @@ class ObservedIterator(private.OwnedIterator):
         use = self._pipetune_use
         if use.elements < TRAINS_AFTER:
             if use.elements == 0:
-                hooks.on_first_element(use)
+                hooks.on_loop(use.dataset)
             with Stopwatch(use):
                 element = self._take()
         else:
