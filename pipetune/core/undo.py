@@ -213,7 +213,9 @@ class UndoJournal:
         """Nothing of the script runs any more: the states of its files now are its own doing, later ones are not."""
         with self._lock:
             self._ended.set()
-            self._write(final={path: state_of(path) for _, kept in self._generations for path in kept})
+            kept = [path for _, kept in self._generations for path in kept]
+            made = [os.path.join(above, name) for path in kept for above, _, names in os.walk(path) for name in names]
+            self._write(final={path: state_of(path) for path in (*kept, *made)})
 
     @property
     def temporaries(self) -> tuple[str, ...]:

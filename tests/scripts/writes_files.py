@@ -69,11 +69,11 @@ def main():
     memory = shared_memory.SharedMemory(create=True, size=100)
     filling = iter(tf.data.Dataset.range(100).cache(f"{base}/caches/begun"))
     next(filling)
-    temporary = [tempfile.mkdtemp(), tempfile.TemporaryDirectory().name, tempfile.mkstemp()[1]]
-    held = tempfile.TemporaryDirectory(dir=base / "caches")
+    held = tempfile.TemporaryDirectory(), tempfile.TemporaryDirectory(dir=base / "caches")
+    temporary = [tempfile.mkdtemp(), tempfile.mkstemp()[1], *[folder.name for folder in held]]
     Path(temporary[0], "a").write_text("a")
     print("processes", *[child.pid for child in children], *[worker.pid for worker in pool._pool])
-    print("files", *temporary, held.name, f"/dev/shm/{memory.name}", flush=True)
+    print("files", *temporary, f"/dev/shm/{memory.name}", flush=True)
     with pool, open(base / "caches" / "log", "w"):
         try:
             train()
