@@ -25,7 +25,7 @@ import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -614,9 +614,9 @@ def chosen(*, native: bool | None = None) -> Mapping[str, Kind]:
     }
 
 
-def prepared(base: Path, *, native: bool | None = None) -> Mapping[str, Kind]:
-    """A folder for each kind below `base`, as earlier work has left it."""
-    kinds = chosen(native=native)
+def prepared(base: Path, *, native: bool | None = None, names: Collection[str] = ()) -> Mapping[str, Kind]:
+    """A folder for each kind below `base`, as earlier work has left it: for all, or for those that are named."""
+    kinds = {name: KINDS[name] for name in names} or chosen(native=native)
     for name, found in kinds.items():
         folder = base / name.replace(" ", "-")
         folder.mkdir(parents=True)
@@ -630,8 +630,10 @@ def prepared(base: Path, *, native: bool | None = None) -> Mapping[str, Kind]:
 class Writer:
     """Changes the folders that `prepared` made, one kind after another."""
 
-    def __init__(self, base: Path, *, native: bool | None = None) -> None:
-        self._folders = {name: base / name.replace(" ", "-") for name in chosen(native=native)}
+    def __init__(self, base: Path, *, native: bool | None = None, names: Collection[str] = ()) -> None:
+        """Of all kinds, or of those that are named."""
+        kinds = names or chosen(native=native)
+        self._folders = {name: base / name.replace(" ", "-") for name in kinds}
         self._opened = {name: KINDS[name].opened(folder) for name, folder in self._folders.items()}
         self._calls = dict.fromkeys(self._folders, 0)
 
