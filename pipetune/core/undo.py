@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pipetune.core import open_files
+from pipetune.core import open_files, scratch
 
 MOST_BYTES = 10**9
 """Copied at most: more would take longer than the windows it is done for."""
@@ -458,6 +458,14 @@ class UndoJournal:
         for above, folders, files in os.walk(folder):
             for name in (*folders, *files):
                 yield os.path.relpath(os.path.join(above, name), folder)
+
+
+def journal_in(folder: str) -> UndoJournal | None:
+    """A journal of what the script does outside of pipetune's own folders; None where none can be written."""
+    try:
+        return UndoJournal(folder, ignored=filter(None, [scratch.root()])) if folder else None
+    except OSError:
+        return None
 
 
 def _folders_above(name: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipetune.core import scratch
+from pipetune.core import file_events, scratch
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Failed, Finished, MessageWriter, Mode, read_job
 from pipetune.worker.orphaned import end_without_supervisor
@@ -23,9 +23,10 @@ def main() -> int:
     end_without_supervisor(job.message_descriptor, undo=job.undo)
     try:
         if job.mode is Mode.SERVE:  # nothing is measured: only what the script itself imports is needed
-            from pipetune.worker import serving
+            from pipetune.worker import serving, shutdown
 
             code = serving.serve(job, writer)
+            shutdown.end(code, writer, file_events.journal())
         else:
             from pipetune.worker import work
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from pipetune.core import file_events, scratch, undo
+from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Failed, Job, MessageWriter, ScriptExited, ScriptFailed, Suppressed
@@ -68,7 +68,7 @@ class Observation:
         self._process = os.getpid()
         self._raised = ""  # in a turn that pipetune had the script's loop begin anew
         self._lasting = lasting.Lasting(self._taken_here)
-        self._journal = _journal_in(job.undo)
+        self._journal = undo.journal_in(job.undo)
         self._exit_handlers = pending_cleanup.ExitHandlers()
         self._flushes = 0
         self._left = False  # the script has left its loop, or the loop's process is ending
@@ -297,14 +297,6 @@ _TOO_LARGE = (
     "Its loop changes more than 1 GB of files, which cannot be copied first: {}. It was held there, and no window of "
     "training steps was taken."
 )
-
-
-def _journal_in(folder: str) -> undo.UndoJournal | None:
-    """The journal of the script's files; None where none can be written."""
-    try:
-        return undo.UndoJournal(folder, ignored=filter(None, [scratch.root()])) if folder else None
-    except OSError:
-        return None
 
 
 def _wanted(job: Job) -> str | None:

@@ -1,7 +1,8 @@
 """`python workers.py JOB...`: workers that share one import of TensorFlow and Keras.
 
 Each job runs in a fork of its own, exactly as `python -m pipetune.worker` runs it, and says what it says into
-the file messages.jsonl beside the job; the file code gets its exit status. Nothing of TensorFlow runs before the forks.
+the file messages.jsonl above the job's folder; the file code gets its exit status. Nothing of TensorFlow runs before
+the forks.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ TOGETHER = 4  # what they measure takes its time, however much of the machine it
 
 def run(path: Path) -> None:
     """One job, in a process that is this job's alone; does not return."""
-    messages = os.open(path.with_name("messages.jsonl"), os.O_WRONLY | os.O_CREAT, 0o600)
+    messages = os.open(path.parent.with_name("messages.jsonl"), os.O_WRONLY | os.O_CREAT, 0o600)
     write_job(replace(read_job(path), message_descriptor=messages), path)
-    log = os.open(path.with_name("script.log"), os.O_WRONLY | os.O_CREAT, 0o600)
+    log = os.open(path.parent.with_name("script.log"), os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -45,7 +46,7 @@ def main() -> None:
 
     def wait() -> None:
         child, status = os.wait()
-        running.pop(child).with_name("code").write_text(str(os.waitstatus_to_exitcode(status)))
+        running.pop(child).parent.with_name("code").write_text(str(os.waitstatus_to_exitcode(status)))
 
     for job in jobs:
         if len(running) >= TOGETHER:
