@@ -22,7 +22,8 @@ def serve(job: Job, writer: MessageWriter) -> int:
     writer.send(Progress("capture", "running the script"))
     journal = undo.journal_in(job.undo)
     file_events.tell(journal)
-    native_writers.watch(Patches())
+    patches = Patches()
+    native_writers.watch(patches)
     if journal is not None:
         journal.begin(journal.mark())
     saving.switch_off(lambda _name: None)
@@ -38,6 +39,8 @@ def serve(job: Job, writer: MessageWriter) -> int:
     except BaseException as error:
         writer.send(ScriptFailed(script.users_traceback(error)))
         return 3
+    finally:
+        patches.put_back()
     writer.send(
         Failed(
             "The script came to its end, where it should serve the chief.",
