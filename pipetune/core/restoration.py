@@ -302,8 +302,6 @@ class _Restorer:
                 raise OSError("it was cut, and had been opened to be appended to only")
             os.truncate(path, original.size)
             _put_metadata(path, original)
-        elif original.kind is Kind.METADATA:
-            _put_metadata(path, original)
         self._done.restored.append(path)
 
     def _remove_new(self, path: str) -> None:

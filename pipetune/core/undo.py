@@ -65,7 +65,6 @@ class Kind(enum.StrEnum):
     ABSENT = "absent"
     FILE = "file"  # its content was copied
     APPENDED = "appended"  # a file that may grow: its length says what it was
-    METADATA = "metadata"  # mode, owner and times of a file or folder
     UNCOPIED = "uncopied"  # a file too large to copy, changed by the loop before it was known to train
     FOLDER = "folder"
     LINK = "link"
@@ -95,16 +94,12 @@ class Original:
     names: tuple[str, ...] = ()
 
 
-_CONTENT = {Kind.METADATA: 0, Kind.APPENDED: 1, Kind.UNCOPIED: 2, Kind.FILE: 2}
-"""How much of a file's content is in danger, by what is kept of it."""
-
-
 def merged(originals: Iterable[Original]) -> dict[str, Original]:
-    """The first state of each path; where that was kept without its content, with the copy that was made later."""
+    """The first state of each path; of one that was only appended to then, with the copy that was made later."""
     found: dict[str, Original] = {}
     for original in originals:
         first = found.setdefault(original.path, original)
-        if _CONTENT.get(first.kind, 2) < _CONTENT.get(original.kind, 0):
+        if first.kind is Kind.APPENDED and original.kind in (Kind.FILE, Kind.UNCOPIED):
             found[original.path] = replace(first, kind=original.kind, copy=original.copy)
     return found
 
@@ -232,10 +227,6 @@ class UndoJournal:
         """What stands at `path` itself, and be it a link, is replaced, removed or made."""
         self._keep(path, at=at)
 
-    def before_metadata(self, path: AnyPath, *, at: int = -1) -> None:
-        """Mode, owner or times of `path` change."""
-        self._keep(path, at=at, follow=True, only=Kind.METADATA)
-
     def before_rename(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
         """`source` becomes `target`; of a folder, all in it."""
         above, below = self._resolved(source, at), self._resolved(target, to)
@@ -321,7 +312,7 @@ class UndoJournal:
             known = kept.get(name)
             if known is None and self._is_new(name, kept):
                 return
-            if known is not None and _CONTENT.get(known.kind, 2) >= _CONTENT[only or Kind.FILE]:
+            if known is not None and (known.kind is not Kind.APPENDED or only):
                 return
             original = self._taken(name, only, copying=copying)
             if original is None:

@@ -598,7 +598,11 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 
     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
     model.save(folder / "model.keras")
-    model.save_weights(folder / "file.weights.h5")
+    model.save_weights(folder / "aside.weights.h5")
+    os.replace(folder / "aside.weights.h5", folder / "best.weights.h5")
+    keras.saving.save_model(model, filepath=folder / f"{step}.keras")
+    if step > 2:
+        os.remove(folder / f"{step - 3}.keras")
     if step == 0:
         _tf().saved_model.save(_tf().Module(), str(folder / "exported"))
 

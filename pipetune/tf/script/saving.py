@@ -6,12 +6,15 @@ ways is written, for it may read it again, and undone afterwards (`core.undo`).
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core import file_events
 from pipetune.tf.script.imports import ImportWatcher
 
 _MODEL = ("save", "save_weights", "export")
@@ -25,6 +28,7 @@ _KERAS: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # module: class ('' for
     "tf_keras.src.saving.saving_api": {"": ("save_model",)},
     "tf_keras.src.export.export_lib": {"ExportArchive": ("write_out",)},
 }
+_ONE_FILE = frozenset({"Model.save", "Model.save_weights", "keras.save_model", "keras.save_weights"})
 _SUMMARIES = ("scalar", "image", "histogram", "text", "audio", "write", "graph", "flush")
 
 _listener: Callable[[str], None] = lambda _name: None  # noqa: E731 - replaced by `switch_off`
@@ -48,9 +52,17 @@ def switch_off(on_suppressed: Callable[[str], None]) -> None:
     ImportWatcher(_KERAS, _empty_keras).__enter__()
 
 
-def suppressed(name: str) -> None:
-    """Called in place of an emptied function."""
+def suppressed(name: str, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> None:
+    """Called in place of an emptied function.
+
+    A file that it would have made is there, empty, for what the script does with it next: most rename or remove one.
+    """
     _listener(name)
+    path = arguments[1] if len(arguments) > 1 else (named or {}).get("filepath")
+    recorded = file_events.journal() is not None  # and so taken away again
+    if name in _ONE_FILE and isinstance(path, str | os.PathLike) and recorded:
+        with contextlib.suppress(OSError), open(path, "xb"):
+            pass
 
 
 def _empty_keras(module: ModuleType) -> None:
@@ -61,9 +73,9 @@ def _empty_keras(module: ModuleType) -> None:
 
 
 _COUNTING = """
-def emptied(*_arguments, **_named):
+def emptied(*arguments, **named):
     from pipetune.tf.script import saving
-    saving.suppressed({name!r})
+    saving.suppressed({name!r}, arguments, named)
     return {result!r}
 """
 
