@@ -40,6 +40,8 @@ def end(code: int, writer: MessageWriter | None, journal: UndoJournal | None) ->
         free_iterators()
     with contextlib.suppress(Exception):
         _end_children()
+    with contextlib.suppress(Exception):
+        _leave_ranks()
     if journal is not None:
         with contextlib.suppress(OSError):
             journal.close()
@@ -56,6 +58,13 @@ def _leave(code: int, writer: MessageWriter | None) -> NoReturn:
     if writer is not None:
         writer.send(Finished(code))
     os._exit(code)
+
+
+def _leave_ranks() -> None:
+    """Lets Horovod take its leave, as its own handler for the end of a process does: else MPI ends the other ranks."""
+    horovod = sys.modules.get("horovod.tensorflow")
+    if horovod is not None and horovod.is_initialized():
+        horovod.shutdown()
 
 
 def _end_children() -> None:

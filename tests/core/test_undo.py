@@ -457,3 +457,12 @@ def test_a_folder_that_is_just_being_made_is_left_alone(state: Path) -> None:
     (state / "young").mkdir(parents=True, mode=0o700)
     state.chmod(0o700)
     assert list(restoration.recover()) == [] and (state / "young").exists()
+
+
+def test_where_no_folder_can_be_made_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setattr(restoration, "roots", lambda: (tmp_path / "file" / "a", tmp_path / "file" / "b"))
+    with restoration.folder() as folder:
+        assert folder == "" and undo.journal_in(folder) is None
+        assert restoration.restore(folder) == restoration.Restoration()
+    assert list(restoration.recover()) == []

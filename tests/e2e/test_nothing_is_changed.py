@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.command import PRECIOUS, Done
+from tests.e2e.command import PRECIOUS, Done, pipetune
 from tests.files import trial
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -101,4 +103,13 @@ def test_variables_and_tables_are_put_back(done: Done) -> None:
 
 @pytest.mark.run("restores")
 def test_a_log_begun_before_the_loop_holds_what_was_written_to_it_before(done: Done) -> None:
-    assert (done.folder / "log").read_text() == "counts\n"
+    assert (done.folder / "log").read_text() == "counts\n" and untouched(done)
+
+
+@pytest.mark.run("killed-with-its-command")
+def test_what_a_killed_command_has_left_the_next_one_puts_back(done: Done) -> None:
+    assert done.code == -signal.SIGKILL
+    end = time.monotonic() + 60
+    while not untouched(done) and time.monotonic() < end:  # a process that is killed takes its time to be gone
+        pipetune("rules", "cache")
+    assert untouched(done) and (done.folder / "log").read_text() == "counts\n"

@@ -1,8 +1,9 @@
-"""Counts in variables, in an optimizer and in a table; every step prints the counts, and writes them to a log in
-argv[1] that was begun before.
+"""Counts in variables, in an optimizer and in a table; every step prints the counts, writes them to a log in argv[1]
+that was begun before, and writes over model.keras there.
 """
 
 import sys
+from pathlib import Path
 
 import keras
 import tensorflow as tf
@@ -34,3 +35,4 @@ for number in dataset:
     counts = int(steps), int(weights), int(optimizer.iterations), int(SEEN.lookup(KEY))
     print("counts", *counts, flush=True)
     log.write(f"{counts}\n" * 100)
+    Path(sys.argv[1], "model.keras").write_text(f"{counts}")
