@@ -186,7 +186,7 @@ class Observation:
     def _training(self, use: consumption.Consumption, consumer: consumers.Consumer) -> None:
         if os.getpid() != self._process:
             return  # a child process the script has forked
-        consumer = self._begin(use, consumer)
+        consumer = self._begin(consumer, getattr(use.dataset, _MARK, 0) or self._mark(use.dataset))
         if isinstance(consumer, loop_consumer.LoopConsumer):
             self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
             self._thread.start()
@@ -194,9 +194,8 @@ class Observation:
             self._do(use, consumer)
             self._end(self.code or 0, sys._getframe())
 
-    def _begin(self, use: consumption.Consumption, consumer: consumers.Consumer) -> consumers.Consumer:
-        """From here to the end of the process nothing of the user's changes; what may train then."""
-        generation = getattr(use.dataset, _MARK, 0) or self._mark(use.dataset)
+    def _begin(self, consumer: consumers.Consumer, generation: int) -> consumers.Consumer:
+        """From `generation` of the undo journal to the end of the process nothing changes; what may train then."""
         large = self._journal.begin(generation) if self._journal is not None else ()
         self._silence()
         if not isinstance(consumer, loop_consumer.LoopConsumer):
@@ -269,7 +268,7 @@ class Observation:
         use = max(uses, key=lambda one: one.elements)
         use.role = "training"
         self._hooks.begun = True
-        self._begin(use, consumers.NoConsumer(""))
+        self._begin(consumers.NoConsumer(""), self._mark(use.dataset))  # what the script has done is its own
         taken = (
             f"only {use.elements} elements were taken" if use.elements else f"it was consumed by {use.how}"
         )
@@ -285,7 +284,14 @@ class Observation:
         """The command asks this process to stop, not the script to do what it does when it is interrupted."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: shutdown.end(130, None, self._journal))
+                signal.signal(number, self._stop)
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() == self._process:
+            shutdown.end(130, None, self._journal)
+        # A child process that the script has forked, and ends as it would without pipetune.
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def _count_suppressed(self, name: str) -> None:
         kind = "summaries_suppressed" if name.startswith("tf.summary") else "saves_suppressed"

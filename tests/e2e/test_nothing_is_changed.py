@@ -65,6 +65,7 @@ def test_no_process_and_no_temporary_file_is_left(tried: trial.Trial) -> None:
     (processes,), (files,) = printed(tried, "processes"), printed(tried, "files")
     assert len(processes) == 3 and not any(map(psutil.pid_exists, map(int, processes)))
     assert len(files) == 5 and not any(Path(file).exists() for file in files)
+    assert printed(tried, "forked") == [["-15"]], "a child process ends as it does without pipetune"
 
 
 @pytest.mark.run("restores")

@@ -10,6 +10,7 @@ import multiprocessing
 import subprocess
 import sys
 import tempfile
+import time
 from multiprocessing import shared_memory
 from pathlib import Path
 
@@ -66,6 +67,11 @@ def main():
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
     pool = multiprocessing.get_context("spawn").Pool(1)
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    forked.start()
+    forked.terminate()
+    forked.join()
+    print("forked", forked.exitcode)
     memory = shared_memory.SharedMemory(create=True, size=100)
     filling = iter(tf.data.Dataset.range(100).cache(f"{base}/caches/begun"))
     next(filling)
