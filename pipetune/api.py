@@ -87,6 +87,7 @@ def tune(
         ValueError: `allow` has a word that is none of `--allow`.
     """
     from pipetune import workflow
+    from pipetune.tf.pipelines import file_caches
 
     settings = Settings(
         budget_seconds=budget,
@@ -95,8 +96,9 @@ def tune(
         seed=seed,
         force=step is None,
     )
-    study = _study(dataset, step, settings, listener or Silence())
-    return TunedSession(workflow.analyze(study))
+    with file_caches.apart():
+        study = _study(dataset, step, settings, listener or Silence())
+        return TunedSession(workflow.analyze(study))
 
 
 def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSession:
@@ -106,9 +108,11 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
     from pipetune import workflow
+    from pipetune.tf.pipelines import file_caches
 
     settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
-    return TunedSession(workflow.analyze(_study(dataset, step, settings, Silence())))
+    with file_caches.apart():
+        return TunedSession(workflow.analyze(_study(dataset, step, settings, Silence())))
 
 
 def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[str] | None) -> Any:
@@ -153,7 +157,7 @@ def _study(dataset: Any, step: Callable[..., Any] | None, settings: Settings, li
     from pipetune.stages.study import Study, Subject
     from pipetune.tf.measure import machine
     from pipetune.tf.measure.believed import read_believed
-    from pipetune.tf.pipelines import live, resuming
+    from pipetune.tf.pipelines import replay, resuming
     from pipetune.tf.script import consumers, consumption, step_consumers
 
     consumer: consumers.Consumer = (
@@ -169,6 +173,6 @@ def _study(dataset: Any, step: Callable[..., Any] | None, settings: Settings, li
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
     journal = Journal(Session(VERSION, command=command, machine=here), settings, listener)
-    source = live.read(dataset)
+    source = replay.read(dataset)
     subject = Subject(source, consumer, use, resuming=tuple(resuming.find(source)))
     return Study(subject, settings, here, journal)

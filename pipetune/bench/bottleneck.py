@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipetune.bench import Say
+from pipetune.core import scratch
 from pipetune.core.accuracy import Claim
 from pipetune.core.garbage import short_collections
 from pipetune.core.pipeline import Pipeline
@@ -62,7 +62,7 @@ def measure(*, quick: bool, seed: int, say: Say) -> Bottleneck:
     from pipetune.tf.bench.injected import cases
 
     rows = []
-    with short_collections(), tempfile.TemporaryDirectory(prefix="pipetune-bench-") as folder:
+    with short_collections(), scratch.folder("bench") as folder:
         for case in cases():
             say(f"{case.name} ({case.how})")
             rows.append(_row(case, folder, quick=quick, seed=seed))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from pipetune.bench import Say
 from pipetune.bench.alone import study_of
 from pipetune.bench.examples import example_datasets
 from pipetune.bench.keeping import Kept
+from pipetune.core import scratch
 from pipetune.core.accuracy import Claim
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite
@@ -109,7 +109,7 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> PredictionAccura
     """Predicts and measures; what was measured before an interruption is taken up."""
     cases: list[Case] = []
     failed: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="pipetune-grammar-") as folder:
+    with scratch.folder("grammar") as folder:
         datasets: dict[str, Callable[[], Any]] = {} if quick else example_datasets()
         for text in grammar.sentences(QUICK_PIPELINES if quick else PIPELINES, seed):
             datasets[text] = partial(grammar.build, text, Path(folder))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Runs the script up to its first training step, measures there what holds it back,
 tries rewrites of its tf.data pipeline, and confirms the best plan with fresh
-measurements. Your variables are put back, and nothing of yours is saved or
-overwritten meanwhile. Source files stay as they are; see `pipetune apply`."""
+measurements. Your variables are put back, and so are files that the training
+loop changes meanwhile. Source files stay as they are; see `pipetune apply`."""
 
 _BESIDE_SERVERS = 2  # workers, where only servers are asked for
 _USAGE = "pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]"

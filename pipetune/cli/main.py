@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
 from pipetune.core.errors import PipetuneError
 from pipetune.core.version import VERSION
+from pipetune.supervisor.user_files import recover
 
 COMMANDS = (analyze, apply, run, report, compare, check, size, rules, bench, doctor)
 
@@ -53,6 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
     parsed = build_parser().parse_args(arguments)
+    for text in recover():
+        print(f"pipetune: {text}", file=sys.stderr)
     try:
         status: int = parsed.command(parsed)
         sys.stdout.flush()

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from pipetune.core.errors import PipetuneError
 from pipetune.core.ranks import Rank, rank_in, rendezvous_address
 
 LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
 _IN_STEP = ("chief", "worker")
+_BESIDE = "evaluator"  # a task that need not be in the cluster: nobody connects to it
+_LONGEST = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -104,21 +107,88 @@ def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place 
 
     Args:
         horovod: as in `rank_in`.
+
+    Raises:
+        PipetuneError: `TF_CONFIG` is not what TensorFlow reads; the message says what is wrong in it.
     """
-    try:
-        found = json.loads(environment.get(VARIABLE, "{}"))
-        cluster, task = found.get("cluster", {}), found.get("task", {})
-        counts = {kind: len(addresses) for kind, addresses in cluster.items()}
-        kind, index = str(task.get("type", "worker")), int(task.get("index", 0))
-    except (ValueError, AttributeError, TypeError):
-        return None
+    cluster, kind, index = _read(environment.get(VARIABLE, ""))
+    counts = {kind: len(addresses) for kind, addresses in cluster.items()}
     if sum(counts.values()) < 2:
         rank = rank_in(environment, horovod=horovod)
         return _place_of(rank, environment) if rank is not None else None
     workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
     has_chief = bool(counts.get("chief"))
     first = (cluster.get("chief") or cluster.get("worker") or [""])[0]
-    return Place(kind, index, workers, has_chief, host=str(first).rpartition(":")[0].strip("[]"))
+    return Place(kind, index, workers, has_chief, host=first.rpartition(":")[0].strip("[]"))
+
+
+def _read(text: str) -> tuple[dict[str, list[str]], str, int]:
+    """The addresses of each kind of task, and the kind and the index of this one: what `TF_CONFIG` says.
+
+    What `tf.distribute.cluster_resolver.TFConfigClusterResolver` (2.21) reads is taken, and what it takes for a task is
+    held against the cluster, as strategies do: an index as text, addresses by their numbers, a cluster without a task.
+    Beside that, only a JSON object will do: of a list or a text it reads, by chance, nothing at all.
+
+    Raises:
+        PipetuneError: it is something else.
+    """
+    if not text.strip():  # as if it were not set: scripts that never look at it run so
+        return {}, _IN_STEP[1], 0
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise _garbage(f"is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise _garbage(f"is {_named(found)}, not a JSON object")
+    cluster, task = found.get("cluster", {}), found.get("task", {})
+    if not isinstance(cluster, dict):
+        raise _garbage(f'has a "cluster" that is {_named(cluster)}, not an object with a list for each kind of task')
+    if not isinstance(task, dict):
+        raise _garbage(f'has a "task" that is {_named(task)}, not an object with "type" and "index"')
+    addresses = {str(kind): _addresses(str(kind), given) for kind, given in cluster.items()}
+    several = sum(map(len, addresses.values())) > 1
+    missing = [name for name in ("type", "index") if name not in task]
+    if several and len(missing) == 1:
+        raise _garbage(f'has a "task" without "{missing[0]}"')
+    kind = str(task.get("type", _IN_STEP[1]))
+    try:
+        index = int(task.get("index", 0))
+    except (TypeError, ValueError):
+        raise _garbage(f'has a "task" whose "index" is {_named(task["index"])}, not a number') from None
+    if several and kind not in addresses and kind != _BESIDE:
+        raise _garbage(f'has a "task" of type "{kind}", and a "cluster" of {", ".join(addresses)}')
+    count = len(addresses.get(kind, ())) or index + 1
+    if several and not 0 <= index < count:
+        raise _garbage(f'has a "task" with index {index}, and a "cluster" with {count} of type "{kind}"')
+    return addresses, kind, index
+
+
+def _addresses(kind: str, given: object) -> list[str]:
+    """The addresses of one kind of task, in order: given as a list, or by their numbers."""
+    if isinstance(given, dict):
+        try:
+            given = [given[number] for number in sorted(given, key=int)]
+        except ValueError:
+            raise _garbage(f'has a "cluster" whose "{kind}" is {_named(given)}: addresses by names') from None
+    if not isinstance(given, list):
+        raise _garbage(f'has a "cluster" whose "{kind}" is {_named(given)}, not a list of addresses')
+    for address in given:
+        if not isinstance(address, str):
+            raise _garbage(f'has a "cluster" whose "{kind}" lists {_named(address)}, not an address "host:port"')
+    return given
+
+
+def _named(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _garbage(what: str) -> PipetuneError:
+    return PipetuneError(
+        f"{VARIABLE} {what}.",
+        hint='Correct it, as in {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, '
+        "or unset it to analyse one process. Nothing was run.",
+    )
 
 
 def _place_of(rank: Rank, environment: Mapping[str, str]) -> Place:

@@ -52,6 +52,7 @@ class Job:
     arguments: tuple[str, ...] = ()  # the script's own
     directory: str = ""  # the working directory it runs in
     out: str = ""  # where results go
+    undo: str = ""  # the folder for undo journals of the script's files; "": there is none, and no loop is measured
     session: str = ""  # path of the session.json whose patch "verify" proves, or that a dead worker left
     plan: str = ""  # "run": path of plan.json
     overlay: Mapping[str, str] = field(default_factory=dict)  # "verify": text to compile for each file

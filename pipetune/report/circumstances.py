@@ -19,6 +19,8 @@ _PHASES = ("capture", "profile", "verdict", "skew", "costs", "course", "trials",
 _SUPPRESSED = {
     "saves_suppressed": "saves of models and checkpoints that did nothing",
     "summaries_suppressed": "summaries that were not written",
+    "files_restored": "files that the training loop had changed, put back",
+    "files_removed": "files that the training loop had made, removed",
     "variables_restored": "variables put back to their values after the trials",
     "steps_run": "training steps run for measuring, their effect undone",
 }

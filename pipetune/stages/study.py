@@ -25,6 +25,7 @@ from pipetune.tf.pipelines import (
     live,
     on_batches,
     on_inputs,
+    replay,
     shrinking,
 )
 from pipetune.tf.script import consumption, workers
@@ -192,7 +193,7 @@ def others_of(
 ) -> tuple[tuple[live.LivePipeline, consumption.Consumption], ...]:
     """The script's other datasets, read; those that cannot be are left out."""
     return tuple(
-        (live.read(use.dataset, name=use.name), use)
+        (replay.read(use.dataset, name=use.name), use)
         for use in uses
         if use is not training and use.role != "training"
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipetune.core import sessionfile
+from pipetune.core import scratch, sessionfile
 from pipetune.core.codec import encode
 from pipetune.core.messages import Job, Message, Mode, SessionSaved, Verified
 from pipetune.core.session import Session
@@ -26,6 +25,7 @@ from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
 from pipetune.supervisor.request import Analysis, Request, job_of
 from pipetune.supervisor.servers import started_with_servers
+from pipetune.supervisor.user_files import UserFiles
 from pipetune.supervisor.watch import watch
 
 _ROUNDS = 3  # of verification: each takes out of the patch what failed
@@ -45,7 +45,7 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
         request.results.session.unlink(missing_ok=True)
     with (
         Interrupts() as interrupts,
-        tempfile.TemporaryDirectory(prefix="pipetune-") as private,
+        scratch.folder("session") as private,
         _tail(request, screen),
     ):
 
@@ -79,6 +79,7 @@ class _Run:
         self._private = private / sessionfile.SESSION_FILE  # never redacted, gone afterwards
         self._started = time.monotonic()
         self._session = Session(version=VERSION, command=self._command())
+        self._files = UserFiles(screen, request.results.folder)
 
     def analyze(self) -> Analysis:
         conversation = self._measure()
@@ -89,11 +90,15 @@ class _Run:
             exit_code = self._verify()
         if exit_code == 0:
             self._gather()
-        seconds = {**self._session.seconds, "total": time.monotonic() - self._started}
-        self._session = replace(self._session, seconds=seconds)
+        self._session = replace(
+            self._session,
+            notes=(*self._session.notes, *self._files.notes),
+            side_effects={**self._session.side_effects, **self._files.side_effects},
+            seconds={**self._session.seconds, "total": time.monotonic() - self._started},
+        )
         if conversation.garbled:
             self._screen.warn(f"{conversation.garbled} lines from the worker were no messages; ignored.")
-        self._screen.update("report", "writing the report", elapsed=seconds["total"])
+        self._screen.update("report", "writing the report", elapsed=self._session.seconds["total"])
         self._request.results.write_all(self._session)
         cause = conversation.cause
         return Analysis(
@@ -189,7 +194,7 @@ class _Run:
                 show(message, self._screen)
 
         request = self._request
-        with self._processes(job) as running:
+        with self._files.kept() as undo, self._processes(replace(job, undo=undo)) as running:
             return watch(
                 running.chief,
                 limits=request.limits,

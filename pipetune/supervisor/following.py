@@ -18,6 +18,7 @@ from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.meeting import Invitation
 from pipetune.supervisor.others import Other
 from pipetune.supervisor.process import worker
+from pipetune.supervisor.user_files import UserFiles
 
 GONE = Dismiss(1, "The command of the first task has ended, or its machine is gone.")
 INTERRUPTED = Dismiss(130, "Interrupted; the first task was told.")
@@ -35,6 +36,7 @@ class Follower:
         log: takes what the script prints.
         private: a folder that nobody else reads.
         command: how to start a worker.
+        files: puts back what the script changes here.
     """
 
     own: Job
@@ -45,6 +47,7 @@ class Follower:
     log: Path
     private: Path
     command: Sequence[str]
+    files: UserFiles
 
     def follow(self) -> Dismiss:
         """Does what the first command says, until that has ended; how it ended, or that there was an interrupt."""
@@ -77,8 +80,9 @@ class Follower:
         said: list[Message] = []
         with contextlib.ExitStack() as stack:
             stack.callback(self._tell, Idle())
+            undo = stack.enter_context(self.files.kept())
             with contextlib.closing(link):
-                job = self._job(begin, link.fileno())
+                job = replace(self._job(begin, link.fileno()), undo=undo)
                 of_ranks = rendezvous.variables(begin.rendezvous)
                 running = stack.enter_context(worker(job, log=self.log, command=self.command, environment=of_ranks))
             other = Other(self.place.number, running, log=self.log, on_message=said.append)

@@ -17,6 +17,7 @@ from pipetune.supervisor.following import Follower
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.meeting import Invitation
 from pipetune.supervisor.request import Analysis, Request, job_of
+from pipetune.supervisor.user_files import UserFiles
 
 _NOT_MET = (
     "The tasks of the cluster have not found each other within {:.0f} s: each measures its own input alone. To try "
@@ -96,6 +97,7 @@ def _follow(
         log=request.results.log,
         private=private,
         command=request.worker_command,
+        files=UserFiles(screen, where),
     )
     over = follower.follow()
     if over.exit_code:

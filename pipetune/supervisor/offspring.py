@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_HELPER_SECONDS = 2.0  # they take some milliseconds
 
 
 @contextlib.contextmanager
@@ -35,9 +36,35 @@ def adopted() -> Iterator[None]:
 
 
 def kill_group(leader: int) -> None:
-    """Kill every process of the group that `leader` leads or led."""
+    """Kill every process of the group that `leader` leads or led.
+
+    Last the helpers of Python's `multiprocessing` and of joblib, which end by themselves once no other is left, and
+    remove the shared memory of those that could not.
+    """
+    members = [process for process in psutil.process_iter() if _is_in_group(process, leader)]
+    helpers = [process for process in members if _is_helper(process)]
+    for process in members:
+        if process not in helpers:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+    if helpers:
+        psutil.wait_procs(helpers, timeout=_HELPER_SECONDS)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
+
+
+def _is_in_group(process: psutil.Process, leader: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == leader
+    except OSError:
+        return False
+
+
+def _is_helper(process: psutil.Process) -> bool:
+    try:
+        return any("resource_tracker" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _descendants() -> list[psutil.Process]:

@@ -7,15 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from pipetune.core import scratch
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, write_job
+from pipetune.core.restoration import VARIABLE
 from pipetune.supervisor.offspring import adopted, kill_group
 
 # -P: the user's folder takes its place on the module path when the script runs, not before.
@@ -68,9 +69,11 @@ def worker(
         stack.callback(os.close, read_end)
         os.set_blocking(read_end, False)
         try:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pipetune-")))
+            folder = Path(stack.enter_context(scratch.folder("job")))
             path = folder / "job.json"
             write_job(replace(job, message_descriptor=write_end), path)
+            if job.undo:
+                environment = {**(environment or {}), VARIABLE: job.undo}
             if alone and not attached:  # what a script that runs for itself starts is its own business
                 stack.enter_context(adopted())
             handed_down = (write_end, *(job.task.link if job.task else ()))

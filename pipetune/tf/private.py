@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import snapshot_pb2
 from tensorflow.python.autograph.impl import api
+from tensorflow.python.checkpoint import functional_saver
 from tensorflow.python.data.experimental.ops import distribute as distribute_ops
 from tensorflow.python.data.experimental.ops import prefetching_ops
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, structured_function
@@ -24,6 +27,7 @@ from tensorflow.python.distribute.coordinator import values as coordinator_value
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
+from tensorflow.python.lib.io import _pywrap_file_io
 from tensorflow.python.ops.parallel_for import pfor
 
 DatasetV2 = dataset_ops.DatasetV2
@@ -38,6 +42,10 @@ DistributedVariable = distribute_values.DistributedVariable
 every process of a job has to take with this one.
 """
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
+CheckpointSaver = functional_saver.MultiDeviceSaver
+"""Writes the files of a checkpoint, whatever asks for one."""
+file_operations = _pywrap_file_io
+"""The module through which everything in TensorFlow that is Python writes, renames and removes files."""
 
 
 PerWorkerDataset = coordinator_values.PerWorkerDatasetFromDatasetFunction
@@ -57,6 +65,15 @@ def serialized_graph(dataset: Any) -> bytes:
     """The dataset as a GraphDef; state outside of it is left out. Arrays become constants."""
     policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     return bytes(dataset._as_serialized_graph(external_state_policy=policy).numpy())
+
+
+def snapshot_is_finished(folder: str) -> bool:
+    """Whether a folder in the folder of a snapshot holds all of the data of one graph: then it is only read."""
+    try:
+        with open(os.path.join(folder, "snapshot.metadata"), "rb") as stream:
+            return bool(snapshot_pb2.SnapshotMetadataRecord.FromString(stream.read()).finalized)
+    except Exception:  # it is not there, or no such record: protobuf's own error has no types to name
+        return False
 
 
 def dataset_from_graph(graph_def: Any, spec: Any) -> Any:

@@ -5,21 +5,28 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from pipetune.core import file_events, scratch
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Failed, Finished, MessageWriter, Mode, read_job
 from pipetune.worker.orphaned import end_without_supervisor
 
 
 def main() -> int:
-    """Runs the job named by the first argument; the exit code is also in the last message."""
-    job = read_job(Path(sys.argv[1]))
+    """Runs the job named by the first argument; the exit code is also in the last message.
+
+    Does not return where a script was stopped: the process has ended then (`shutdown`).
+    """
+    path = Path(sys.argv[1]).absolute()
+    job = read_job(path)
+    scratch.use(str(path.parent))  # which the command removes, however this process ends
     writer = MessageWriter(job.message_descriptor)
-    end_without_supervisor(job.message_descriptor)
+    end_without_supervisor(job.message_descriptor, undo=job.undo)
     try:
         if job.mode is Mode.SERVE:  # nothing is measured: only what the script itself imports is needed
-            from pipetune.worker import serving
+            from pipetune.worker import serving, shutdown
 
             code = serving.serve(job, writer)
+            shutdown.end(code, writer, file_events.journal())
         else:
             from pipetune.worker import work
 

@@ -1,23 +1,49 @@
-"""Runs the user's script under the hooks until training begins, and ends it once the work there is done."""
+"""Runs the user's script under the hooks until training begins, and ends its process once the work there is done.
+
+From the first element of the loop that trains, or from the call of `fit`, until the process has ended nothing of the
+user's changes: saving is switched off, and what the script writes all the same is recorded in an undo journal. The
+script is not unwound at the end (`shutdown`).
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn
 
+from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Failed, Job, MessageWriter, ScriptExited, ScriptFailed, Suppressed
 from pipetune.tf.error_text import first_line
-from pipetune.tf.script import capture, consumers, consumption, hooks, loop_consumer, saving, turns
-from pipetune.worker import lasting, script
+from pipetune.tf.pipelines import file_caches
+from pipetune.tf.script import (
+    buffers,
+    capture,
+    consumers,
+    consumption,
+    hooks,
+    loop_consumer,
+    native_writers,
+    pending_cleanup,
+    saving,
+    turns,
+)
+from pipetune.worker import lasting, script, shutdown
 
 Work = Callable[[consumption.Consumption, consumers.Consumer, hooks.Hooks], int]
 """What to do with the training pipeline; returns the exit code."""
 
+Conclude = Callable[[int, str], int]
+"""Gets the exit code so far, and what of the script does not run, in a sentence; returns the exit code of the job."""
+
+_MOST_FLUSHES = 16  # each looks at all that is alive, which takes a tenth of a second: a script may begin many loops
+_MARK = "_pipetune_undo_mark"  # the attribute of a dataset with the generation in which the script first iterated it
 _GLANCE = 1  # elements that `next(iter(dataset))` or `take(1)` takes to look at them
 
 NO_DATASET = 4
@@ -27,28 +53,51 @@ SCRIPT_FAILED = 3
 class Observation:
     """One run of the script: hands its training pipeline to `work`, whatever thread that has to run on."""
 
-    def __init__(self, job: Job, writer: MessageWriter, work: Work) -> None:
-        self._job, self._writer, self._work = job, writer, work
-        self._hooks = hooks.Hooks(self._training, wanted=_wanted(job), in_step=job.task is not None)
+    def __init__(self, job: Job, writer: MessageWriter, work: Work, conclude: Conclude = lambda code, _: code) -> None:
+        """Takes what to do where training begins, and what when that is over: the process may end right then."""
+        self._job, self._writer, self._work, self._conclude = job, writer, work, conclude
+        self._hooks = hooks.Hooks(
+            self._training,
+            wanted=_wanted(job),
+            in_step=job.task is not None,
+            on_loop=self._loop_begins,
+            stop=self._hold,
+        )
         self._thread: threading.Thread | None = None
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()
         self._raised = ""  # in a turn that pipetune had the script's loop begin anew
         self._lasting = lasting.Lasting(self._taken_here)
+        self._journal = undo.journal_in(job.undo)
+        self._exit_handlers = pending_cleanup.ExitHandlers()
+        self._flushes = 0
+        self._left = False  # the script has left its loop, or the loop's process is ending
+        self._leaving = threading.Lock()
         self.code: int | None = None
 
     def run(self) -> int:
-        """Runs the script; the exit code of the whole job."""
+        """Runs the script; the exit code of the whole job. Returns only if the script did not come to training.
+
+        Else the process has ended, with that exit code and all messages sent.
+        """
+        file_events.tell(self._journal)
+        self._end_by_signals()
         with capture.Recorder(), self._hooks:
+            native_writers.watch(self._hooks.patches)
+            self._exit_handlers.watch(self._hooks.patches)
             ended = self._run_script()
             if self._thread is not None:
                 self._leave_loop(ended)
                 self._thread.join()
             if self.code is None and not ended:
                 self._work_on_most_consumed()
-        if self.code is not None and not ended:
-            return self.code
-        return self._explain(ended)
+            code = self.code if self.code is not None and not ended else self._explain(ended)
+            if self._hooks.begun:
+                self._end(code, None)
+        if self._journal is not None:
+            self._journal.discard()
+            file_events.tell(None)
+        return self._conclude(code, "")
 
     # -- the script's side
 
@@ -83,6 +132,8 @@ class Observation:
 
     def _leave_loop(self, ended: str) -> None:
         loop = self._hooks.loop
+        with self._leaving:
+            self._left = True
         if loop is not None:
             all_taken = f"The script's loop ended after {loop.taken:,} elements{self._raised}: measuring takes more."
             loop.abandon("The script raised in its loop." if ended else all_taken)
@@ -115,26 +166,76 @@ class Observation:
 
     # -- where training begins
 
+    def _loop_begins(self, dataset: Any) -> None:
+        """The script iterates a dataset: if this turns out to be training, what it writes from here on is undone."""
+        if os.getpid() == self._process and not self._hooks.begun and not hasattr(dataset, _MARK):
+            object.__setattr__(dataset, _MARK, self._mark(dataset))
+
+    def _mark(self, dataset: Any) -> int:
+        """A new generation of the undo journal; what is in buffers by then is written."""
+        if self._journal is None:
+            return 0
+        if self._flushes < _MOST_FLUSHES and self._journal.open_files():
+            self._flushes += 1
+            buffers.flush()
+        generation = self._journal.mark()
+        for name in file_caches.files_written_by(dataset):
+            self._journal.before_files_named(os.path.abspath(name), changing=False)
+        return generation
+
     def _training(self, use: consumption.Consumption, consumer: consumers.Consumer) -> None:
         if os.getpid() != self._process:
             return  # a child process the script has forked
-        self._silence()
+        consumer = self._begin(consumer, getattr(use.dataset, _MARK, 0) or self._mark(use.dataset))
         if isinstance(consumer, loop_consumer.LoopConsumer):
             self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
             self._thread.start()
         else:
             self._do(use, consumer)
+            self._end(self.code or 0, sys._getframe())
+
+    def _begin(self, consumer: consumers.Consumer, generation: int) -> consumers.Consumer:
+        """From `generation` of the undo journal to the end of the process nothing changes; what may train then."""
+        large = self._journal.begin(generation) if self._journal is not None else ()
+        self._silence()
+        if not isinstance(consumer, loop_consumer.LoopConsumer):
+            return consumer
+        if self._journal is None:
+            return consumers.NoConsumer("There is nowhere to keep what the script's loop may overwrite.")
+        self._journal.on_full = self._too_large
+        return consumers.NoConsumer(_TOO_LARGE.format(large[0])) if large else consumer
+
+    def _too_large(self, path: str) -> None:
+        """A call of the script would change more than can be copied: it does not, and its loop goes no further."""
+        why, loop = _TOO_LARGE.format(path), self._hooks.loop
+        if loop is not None:
+            loop.abandon(why)
+            if loop.thread == threading.get_ident():
+                self._hold()
+        raise undo.TooLarge(why)
+
+    def _hold(self) -> NoReturn:
+        """A thread of the script goes no further, and nothing of it is unwound: its process ends with the work."""
+        if os.getpid() != self._process:
+            raise consumers.ScriptStopped  # in a child process that the script has forked
+        while True:
+            threading.Event().wait()
 
     def _in_thread(self, use: consumption.Consumption, consumer: loop_consumer.LoopConsumer) -> None:
-        try:
-            consumer.wait_until_ready()
-            self._do(use, consumer)
-        finally:
-            consumer.stop()
+        consumer.wait_until_ready()
+        self._do(use, consumer)
+        with self._leaving:
+            if not self._left:
+                self._end(self.code or 0, sys._current_frames().get(consumer.thread))
+
+    def _end(self, code: int, frame: FrameType | None) -> NoReturn:
+        """Ends the process; the script stands at `frame`, or has come to its end."""
+        code = self._conclude(code, pending_cleanup.described(frame, self._exit_handlers.count))
+        shutdown.end(code, self._writer, self._journal)
 
     def _do(self, use: consumption.Consumption, consumer: consumers.Consumer) -> None:
         try:
-            with turns.workflow_at_work():
+            with turns.workflow_at_work(), file_caches.apart():
                 self.code = self._work(use, consumer, self._hooks)
         except RunFailed as failure:
             self.code = self._report_failure(failure)
@@ -167,23 +268,41 @@ class Observation:
         use = max(uses, key=lambda one: one.elements)
         use.role = "training"
         self._hooks.begun = True
-        self._silence()
+        self._begin(consumers.NoConsumer(""), self._mark(use.dataset))  # what the script has done is its own
         taken = (
             f"only {use.elements} elements were taken" if use.elements else f"it was consumed by {use.how}"
         )
         self._do(use, consumers.NoConsumer(f"No training step could be timed: {taken}."))
 
     def _silence(self) -> None:
-        """From here to the end of the process nothing of the user's is written."""
+        """From here to the end of the process no model, checkpoint or summary is saved, and no bytecode is kept."""
+        sys.dont_write_bytecode = True
         saving.switch_off(self._count_suppressed)
+        self._end_by_signals()
+
+    def _end_by_signals(self) -> None:
+        """The command asks this process to stop, not the script to do what it does when it is interrupted."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: os._exit(130))
+                signal.signal(number, self._stop)
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() == self._process:
+            shutdown.end(130, None, self._journal)
+        # A child process that the script has forked, and ends as it would without pipetune.
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def _count_suppressed(self, name: str) -> None:
         kind = "summaries_suppressed" if name.startswith("tf.summary") else "saves_suppressed"
         self._suppressed[kind] += 1
         self._writer.send(Suppressed(kind, self._suppressed[kind]))
+
+
+_TOO_LARGE = (
+    "Its loop changes more than 1 GB of files, which cannot be copied first: {}. It was held there, and no window of "
+    "training steps was taken."
+)
 
 
 def _wanted(job: Job) -> str | None:

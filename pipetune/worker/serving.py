@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import Handover
 from pipetune.core.messages import Failed, Job, MessageWriter, Progress, ScriptExited, ScriptFailed
 from pipetune.core.settings import Settings
-from pipetune.tf.script import saving
+from pipetune.tf.script import native_writers, saving
+from pipetune.tf.script.patches import Patches
 from pipetune.worker import script
 
 STRATEGY = "ParameterServerStrategy"
@@ -15,9 +17,15 @@ STRATEGY = "ParameterServerStrategy"
 def serve(job: Job, writer: MessageWriter) -> int:
     """Runs the script of a worker or a parameter server, which serves until this process is ended; the exit code.
 
-    Nothing of the user's is written from the start: a script that does not serve after all goes on to train here.
+    Nothing of the user's changes from the start: a script that does not serve after all goes on to train here.
     """
     writer.send(Progress("capture", "running the script"))
+    journal = undo.journal_in(job.undo)
+    file_events.tell(journal)
+    patches = Patches()
+    native_writers.watch(patches)
+    if journal is not None:
+        journal.begin(journal.mark())
     saving.switch_off(lambda _name: None)
     try:
         script.run(job)
@@ -31,6 +39,8 @@ def serve(job: Job, writer: MessageWriter) -> int:
     except BaseException as error:
         writer.send(ScriptFailed(script.users_traceback(error)))
         return 3
+    finally:
+        patches.put_back()
     writer.send(
         Failed(
             "The script came to its end, where it should serve the chief.",

@@ -18,7 +18,7 @@ from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Silence
 from pipetune.stages.study import Study, Subject
 from pipetune.tf.measure import in_step, machine
-from pipetune.tf.pipelines import live
+from pipetune.tf.pipelines import live, replay
 from pipetune.tf.script import consumers, consumption, hooks, workers
 from pipetune.tf.script.coordinators import BY_SERVERS
 from pipetune.tf.script.in_step_consumer import InStepConsumer, OwnConsumer
@@ -85,7 +85,7 @@ def follow(job: Job, writer: MessageWriter) -> int:
     writer.send(Progress("capture", "running the script"))
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
-        source = live.read(use.dataset, name=use.name)
+        source = replay.read(use.dataset, name=use.name)
         here = machine.read_machine(job.settings.device)
         journal = Journal(Session(VERSION, command={}), job.settings, Silence())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner

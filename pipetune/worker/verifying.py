@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipetune.core import sessionfile
+from pipetune.core import scratch, sessionfile
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert, Plan, Remove
 from pipetune.core.functions import SCALES, FunctionForm
@@ -18,7 +17,7 @@ from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.stages.emission import expected_digests, overlay_of
 from pipetune.stages.study import batched
 from pipetune.tf.measure import allocator, machine, windows
-from pipetune.tf.pipelines import live
+from pipetune.tf.pipelines import replay
 from pipetune.tf.script import consumers, consumption, hooks
 from pipetune.worker import observing, together
 
@@ -43,13 +42,15 @@ def verify(job: Job, writer: MessageWriter) -> int:
             outcome.append(_prove(use, session, dataset, patch))
         return 0
 
-    with tempfile.TemporaryDirectory(prefix="pipetune-verified-") as folder:
+    def conclude(code: int, _not_run: str) -> int:
+        if follows is not None:
+            return code
+        writer.send(outcome[0] if outcome else Verified(False, "The patched source did not reach the consumer."))
+        return code if outcome else 1
+
+    with scratch.folder("verified") as folder:
         overlay = with_file_caches_in(folder, overlay_of(session), dataset.plan)
-        code = observing.Observation(replace(job, overlay=overlay), writer, work).run()
-    if follows is not None:
-        return code
-    writer.send(outcome[0] if outcome else Verified(False, "The patched source did not reach the consumer."))
-    return code if outcome else 1
+        return observing.Observation(replace(job, overlay=overlay), writer, work, conclude).run()
 
 
 def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> dict[str, str]:
@@ -66,7 +67,7 @@ def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> 
 
 
 def _prove(use: consumption.Consumption, session: Session, dataset: DatasetResult, patch: PatchResult) -> Verified:
-    source = live.read(use.dataset, name=use.name)
+    source = replay.read(use.dataset, name=use.name)
     assert dataset.plan is not None
     covered = Plan("covered", tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
     wanted = apply_edits(dataset.pipeline, covered.edits)
@@ -79,15 +80,15 @@ def _prove(use: consumption.Consumption, session: Session, dataset: DatasetResul
         return Verified(False, "A function has other ops than in the plan, and elements cannot be compared.")
     if patch.expected:
         seed = session.command.get("seed", 0)
-        found = expected_digests(use.dataset, seed=seed if isinstance(seed, int) else 0)
+        found = expected_digests(source.dataset, seed=seed if isinstance(seed, int) else 0)
         count = min(len(found), len(patch.expected))
         if count == 0 or found[:count] != patch.expected[:count]:
             return Verified(False, "The patched source yields other elements than the plan.")
     counted = machine.reset_peak_rss()
     window = windows.input_window(
-        use.dataset,
+        source.dataset,
         seconds=_WINDOW_SECONDS,
-        examples_per_element=windows.examples_per_element(use.dataset, batched(source.pipeline)),
+        examples_per_element=windows.examples_per_element(source.dataset, batched(source.pipeline)),
     )
     peak = max(0.0, machine.peak_rss_bytes() - level) / 2**20 if counted else None
     elements = f"{len(patch.expected)} elements equal, " if patch.expected else "elements not comparable, "

@@ -14,14 +14,15 @@ from pipetune.journal import Journal
 from pipetune.stages.study import Study, Subject, others_of
 from pipetune.tf.measure import machine
 from pipetune.tf.measure.believed import read_believed
-from pipetune.tf.pipelines import live, resuming
+from pipetune.tf.pipelines import replay, resuming
 from pipetune.tf.script import consumers, consumption, hooks, step_consumers
 from pipetune.worker import applying, observing, serving, together, verifying
 from pipetune.worker.telling import Telling
 
 SENTENCE = (
-    "Runs the script to its first training step and measures there: every variable is put back, "
-    "saving is switched off, and the script is stopped before it trains on."
+    "Runs the script to its first training step and measures there. Every variable is put back, models and checkpoints "
+    "are not saved, and files that its training loop changes meanwhile are restored. The script ends there: nothing "
+    "behind that step runs, no finally, no atexit."
 )
 
 
@@ -61,7 +62,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         journal.update(seconds={"capture": round(time.monotonic() - started, 3)})
         if job.settings.step_time_seconds is not None:
             consumer = step_consumers.EmulatedConsumer(job.settings.step_time_seconds)
-        source = live.read(use.dataset, name=use.name)
+        source = replay.read(use.dataset, name=use.name)
         if not source.pipeline.nodes:
             raise PipetuneError("The dataset has no readable operator.", exit_code=4)
         with together.team_of(job.task, writer) as started_with:
@@ -81,8 +82,13 @@ def analyze(job: Job, writer: MessageWriter) -> int:
             workflow.analyze(study)
         return 0
 
-    code = observing.Observation(job, writer, work).run()
-    if code and not journal.session.complete:
-        status = {observing.NO_DATASET: "no-dataset"}.get(code, "failed")
-        journal.update(status=status, complete=True)
-    return code
+    def conclude(code: int, not_run: str) -> int:
+        notes = (*journal.session.notes, *filter(None, [not_run]))
+        if code and not journal.session.complete:
+            status = {observing.NO_DATASET: "no-dataset"}.get(code, "failed")
+            journal.update(status=status, complete=True, notes=notes)
+        elif not_run:
+            journal.update(notes=notes)
+        return code
+
+    return observing.Observation(job, writer, work, conclude).run()

@@ -198,3 +198,12 @@ def test_how_many_parameter_servers_is_a_setting(folder: Path, workers: tuple[st
     assert (found.workers, found.parameter_servers) == (expected, 1)
     exists = settings_of(parsed, folder, Place("chief", 0, 1))
     assert (exists.workers, exists.parameter_servers) == (1, 0), "of a cluster that exists"
+
+
+def test_a_garbage_configuration_of_a_cluster_ends_it_before_anything_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", "worker:0")
+    assert main(["analyze", "train.py", "normal"]) == 2
+    assert "pipetune: TF_CONFIG is not JSON" in capsys.readouterr().err
+    assert not (folder / "reports").exists()

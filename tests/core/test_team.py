@@ -171,6 +171,9 @@ def test_one_worker_measures_while_the_others_rest(links: list[tuple[Link, Link]
         chief(links).measure_input(1, seconds=0.5, warmup_seconds=0.1)
 
 
+TASK = '"task": {"type": "worker", "index": 1}}'
+
+
 def config(kind: str = "worker", index: object = 0, **cluster: int) -> str:
     found = {kind: [f"host{number}:1" for number in range(count)] for kind, count in cluster.items()}
     return json.dumps({"cluster": found, "task": {"type": kind, "index": index}})
@@ -181,13 +184,19 @@ def config(kind: str = "worker", index: object = 0, **cluster: int) -> str:
     [
         (None, None),
         ("", None),
+        (" ", None),
         ("{}", None),
-        ("[1]", None),
-        ("no json", None),
-        ('{"cluster": null}', None),
-        ('{"cluster": {"worker": 3}}', None),
         (config(worker=1), None),
-        (config(index="last", worker=2), None),
+        ('{"task": {"type": "worker", "index": 3}}', None),
+        ('{"cluster": {}, "task": {"type": "worker"}}', None),
+        ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief"}}', None),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}}', Place("worker", 0, 2)),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {}, "environment": "cloud"}', Place("worker", 0, 2)),
+        (f'{{"cluster": {{"worker": {{"1": "b:1", "0": "a:1"}}}}, {TASK}', Place("worker", 1, 2)),
+        (config(index="1", worker=2), Place("worker", 1, 2)),
+        (config(index=1.0, worker=2), Place("worker", 1, 2)),
+        (config("evaluator", index=0, chief=1, worker=1, evaluator=1), Place("evaluator", 0, 2, has_chief=True)),
+        (config("evaluator", worker=2), Place("evaluator", 0, 2)),
         (config(worker=2), Place("worker", 0, 2)),
         (config(index=1, worker=2), Place("worker", 1, 2)),
         (config("chief", chief=1, worker=2), Place("chief", 0, 3, has_chief=True)),
@@ -196,6 +205,39 @@ def config(kind: str = "worker", index: object = 0, **cluster: int) -> str:
 )
 def test_the_place_of_a_machine_in_a_cluster(told: str | None, expected: Place | None) -> None:
     assert place_in({} if told is None else {"TF_CONFIG": told}) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ("no json", "is not JSON: Expecting value"),
+        ('{"cluster": {', "is not JSON: Expecting property name"),
+        ("null", "is null, not a JSON object"),
+        ("[1]", "is [1], not a JSON object"),
+        ('"worker"', 'is "worker", not a JSON object'),
+        ('{"cluster": null}', 'has a "cluster" that is null, not an object'),
+        ('{"cluster": ["a:1"]}', 'has a "cluster" that is ["a:1"], not an object'),
+        ('{"cluster": {"worker": 3}}', 'has a "cluster" whose "worker" is 3, not a list of addresses'),
+        ('{"cluster": {"worker": "a:1"}}', 'has a "cluster" whose "worker" is "a:1", not a list of addresses'),
+        ('{"cluster": {"worker": [1, 2]}}', 'has a "cluster" whose "worker" lists 1, not an address'),
+        ('{"cluster": {"worker": {"x": "a:1"}}}', 'has a "cluster" whose "worker" is {"x": "a:1"}: addresses by names'),
+        ('{"task": "worker"}', 'has a "task" that is "worker", not an object'),
+        ('{"task": null}', 'has a "task" that is null, not an object'),
+        ('{"task": {"index": null}}', 'has a "task" whose "index" is null, not a number'),
+        (config(index="last", worker=2), 'has a "task" whose "index" is "last", not a number'),
+        (config(index=2, worker=2), 'has a "task" with index 2, and a "cluster" with 2 of type "worker"'),
+        (config(index=-1, worker=2), 'has a "task" with index -1, and a "cluster" with 2 of type "worker"'),
+        (config("chief", worker=2), 'has a "task" of type "chief", and a "cluster" of worker'),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker"}}', 'has a "task" without "index"'),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0}}', 'has a "task" without "type"'),
+        (json.dumps(["a" * 100]), f'is ["{"a" * 58}..., not a JSON object'),
+    ],
+)
+def test_a_configuration_that_tensorflow_cannot_read_is_refused_with_what_is_wrong(told: str, says: str) -> None:
+    with pytest.raises(PipetuneError) as refused:
+        place_in({"TF_CONFIG": told})
+    assert refused.value.message.startswith(f"TF_CONFIG {says}"), refused.value.message
+    assert refused.value.exit_code == 2 and refused.value.hint.endswith("Nothing was run.")
 
 
 @pytest.mark.parametrize(

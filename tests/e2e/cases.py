@@ -27,6 +27,13 @@ def kill_worker(process: subprocess.Popen[str], stderr: Path) -> None:
         os.kill(child.pid, signal.SIGKILL)
 
 
+def kill_both(process: subprocess.Popen[str], stderr: Path) -> None:
+    """The command and its worker, in a window of training steps."""
+    wait_for("[verdict]", stderr, process)
+    for doomed in [psutil.Process(process.pid), *psutil.Process(process.pid).children()]:
+        doomed.kill()
+
+
 MEASURED = ("--no-trials", "--json")
 WAITING = ("--allow", "python-parallel,statistical")
 
@@ -52,12 +59,10 @@ CASES = {
     "killed": Case("infinite.py", options=("--no-trials",), meanwhile=kill_worker),
     "loses-a-worker": Case("multi_worker.py", ("dies", "30"), options=("--no-trials", "--workers", "2")),
     # what must not be overwritten
-    "bare-except": Case("bare_except.py", ("{file}",)),
-    "finally": Case("finally_save.py", ("{file}",)),
-    "atexit": Case("atexit_save.py", ("{file}",)),
     "loop-saves": Case("loop_save.py", ("{file}",), options=("--no-trials", "--verbose")),
     "checkpoints": Case("checkpoint_manager.py", ("{folder}",)),
     "restores": Case(str(OWN / "restored.py"), ("{folder}",)),
+    "killed-with-its-command": Case(str(OWN / "restored.py"), ("{folder}",), ("--no-trials",), kill_both),
     # how a script may be run
     "absl": Case("absl_app.py", ("--rows", "6400", "rest")),
     "argparse": Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -74,7 +75,7 @@ class Worked:
 
 @dataclass(frozen=True)
 class Script:
-    """A script to work on; in `arguments`, `{folder}` is an empty folder of its own."""
+    """A script to work on; in `arguments`, `{folder}` is a folder of its own, `{large}` a file there of 1.5 GB."""
 
     path: Path
     arguments: tuple[str, ...] = ()
@@ -99,12 +100,15 @@ class Forked:
                 message_descriptor=-1,
                 settings=Settings(quick=True, trials=False, out=str(folder), distribute=script.distribute),
                 script=str(script.path),
-                arguments=tuple(word.format(folder=folder / "own") for word in script.arguments),
+                arguments=tuple(_filled(word, folder / "own") for word in script.arguments),
                 directory=str(folder / "own"),
                 out=str(folder),
+                undo=str(folder / "undo"),
             )
-            write_job(job, folder / "job.json")
-            jobs.append(str(folder / "job.json"))
+            (folder / "undo").mkdir()
+            (folder / "job").mkdir()  # in which the worker has its own folders: nothing of the script is there
+            write_job(job, folder / "job" / "job.json")
+            jobs.append(str(folder / "job" / "job.json"))
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("workers.py")), *jobs],
             env={**ENVIRONMENT, "PYTHONPATH": search_path(ROOT), **(variables or {})},
@@ -124,3 +128,11 @@ class Forked:
     def close(self) -> None:
         self._process.terminate()
         self._process.wait()
+
+
+def _filled(word: str, own: Path) -> str:
+    large = own / "large"
+    if "{large}" in word:
+        large.touch()
+        os.truncate(large, 1_500_000_000)  # of which nothing is on the disk
+    return word.format(folder=own, large=large)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipetune.core import restoration
 from tests.e2e.command import SCRIPTS
 from tests.e2e.forked import Forked, Worked
 
@@ -45,6 +46,8 @@ WORKED: dict[str, tuple[str, ...]] = {
     "reduce_consumer": (),
     "tf_function_dataset": (),
     "tf_function_iterator": (),
+    "removes_large_file": ("{large}",),
+    "short_loop": ("{folder}/prepared",),
 }
 """Scripts of `tests/scripts` that go through a worker alone, and their arguments."""
 
@@ -207,3 +210,20 @@ def test_a_bug_in_the_script_is_said_with_its_line(worked: Forked, name: str, co
 
 def test_a_script_without_a_bug_gets_no_warning(worked: Forked) -> None:
     assert {one["code"] for one in worked("tf_keras_fit").summary["warnings"]} <= MEASURED
+
+
+def test_a_loop_that_would_change_too_much_is_held_and_the_input_measured_alone(worked: Forked) -> None:
+    done = worked("removes_large_file")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    large = done.folder / "own" / "large"
+    assert large.stat().st_size == 1_500_000_000 and "it went on" not in done.log
+    why = done.consumer["why"]
+    assert "changes more than 1 GB of files" in why and str(large) in why
+    assert done.consumer["input_seconds"] and not done.consumer["real_seconds"]
+
+
+def test_what_a_script_has_done_that_came_to_its_end_is_its_own(worked: Forked) -> None:
+    done = worked("short_loop")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    restoration.restore(str(done.folder / "undo"))
+    assert (done.folder / "own" / "prepared").read_text() == "prepared 5"

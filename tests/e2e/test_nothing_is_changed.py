@@ -1,12 +1,18 @@
-"""Nothing of the user's changes: files stay as they were, variables and tables are put back."""
+"""Nothing of the user's changes: files stay as they were, variables are put back, and nothing is left running."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
+import time
+from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.e2e.command import PRECIOUS, Done
+from tests.e2e.command import PRECIOUS, Done, pipetune
+from tests.files import trial
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -19,30 +25,54 @@ def measured(done: Done) -> bool:
     return done.code == 0 and done.summary["complete"] and done.first["profile"] is not None
 
 
-@pytest.mark.run("bare-except")
-def test_a_bare_except_swallows_the_stop_and_saves_nothing(done: Done) -> None:
-    assert untouched(done) and measured(done)
-    assert done.summary["side_effects"]["saves_suppressed"] >= 1
-    assert "training stopped, saving anyway" in done.log
-    assert done.log.rstrip().endswith("saved"), "the script came to its own end"
+@pytest.fixture(scope="module", params=trial.PLACES)
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> trial.Trial:
+    return trial.run(tmp_path_factory.mktemp("files"), request.param)
 
 
-@pytest.mark.run("bare-except")
+def printed(tried: trial.Trial, first: str) -> list[list[str]]:
+    lines = (tried.results / "script.log").read_text().splitlines()
+    return [line.split()[1:] for line in lines if line.startswith(f"{first} ")]
+
+
+def test_no_file_is_lost_however_the_script_writes(tried: trial.Trial) -> None:
+    assert tried.ended.returncode == 0, tried.ended.stderr
+    assert tried.tried > 160 and tried.lost == {}
+    assert "Changed while pipetune measured" not in tried.ended.stderr
+    session = json.loads((tried.results / "session.json").read_text())
+    loops = printed(tried, "loop")
+    if loops:
+        steps = [int(step) for step, *_ in loops]
+        assert max(steps) > 20 and len({" ".join(name) for _, *name in loops}) == tried.tried // 4, "also in windows"
+        assert session["summary"]["side_effects"]["files_restored"] > 50
+        assert any(note.startswith("Put back: ") for note in session["notes"])
+    for place in ("callback", "except", "finally", "atexit"):
+        assert printed(tried, place) == [], "no clean-up runs, and no callback"
+
+
+def test_the_clean_up_that_did_not_run_is_said(tried: trial.Trial) -> None:
+    notes = json.loads((tried.results / "session.json").read_text())["notes"]
+    (said,) = (note for note in notes if "clean-up" in note)
+    assert "the rest of it, 1 finally block, 1 with block and 1 atexit handler did not run" in said
+    assert "writes_files.py:" in said
+
+
+def test_caches_of_the_script_are_neither_filled_nor_locked(tried: trial.Trial) -> None:
+    assert [path.name for path in (tried.own / "caches").iterdir()] == ["log"]
+
+
+def test_no_process_and_no_temporary_file_is_left(tried: trial.Trial) -> None:
+    (processes,), (files,) = printed(tried, "processes"), printed(tried, "files")
+    assert len(processes) == 3 and not any(map(psutil.pid_exists, map(int, processes)))
+    assert len(files) == 5 and not any(Path(file).exists() for file in files)
+    assert printed(tried, "forked") == [["-15"]], "a child process ends as it does without pipetune"
+
+
+@pytest.mark.run("restores")
 def test_the_first_line_says_what_will_happen(done: Done) -> None:
-    assert done.said.startswith("Runs the script to its first training step and measures there")
-    assert "saving is switched off" in done.said.partition("[")[0]
-
-
-@pytest.mark.run("finally")
-def test_finally_saves_nothing(done: Done) -> None:
-    assert untouched(done) and measured(done)
-    assert done.summary["side_effects"]["saves_suppressed"] >= 1
-
-
-@pytest.mark.run("atexit")
-def test_atexit_saves_nothing(done: Done) -> None:
-    assert untouched(done) and measured(done)
-    assert done.summary["side_effects"]["saves_suppressed"] >= 1
+    first = done.said.partition("[")[0]
+    assert first.startswith("Runs the script to its first training step and measures there")
+    assert "files that its training loop changes meanwhile are restored" in first
 
 
 @pytest.mark.run("loop-saves")
@@ -64,8 +94,23 @@ def test_checkpoints_and_summaries_are_not_written(done: Done) -> None:
 @pytest.mark.run("restores")
 def test_variables_and_tables_are_put_back(done: Done) -> None:
     assert measured(done)
-    counts = json.loads((done.folder / "counts.json").read_text())
-    assert counts["steps"] == counts["iterations"] == counts["weights"] == 20, "where training was stopped"
-    assert 20 <= counts["seen"] < 2000, "what the pipeline had read by then"
-    assert done.summary["side_effects"]["saves_suppressed"] == 1
-    assert not list(done.folder.glob("weights*"))
+    counts = [tuple(map(int, line.split()[1:])) for line in done.log.splitlines() if line.startswith("counts ")]
+    assert all(steps == weights == iterations for steps, weights, iterations, _ in counts)
+    begun = [number for number, (steps, *_) in enumerate(counts) if steps == 21]
+    assert len(begun) > 3, "each window begins where training had been found"
+    assert all(after[0] in (before[0] + 1, 21) for before, after in itertools.pairwise(counts))
+    assert all(20 <= counts[number][3] < 2000 for number in begun), "what the pipeline had read by then"
+
+
+@pytest.mark.run("restores")
+def test_a_log_begun_before_the_loop_holds_what_was_written_to_it_before(done: Done) -> None:
+    assert (done.folder / "log").read_text() == "counts\n" and untouched(done)
+
+
+@pytest.mark.run("killed-with-its-command")
+def test_what_a_killed_command_has_left_the_next_one_puts_back(done: Done) -> None:
+    assert done.code == -signal.SIGKILL
+    end = time.monotonic() + 60
+    while not untouched(done) and time.monotonic() < end:  # a process that is killed takes its time to be gone
+        pipetune("rules", "cache")
+    assert untouched(done) and (done.folder / "log").read_text() == "counts\n"

@@ -1,7 +1,8 @@
 """`python workers.py JOB...`: workers that share one import of TensorFlow and Keras.
 
 Each job runs in a fork of its own, exactly as `python -m pipetune.worker` runs it, and says what it says into
-the file messages.jsonl beside the job. Nothing of TensorFlow runs before the forks.
+the file messages.jsonl above the job's folder; the file code gets its exit status. Nothing of TensorFlow runs before
+the forks.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ TOGETHER = 4  # what they measure takes its time, however much of the machine it
 
 def run(path: Path) -> None:
     """One job, in a process that is this job's alone; does not return."""
-    messages = os.open(path.with_name("messages.jsonl"), os.O_WRONLY | os.O_CREAT, 0o600)
+    messages = os.open(path.parent.with_name("messages.jsonl"), os.O_WRONLY | os.O_CREAT, 0o600)
     write_job(replace(read_job(path), message_descriptor=messages), path)
-    log = os.open(path.with_name("script.log"), os.O_WRONLY | os.O_CREAT, 0o600)
+    log = os.open(path.parent.with_name("script.log"), os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -36,22 +37,26 @@ def run(path: Path) -> None:
         code = worker.main()
     finally:
         sys.stdout.flush()
-        path.with_name("code").write_text(str(code))
         os._exit(code)
 
 
 def main() -> None:
     jobs = [Path(argument) for argument in sys.argv[1:]]
-    running: set[int] = set()
+    running: dict[int, Path] = {}
+
+    def wait() -> None:
+        child, status = os.wait()
+        running.pop(child).parent.with_name("code").write_text(str(os.waitstatus_to_exitcode(status)))
+
     for job in jobs:
         if len(running) >= TOGETHER:
-            running.discard(os.wait()[0])
+            wait()
         child = os.fork()
         if child == 0:
             run(job)
-        running.add(child)
+        running[child] = job
     while running:
-        running.discard(os.wait()[0])
+        wait()
 
 
 if __name__ == "__main__":

@@ -589,7 +589,7 @@ def test_a_forked_child_runs_on_as_it_was() -> None:
             raise AssertionError("the child told the command something")
 
     class Job:
-        task = None
+        task, undo = None, ""
 
         class settings:
             dataset = None

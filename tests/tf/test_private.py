@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from pipetune.core import cluster
 from pipetune.tf import private
 
 RANGE = tf.data.Dataset.range
@@ -378,3 +382,64 @@ def test_of_a_job_of_several_processes_only_the_own_devices_are_waited_for(monke
     server = tf.train.ServerDef(job_name="worker", task_index=1)
     monkeypatch.setattr(context.context(), "_collective_ops_server_def", server)
     assert private.own_devices() == tuple(names[2:])
+
+
+# -- what the undo journal and the redirection of file caches stand on
+
+
+def test_every_file_operation_of_python_goes_through_one_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    for name in ("WritableFile", "CopyFile", "RenameFile", "DeleteFile", "DeleteRecursively", "CreateDir"):
+        original = getattr(private.file_operations, name)
+        monkeypatch.setattr(
+            private.file_operations, name, lambda *args, of=original, called=name: (seen.append(called), of(*args))[1]
+        )
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    with tf.io.gfile.GFile(one, "w") as file:
+        file.write("a")
+    tf.io.gfile.copy(one, two)
+    tf.io.gfile.rename(two, one, overwrite=True)
+    tf.io.gfile.remove(one)
+    tf.io.gfile.mkdir(two)
+    tf.io.gfile.rmtree(two)
+    assert seen == ["WritableFile", "CopyFile", "RenameFile", "DeleteFile", "CreateDir", "DeleteRecursively"]
+
+
+def test_a_file_cache_is_complete_with_its_index_and_names_its_files_by_a_prefix(tmp_path: Path) -> None:
+    rows = RANGE(10).cache(str(tmp_path / "kept"))
+    iterator = iter(rows)
+    next(iterator)
+    begun = sorted(path.name for path in tmp_path.iterdir())
+    assert [name.rstrip("0123456789") for name in begun] == [
+        "kept_0.data-00000-of-00001.tempstate",
+        "kept_0.lockfile",
+    ]
+    iterator._iterator_resource = iterator._dataset = None
+    assert list(tmp_path.iterdir()) == []
+    list(rows)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.data-00000-of-00001", "kept.index"]
+
+
+def test_a_snapshot_is_finished_when_its_metadata_says_so(tmp_path: Path) -> None:
+    rows = RANGE(10).snapshot(str(tmp_path))
+    iterator = iter(rows)  # the folder is made before the first element is asked for
+    (folder,) = tmp_path.iterdir()
+    assert not private.snapshot_is_finished(str(folder))
+    del iterator
+    list(rows)
+    (folder,) = tmp_path.iterdir()
+    assert private.snapshot_is_finished(str(folder))
+    assert not private.snapshot_is_finished(str(tmp_path))
+
+
+@pytest.mark.parametrize("task", [{"type": "worker", "index": "1"}, {"type": "worker", "index": 1.0}])
+@pytest.mark.parametrize("workers", [["a:1", "b:1"], {"1": "b:1", "0": "a:1"}])
+def test_a_configuration_is_read_as_tensorflow_reads_it(
+    monkeypatch: pytest.MonkeyPatch, task: dict[str, object], workers: object
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task, "environment": "cloud"}))
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    assert resolver.cluster_spec().as_dict() == {"worker": ["a:1", "b:1"]}
+    assert cluster.place_in(os.environ) == cluster.Place(resolver.task_type, resolver.task_id, 2)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipetune.core import restoration
 
 WORKER = """
 import subprocess, sys, time
@@ -56,3 +63,47 @@ def test_a_script_of_the_users_terminal_goes_on() -> None:
         os.kill(int(child), signal.SIGKILL)
         os.close(read_end)
         assert watched == "False"
+
+
+RECORDING = """
+import sys, time
+from pipetune.core import file_events, undo
+from pipetune.worker.orphaned import end_without_supervisor
+
+journal = undo.UndoJournal(sys.argv[2])
+file_events.tell(journal)
+journal.begin(journal.mark())
+open(sys.argv[3], "w").write("of the loop")
+end_without_supervisor(int(sys.argv[1]), undo=sys.argv[2])
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_its_script_changed_is_put_back_without_another_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    own = tmp_path / "own"
+    own.write_text("precious")
+    with contextlib.ExitStack() as supervisor:
+        folder = supervisor.enter_context(restoration.folder())
+        read_end, write_end = os.pipe()
+        process = subprocess.Popen(
+            [sys.executable, "-c", RECORDING, str(write_end), folder, str(own)],
+            env={**os.environ, restoration.VARIABLE: folder},
+            pass_fds=[write_end],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        assert own.read_text() == "of the loop"
+        process.stdout.close()
+        os.close(write_end)
+    os.close(read_end)  # the supervisor is gone, and its lock with it
+    assert process.wait(30) == -signal.SIGKILL
+    end = time.monotonic() + 30
+    while own.read_text() != "precious" and time.monotonic() < end:
+        time.sleep(0.05)
+    assert own.read_text() == "precious"

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from pipetune.core import restoration
 from pipetune.core.errors import PipetuneError
 from pipetune.core.handover import COORDINATOR, DATASET, Handover
 from pipetune.core.messages import (
@@ -66,17 +67,22 @@ def test_a_script_that_does_not_serve_is_an_error(tmp_path: Path, text: str, kin
 
 @pytest.mark.tensorflow
 def test_a_script_that_trains_where_it_should_serve_overwrites_nothing(tmp_path: Path) -> None:
-    """In a process of its own: from then on nothing can be saved in it."""
+    """In a process of its own: from then on nothing can be saved in it, and nothing behind it runs."""
     kept, path = tmp_path / "kept", tmp_path / "train.py"
     kept.write_text("of last week")
-    path.write_text(f"import tensorflow as tf\ntf.io.write_file({str(kept)!r}, 'of today')\nprint('trained')\n")
+    text = f"import atexit, tensorflow as tf\ntf.io.write_file({str(kept)!r}, 'of today')\nprint('trained')\n"
+    path.write_text(f"{text}atexit.register(print, 'at its end')")
     read_end, write_end = os.pipe()
-    write_job(Job(Mode.SERVE, write_end, Settings(), script=str(path)), tmp_path / "job.json")
-    command = [sys.executable, "-P", "-m", "pipetune.worker", str(tmp_path / "job.json")]
+    for folder in ("job", "undo"):
+        (tmp_path / folder).mkdir()
+    job = Job(Mode.SERVE, write_end, Settings(), script=str(path), undo=str(tmp_path / "undo"))
+    write_job(job, tmp_path / "job" / "job.json")
+    command = [sys.executable, "-P", "-m", "pipetune.worker", str(tmp_path / "job" / "job.json")]
     ended = subprocess.run(command, pass_fds=[write_end], capture_output=True, text=True, check=False)
     os.close(write_end)
     os.close(read_end)
     assert (ended.returncode, ended.stdout) == (3, "trained\n"), ended.stderr
+    restoration.restore(str(tmp_path / "undo"))
     assert kept.read_text() == "of last week"
 
 

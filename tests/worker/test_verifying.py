@@ -18,7 +18,7 @@ from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SplitFuncti
 from pipetune.core.functions import Cut, CutKind
 from pipetune.core.messages import Job, Mode
 from pipetune.testing.words import pipeline
-from pipetune.worker import verifying
+from pipetune.worker import observing, verifying
 from pipetune.worker.verifying import first_difference, with_file_caches_in
 from tests.core.sessions import session
 
@@ -70,11 +70,11 @@ def test_of_several_workers_the_chief_alone_says_what_came_of_it(
     class Observation:
         """Of a script that does not come to its consumer."""
 
-        def __init__(self, *_given: object) -> None:
-            pass
+        def __init__(self, _job: Job, _writer: Any, _work: Any, conclude: observing.Conclude) -> None:
+            self._conclude = conclude
 
         def run(self) -> int:
-            return 0
+            return self._conclude(0, "")
 
     class Writer:
         def __init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pipetune.bench.rivals.caches import added_caches
 from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, Peak, peak_file, take
 from pipetune.bench.rivals.joining import joined
 from pipetune.bench.rivals.preparing import Analysis, analyse, make_data, run
+from pipetune.core import scratch
 from pipetune.core.benchmarks import OURS, WorkloadResult
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
@@ -80,7 +80,7 @@ def _without_caches(
 
 def _start(module: str, job: Job, *, doing: str, log: Path, say: Say) -> None:
     """Runs a module of this package on a job; it tells its progress to the same listener."""
-    with tempfile.TemporaryDirectory(prefix="pipetune-bench-") as folder:
+    with scratch.folder("bench") as folder:
         path = Path(folder) / "job.json"
         write_job(job, path)
         command = (sys.executable, "-P", "-m", f"{__package__}.{module}", str(path))

@@ -6,11 +6,11 @@ what is left to differ is the rewrite. Variables they read are copies: the user'
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pipetune.core import scratch
 from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Safety
 from pipetune.core.padding import BUCKETS
@@ -113,7 +113,7 @@ def _prove(
     )
     if safety >= Safety.REORDERS:
         checks.append(declared.batches_check(sides[0].pipeline, sides[1].pipeline))
-    with tempfile.TemporaryDirectory(prefix="pipetune-compare-") as folder:
+    with scratch.folder("compare") as folder:
         runs = PairedRuns(sharing.with_common_assertions(*sides), datasets, safety, limits, folder)
         proof = Proof(runs, limits.seed)
         try:

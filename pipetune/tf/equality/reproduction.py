@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core import scratch
 from pipetune.tf import private
 from pipetune.tf.equality import elements
 from pipetune.tf.equality.pinning import CannotPin, Pins, pinned
@@ -63,7 +63,7 @@ def reproducible(
 
 
 def _pinned_run(dataset: Any, *, count: int, seed: int, seconds: float) -> elements.Drawn:
-    with tempfile.TemporaryDirectory(prefix="pipetune-digests-") as folder:
+    with scratch.folder("digests") as folder:
         graph = private.serialized_graph(dataset)
         fixed = pinned(graph, dataset.element_spec, Pins(seed), folder=f"{folder}/cache")
         return elements.draw(fixed.dataset, count=count, deadline=time.monotonic() + seconds)

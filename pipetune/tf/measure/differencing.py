@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core import scratch
 from pipetune.core.errors import CannotReplay
 from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node
@@ -74,7 +74,7 @@ def measure_costs(
     drains: dict[str, _Drain] = {}
     windows.settle()
     try:
-        with failures.told("a prefix of the pipeline"), tempfile.TemporaryDirectory(prefix="pipetune-costs-") as folder:
+        with failures.told("a prefix of the pipeline"), scratch.folder("costs") as folder:
             cuts = prefixes.cut(source, operators, folder)
             if not cuts.measured:
                 raise RunFailed("no operator does anything but hand elements on")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ import tensorflow as tf
 from pipetune.core.autotuned import AutotuneReading
 from pipetune.core.comparison import Comparison
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Plan, Remove, SetArgument
+from pipetune.core.edits import Plan, Remove
 from pipetune.core.errors import CannotReplay
 from pipetune.core.machine import Machine
 from pipetune.core.measurement import RunFailed, Window
@@ -29,7 +28,7 @@ from pipetune.tf.error_text import first_line
 from pipetune.tf.measure import cgroup, cold, windows
 from pipetune.tf.measure.autotuned import ParameterLog, watch
 from pipetune.tf.measure.load import LoadMeter
-from pipetune.tf.pipelines import file_names, live, replay
+from pipetune.tf.pipelines import file_caches, file_names, live, replay
 from pipetune.tf.script import consumers, state, step_consumers
 from pipetune.tf.script.handing_over import HandedOver
 
@@ -74,7 +73,8 @@ class TensorFlowRunner:
         self.kept = _KEPT  # datasets that stay built
         self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._bound: Any = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files = contextlib.ExitStack()
+        self._files.enter_context(file_caches.apart())
         self._state = state.snapshot()
         self.load = LoadMeter(cgroup=cgroup.braking_group())
         self.readings: dict[str, AutotuneReading] = {}  # by plan key: the fullest of its windows
@@ -96,7 +96,7 @@ class TensorFlowRunner:
     def make_cold(self) -> None:
         """Drops the files from the page cache, those of caches that trials wrote too, where that was asked for."""
         if self.cold_files:
-            written = file_names.files_within(self._folder.name) if self._folder else ()
+            written = file_names.files_within(file_caches.folder())
             cold.drop([*self.files.paths, *written])
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
@@ -174,9 +174,7 @@ class TensorFlowRunner:
         self._built.clear()
         self._bound = None
         windows.settle()
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._files.close()
 
     @property
     def epoch_steps(self) -> int | None:
@@ -220,24 +218,12 @@ class TensorFlowRunner:
         if before is None or log.seconds >= before.seconds:
             self.readings[plan.key] = log.reading(self.edited(plan))
 
-    def _into_temporary_folder(self, edited: Pipeline) -> Pipeline:
-        """The pipeline with the file caches a plan adds in a folder of the trials' own, gone with the runner."""
-        edits = []
-        for node in edited:
-            name = node.argument("filename")
-            if node.op == "cache" and node.id not in self.source.pipeline and isinstance(name, str) and name:
-                if self._folder is None:
-                    self._folder = tempfile.TemporaryDirectory(prefix="pipetune-trials-")
-                alone = tempfile.mkdtemp(dir=self._folder.name)  # a second writer of one file fails
-                edits.append(SetArgument(node.id, "filename", os.path.join(alone, os.path.basename(name))))
-        return apply_edits(edited, edits)
-
     def _dataset(self, plan: Plan) -> Any:
         if not plan.edits:
             return self.source.dataset
         key = tuple(repr(edit) for edit in plan.edits)
         if key not in self._built:
-            edited = self._into_temporary_folder(self.edited(plan))
+            edited = self.edited(plan)
             try:
                 nodes = replay.replay_nodes(self.source, edited)
             except CannotReplay as error:

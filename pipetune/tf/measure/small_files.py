@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core import scratch
 from pipetune.core.storage import SmallFiles
 from pipetune.tf.measure import windows
 
@@ -29,7 +29,7 @@ def compare(paths: Sequence[str], *, folder: str = "") -> SmallFiles | None:
         folder: where the TFRecord file may stand for a moment; the system's own for such files where there is none.
     """
     chosen = list(paths[:: max(1, len(paths) // _FILES)])[:_FILES]
-    with tempfile.TemporaryDirectory(prefix="pipetune-files-", dir=folder if os.path.isdir(folder) else None) as place:
+    with scratch.folder("files", within=folder if os.path.isdir(folder) else None) as place:
         together = os.path.join(place, "all.tfrecord")
         try:
             if not chosen or sum(map(os.path.getsize, chosen)) > _MOST_BYTES:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node
 from pipetune.tf import private
-from pipetune.tf.pipelines import buckets, called, operators
+from pipetune.tf.pipelines import buckets, called, file_caches, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -106,6 +106,20 @@ def _window(node: Node, _original: Any, above: list[Any]) -> Any:
     )
 
 
+def _cache(node: Node, original: Any, above: list[Any]) -> Any:
+    return above[0].cache(file_caches.cache_file(_argument(node, "filename", ""), original))
+
+
+def _snapshot(_node: Node, original: Any, above: list[Any]) -> Any:
+    return type(original)(
+        above[0],
+        file_caches.snapshot_folder(original),
+        shard_func=original._shard_func,
+        compression=original._compression,
+        reader_func=original._reader_func,
+    )
+
+
 def _to_ragged(_node: Node, original: Any, above: list[Any]) -> Any:
     before, after = tf.nest.flatten(private.inputs(original)[0].element_spec), tf.nest.flatten(original.element_spec)
     kinds = [new.row_splits_dtype for old, new in zip(before, after, strict=True) if old != new]
@@ -158,7 +172,8 @@ BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "skip": lambda node, original, above: above[0].skip(node.argument("count")),
     "shard": lambda node, original, above: above[0].shard(node.argument("num_shards"), node.argument("index")),
     "prefetch": lambda node, original, above: above[0].prefetch(node.argument("buffer_size")),
-    "cache": lambda node, original, above: above[0].cache(_argument(node, "filename", "")),
+    "cache": _cache,
+    "snapshot": _snapshot,
     "window": _window,
     "ignore_errors": lambda node, original, above: above[0].ignore_errors(),
     "unique": lambda node, original, above: above[0].unique(),
@@ -174,7 +189,8 @@ BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
 
 NEED_ORIGINAL = frozenset(
     {"map", "interleave", "flat_map", "filter", "take_while", "scan", "group_by_window", "padded_batch", "to_ragged",
-     "unbatch", "rebatch", "zip", "choose", "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
+     "unbatch", "rebatch", "zip", "choose", "snapshot",
+     "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
 )  # fmt: skip
 
 assert {BUCKETS, *(kind.op for kind in operators.KINDS.values())} >= set(BUILDERS), "a builder for an unknown operator"

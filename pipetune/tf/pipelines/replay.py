@@ -14,10 +14,25 @@ import tensorflow as tf
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import called, live, operators
+from pipetune.tf.pipelines import called, file_caches, live, operators
 from pipetune.tf.pipelines.builders import BUILDERS, NEED_ORIGINAL, mapped, options_of
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+
+
+def read(dataset: Any, *, name: str = "dataset") -> live.LivePipeline:
+    """As `live.read`, with datasets that write none of the script's files; arguments stay as they are written.
+
+    What cannot be built again stays the script's own: the undo journal knows its files.
+    """
+    source = live.read(dataset, name=name)
+    if not any(map(file_caches.is_to_be_moved, source.datasets.values())):
+        return source
+    try:
+        datasets = replay_nodes(source, source.pipeline)
+    except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
+        return source
+    return live.LivePipeline(source.pipeline, {node.id: datasets[node.id] for node in source.pipeline})
 
 
 def replay(source: live.LivePipeline, pipeline: Pipeline, *, given: Mapping[str, Any] | None = None) -> Any:
@@ -81,6 +96,8 @@ def _as_captured(node: Node, source: live.LivePipeline, above: list[Any]) -> boo
     """Whether neither the operator nor anything above it was changed."""
     before = source.pipeline[node.id]
     same_form = before.function is None or node.function is None or before.function.form == node.function.form
+    if file_caches.is_to_be_moved(source.datasets[node.id]):
+        return False
     same_inputs = len(before.inputs) == len(above) and all(
         source.datasets[name] is dataset for name, dataset in zip(before.inputs, above, strict=True)
     )

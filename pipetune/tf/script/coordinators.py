@@ -80,7 +80,7 @@ def _around_schedule(
 ) -> Any:
     """The first call with an iterator of a per-worker dataset is where training begins."""
     if hooks.begun and not inside_workflow():
-        raise consumers.ScriptStopped
+        hooks.stop()
     found = [value for value in tf.nest.flatten((args, kwargs)) if hasattr(value, _SEEN)]
     if hooks.role() or hooks.begun or not found:
         return original(coordinator, fn, args, kwargs)
@@ -100,6 +100,6 @@ def _around_schedule(
             consumer.ready()
         except RunFailed as failure:
             hooks.begin(use, consumers.NoConsumer(f"{_WHY} {failure}"))
-            raise consumers.ScriptStopped from None
+            hooks.stop()
     hooks.begin(use, consumer)
-    raise consumers.ScriptStopped
+    hooks.stop()

@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
@@ -38,20 +38,36 @@ _USE = "_pipetune_use"  # the attribute of a dataset that holds its Consumption
 _KEPT = 50  # datasets remembered at most
 
 Handler = Callable[[Consumption, consumers.Consumer], None]
-"""Called once, where training begins. May raise ScriptStopped (in `fit`), or return for loops."""
+"""Called once, where training begins. Returns for a loop, which goes on; else the script is stopped when it returns."""
+
+
+def stopped() -> NoReturn:
+    """Ends the script where it stands by an exception."""
+    raise consumers.ScriptStopped
 
 
 class Hooks:
     """Context manager: while open, `on_training` is called at the first consumer that trains."""
 
-    def __init__(self, on_training: Handler, *, wanted: str | None = None, in_step: bool = False) -> None:
+    def __init__(
+        self,
+        on_training: Handler,
+        *,
+        wanted: str | None = None,
+        in_step: bool = False,
+        on_loop: Callable[[Any], None] = lambda _dataset: None,
+        stop: Callable[[], NoReturn] = stopped,
+    ) -> None:
         """Takes what to do where training begins.
 
         Args:
             wanted: names the dataset to take for training, whatever consumes it; None: decide by use.
             in_step: every process that trains with this one is pipetune's, and takes the same steps.
+            on_loop: called with a dataset before the script iterates it in Python, which may be training.
+            stop: called where a thread of the script may not go on.
         """
         self._on_training = on_training
+        self.on_loop, self.stop = on_loop, stop
         self._context = threading.local()
         self.wanted = wanted
         self.in_step = in_step
@@ -109,6 +125,8 @@ class Hooks:
             iterator = original(dataset)
             self.in_function(dataset)
             return iterator
+        if not self.role() and not inside_workflow():
+            self.on_loop(dataset)
         with Stopwatch() as making:
             iterator = original(dataset)
         if type(iterator) is not private.OwnedIterator:
@@ -145,7 +163,7 @@ class Hooks:
             if self.wanted is None or use.name == self.wanted:
                 why = "The dataset is consumed inside a tf.function, where no other input can be served."
                 self.begin(use, consumers.NoConsumer(why))
-                raise consumers.ScriptStopped
+                self.stop()
 
     # -- iterators of Python loops
 
@@ -176,7 +194,7 @@ class Hooks:
         why = strategies.why_not_switched(handed, in_step=self.in_step)
         if why:
             self.begin(use, consumers.NoConsumer(why))
-            raise consumers.ScriptStopped
+            self.stop()
         self.loop = loop_consumer.LoopConsumer(handed, taken=use.elements)
         self.begin(use, self.loop)
 

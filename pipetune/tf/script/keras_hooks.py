@@ -63,7 +63,9 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
     """`fit` of the script: hands it to pipetune where it trains on a dataset, and never returns then."""
     if hooks.role() or hooks.begun:
         if hooks.begun and not hooks.role():
-            raise consumers.ScriptStopped
+            if hooks.loop is not None:
+                hooks.loop.abandon("The script's loop calls Model.fit, or has ended before one: no window of it ends.")
+            hooks.stop()
         return original(model, *args, **kwargs)
     call = inspect.signature(original).bind(model, *args, **kwargs)
     call.apply_defaults()
@@ -93,12 +95,12 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
     why = strategies.why_not_switched(use.handed, in_step=hooks.in_step)
     if why:
         hooks.begin(use, consumers.NoConsumer(why))
-        raise consumers.ScriptStopped
+        hooks.stop()
     kept = {name: given[name] for name in ("class_weight",) if given.get(name) is not None}
     fit_consumer.build_optimizer(model)
     calls = fit_consumer.callback_list(model)
     hooks.begin(use, fit_consumer.FitConsumer(model, original, kept, calls, handed=handed))
-    raise consumers.ScriptStopped
+    hooks.stop()
 
 
 def _noted(hooks: Hooks, model: Any, dataset: Any, given: dict[str, Any]) -> Consumption:

@@ -1,9 +1,17 @@
-"""Every object that is alive, to find variables and tables the script made."""
+"""Every object that is alive: to find variables and tables the script made, and to free its iterators."""
 
 from __future__ import annotations
 
 import gc
 from typing import Any
+
+from pipetune.tf import private
+
+HELD: dict[type, tuple[str, ...]] = {
+    private.OwnedIterator: ("_iterator_resource", "_dataset"),
+    private.DistributedIterator: ("_iterators",),
+}
+"""The attributes that hold the runtime's iterator."""
 
 
 def live_objects() -> list[Any]:
@@ -14,3 +22,16 @@ def live_objects() -> list[Any]:
     if frozen:
         gc.freeze()
     return found
+
+
+def free_iterators() -> None:
+    """Frees what the runtime holds for every iterator: threads, buffers, and the lock of a cache that is being filled.
+
+    The objects stay; who takes an element of one gets an error.
+    """
+    for candidate in live_objects():
+        for kind, held in HELD.items():
+            if issubclass(type(candidate), kind):
+                for name in held:
+                    setattr(candidate, name, None)
+    gc.collect()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from pipetune.tf import private
-from pipetune.tf.script import capture, consumers
+from pipetune.tf.script import capture
 from pipetune.tf.script.consumption import Consumption, Stopwatch
+from pipetune.tf.script.objects import HELD
 from pipetune.tf.script.turns import inside_workflow, workflow_at_work
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class ObservedIterator(private.OwnedIterator):
     _pipetune_trains_after: float
     _own = private.OwnedIterator
     _take = private.OwnedIterator.__next__
-    _released = ("_iterator_resource", "_dataset")  # attributes that hold the runtime's iterator
+    _released = HELD[_own]
 
     # An iterator becomes an object of this class: it may have no other base (CPython compares layouts).
 
@@ -41,6 +42,8 @@ class ObservedIterator(private.OwnedIterator):
             return self._next_elsewhere(hooks)
         use = self._pipetune_use
         if use.elements < TRAINS_AFTER:
+            if use.elements == 0:
+                hooks.on_loop(use.dataset)
             with Stopwatch(use):
                 element = self._take()
         else:
@@ -61,7 +64,7 @@ class ObservedIterator(private.OwnedIterator):
                 with workflow_at_work():  # the window's own iterator is none of the script's
                     return hooks.loop.next_element()
             if hooks.loop is None:
-                raise consumers.ScriptStopped
+                hooks.stop()
         element = self._take()
         self._pipetune_use.elements += 1
         return element
@@ -100,7 +103,7 @@ class ObservedDistributedIterator(private.DistributedIterator):
     _pipetune_handed: HandedOver | None
     _pipetune_trains_after: float
     _own = private.DistributedIterator
-    _released = ("_iterators",)
+    _released = HELD[_own]
 
     __next__ = ObservedIterator.__next__
     _next_elsewhere = ObservedIterator._next_elsewhere

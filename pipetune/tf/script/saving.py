@@ -1,15 +1,20 @@
-"""Switches saving off: from the first trial to the process's end nothing of the user's is overwritten."""
+"""Switches saving off: from where training begins to the end of the process no model, checkpoint or summary is saved.
+
+They may take gigabytes and minutes, and nobody reads them before the process has ended. What a script writes in other
+ways is written, for it may read it again, and undone afterwards (`core.undo`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from pipetune.core import file_events
 from pipetune.tf.script.imports import ImportWatcher
 
 _MODEL = ("save", "save_weights", "export")
@@ -23,7 +28,7 @@ _KERAS: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # module: class ('' for
     "tf_keras.src.saving.saving_api": {"": ("save_model",)},
     "tf_keras.src.export.export_lib": {"ExportArchive": ("write_out",)},
 }
-_ARRAYS = {"save": ".npy", "savez": ".npz", "savez_compressed": ".npz", "savetxt": ""}  # with what is put behind a name
+_ONE_FILE = frozenset({"Model.save", "Model.save_weights", "keras.save_model", "keras.save_weights"})
 _SUMMARIES = ("scalar", "image", "histogram", "text", "audio", "write", "graph", "flush")
 
 _listener: Callable[[str], None] = lambda _name: None  # noqa: E731 - replaced by `switch_off`
@@ -35,8 +40,6 @@ def switch_off(on_suppressed: Callable[[str], None]) -> None:
     The functions themselves are emptied, not the names that hold them: the script may hold its own reference,
     as `from keras.models import save_model` does. A Keras module imported later is emptied then.
     There is no way back: the process is to end without writing. `on_suppressed` gets the name of each call.
-
-    NumPy's functions are held back only where a file is there already: pipelines write arrays that they read again.
     """
     global _listener
     _listener = on_suppressed
@@ -44,27 +47,22 @@ def switch_off(on_suppressed: Callable[[str], None]) -> None:
     _empty(tf.train.CheckpointManager, ("save",), "CheckpointManager")
     _empty(tf.compat.v1.train.Saver, ("save",), "Saver")
     _empty(tf.saved_model, ("save",), "saved_model")
-    _empty(tf.io, ("write_file",), "tf.io")
     _empty(tf.data.Dataset, ("save",), "Dataset")
     _empty(tf.summary, _SUMMARIES, "tf.summary", False)
-    _empty(np, tuple(_ARRAYS), "numpy", replaced_by=_CAREFUL)
     ImportWatcher(_KERAS, _empty_keras).__enter__()
 
 
-def suppressed(name: str) -> None:
-    """Called in place of an emptied function."""
+def suppressed(name: str, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> None:
+    """Called in place of an emptied function.
+
+    A file that it would have made is there, empty, for what the script does with it next: most rename or remove one.
+    """
     _listener(name)
-
-
-def saved_anew(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Called in place of a function of NumPy that saves: does it unless a file would be overwritten."""
-    target = arguments[0] if arguments else named.get("file", named.get("fname"))
-    if isinstance(target, str | os.PathLike):
-        path, suffix = os.fsdecode(target), _ARRAYS[name.removeprefix("numpy.")]
-        if os.path.exists(path if path.endswith(suffix) else path + suffix):
-            suppressed(name)
-            return
-    _kept[name](*arguments, **named)
+    path = arguments[1] if len(arguments) > 1 else (named or {}).get("filepath")
+    recorded = file_events.journal() is not None  # and so taken away again
+    if name in _ONE_FILE and isinstance(path, str | os.PathLike) and recorded:
+        with contextlib.suppress(OSError), open(path, "xb"):
+            pass
 
 
 def _empty_keras(module: ModuleType) -> None:
@@ -75,44 +73,24 @@ def _empty_keras(module: ModuleType) -> None:
 
 
 _COUNTING = """
-def emptied(*_arguments, **_named):
-    from pipetune.tf.script import saving
-    saving.suppressed({name!r})
-    return {result!r}
-"""
-_CAREFUL = """
 def emptied(*arguments, **named):
     from pipetune.tf.script import saving
-    saving.saved_anew({name!r}, arguments, named)
+    saving.suppressed({name!r}, arguments, named)
+    return {result!r}
 """
-_kept: dict[str, FunctionType] = {}
-"""The functions as they were, of those that may still do their work."""
 
 
-def _empty(
-    owner: Any, names: tuple[str, ...], prefix: str, result: object = None, *, replaced_by: str = _COUNTING
-) -> None:
-    """Gives the functions other code: they count and return `result`, or what `replaced_by` says."""
+def _empty(owner: Any, names: tuple[str, ...], prefix: str, result: object = None) -> None:
+    """Gives the functions other code: they count and return `result`."""
     for name in names:
         function: Any = getattr(owner, name, None)
         while hasattr(function, "__wrapped__"):  # decorators stay: they call what they wrap
             function = function.__wrapped__
         if isinstance(function, FunctionType):
-            told = f"{prefix}.{name}"
-            if replaced_by is _CAREFUL:
-                _kept.setdefault(told, _copy(function))
-            code = _code(replaced_by.format(name=told, result=result))
+            code = _code(_COUNTING.format(name=f"{prefix}.{name}", result=result))
             # A function keeps its closure, and its code has to name as many variables of it.
             function.__code__ = code.replace(co_freevars=function.__code__.co_freevars)
             function.__defaults__ = function.__kwdefaults__ = None
-
-
-def _copy(function: FunctionType) -> FunctionType:
-    made = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
 
 
 def _code(text: str) -> CodeType:

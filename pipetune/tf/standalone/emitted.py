@@ -6,7 +6,6 @@ import importlib.util
 import linecache
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,10 +13,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipetune.core import scratch
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.standalone import Delivery
-from pipetune.tf.pipelines import live, operators
+from pipetune.tf.pipelines import file_caches, live, operators
 from pipetune.tf.pipelines.replay import OUTPUT, replay_nodes
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
@@ -67,7 +67,7 @@ def loaded(text: str) -> Iterator[Any]:
     Raises:
         CannotExpress: it raises.
     """
-    with tempfile.TemporaryDirectory(prefix="pipetune-") as folder:
+    with scratch.folder("module") as folder, file_caches.of_new_code_apart():
         # A real file: AutoGraph reads the source of what it translates.
         path = os.path.join(folder, f"{_NAME}.py")
         with open(path, "w", encoding="utf-8") as file:

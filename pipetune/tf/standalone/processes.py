@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipetune.core import scratch
 from pipetune.core.cluster import VARIABLE, configuration, free_addresses
 from pipetune.core.coverage import Coverage
 from pipetune.core.errors import PipetuneError
@@ -63,7 +63,7 @@ def run(
     Raises:
         NotRun: they could not be started, one of them failed, or they took too long.
     """
-    with tempfile.TemporaryDirectory(prefix="pipetune-") as name:
+    with scratch.folder("workers") as name:
         folder = Path(name)
         (folder / MODULE).write_text(module_text, encoding="utf-8")
         _write_parameter(parameter, folder)

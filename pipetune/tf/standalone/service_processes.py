@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipetune.core import scratch
 from pipetune.core.coverage import Coverage
 from pipetune.core.standalone import Delivery
 from pipetune.tf.pipelines import live
@@ -73,7 +73,7 @@ def serving(serve_text: str, workers: int, *, seconds: float = SECONDS) -> Itera
     Raises:
         NotRun: one did not start in time.
     """
-    with tempfile.TemporaryDirectory(prefix="pipetune-") as name:
+    with scratch.folder("service") as name:
         folder = Path(name)
         script = folder / "serve.py"
         script.write_text(serve_text, encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Python's audit events (PEP 578): what tells an undo journal that the script is about to change files.
+
+Source: the "Audit events table" of Python's library reference. Which libraries raise them was tried: `open` and what is
+built on it (pandas, matplotlib, zipfile, gzip, shelve, `ndarray.tofile`, `numpy.memmap`), `os`, `shutil`, `tempfile`,
+`sqlite3.connect`. A training step of TensorFlow raises none, one run eagerly some 35, each a look into a dictionary.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipetune.core.undo import AnyPath, TooLarge, UndoJournal
+
+_current: UndoJournal | None = None
+_hooked = False
+
+
+def journal() -> UndoJournal | None:
+    """The undo journal of this process, where it has one."""
+    return _current
+
+
+def tell(journal: UndoJournal | None) -> None:
+    """From now on the events of this process go to `journal`; None: to nobody."""
+    global _current, _hooked
+    _current = journal
+    if not _hooked:  # such a hook stays to the end of the process
+        _hooked = True
+        sys.addaudithook(_audit)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    handler = _HANDLERS.get(event)
+    if handler is None or _current is None:
+        return
+    try:
+        handler(_current, *arguments)
+    except TooLarge:
+        raise
+    except Exception:  # a fault here must not become one of the script; the folders are compared afterwards
+        traceback.print_exc()
+
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+def _open(journal: UndoJournal, path: AnyPath, mode: str | None, flags: int | None) -> None:
+    flags = flags or 0
+    if isinstance(path, int) or not (flags & _WRITING or set(mode or "") & set("wxa+")):
+        return
+    if not os.path.isdir(path):  # `tempfile` opens a folder for a file without a name
+        journal.before_write(path, appending=bool(flags & os.O_APPEND) and not flags & os.O_TRUNC)
+
+
+def _temporary(journal: UndoJournal, path: str) -> None:
+    journal.before_temporary(path, owned=_is_owned())
+
+
+_OWNERS: Mapping[Any, Callable[[Mapping[str, Any]], bool]] = {
+    tempfile.TemporaryDirectory.__init__.__code__: lambda _names: True,
+    tempfile.NamedTemporaryFile.__code__: lambda names: bool(names.get("delete", True)),
+}
+
+
+def _is_owned() -> bool:
+    """Whether an object of `tempfile` removes what is made now."""
+    frame = sys._getframe(1)
+    for _ in range(8):  # from here up to the function of `tempfile` that the script called
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+        if frame.f_code in _OWNERS:
+            return _OWNERS[frame.f_code](frame.f_locals)
+    return False
+
+
+_HANDLERS: Mapping[str, Callable[..., None]] = {
+    "open": _open,
+    "os.truncate": lambda journal, path, *_: journal.before_write(path),
+    "os.rename": lambda journal, source, target, at=-1, to=-1: journal.before_rename(source, target, at=at, to=to),
+    "os.remove": lambda journal, path, at=-1: journal.before_change(path, at=at),
+    "os.rmdir": lambda journal, path, at=-1: journal.before_change(path, at=at),
+    "os.mkdir": lambda journal, path, _mode=0, at=-1: journal.before_change(path, at=at),
+    "os.symlink": lambda journal, _source, target, at=-1: journal.before_change(target, at=at),
+    "os.link": lambda journal, source, target, at=-1, to=-1: journal.before_link(source, target, at=at, to=to),
+    "os.chmod": lambda journal, path, _mode, at=-1: journal.before_write(path, at=at),
+    "os.chown": lambda journal, path, _user, _group, at=-1: journal.before_write(path, at=at),
+    "os.utime": lambda journal, path, _times=None, _ns=None, at=-1: journal.before_write(path, at=at),
+    "sqlite3.connect": lambda journal, name: journal.before_database(name),
+    "tempfile.mkdtemp": _temporary,
+    "tempfile.mkstemp": _temporary,
+}

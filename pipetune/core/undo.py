@@ -1,0 +1,477 @@
+"""An undo journal on disk: what a training loop does to files while pipetune measures in it can be put back.
+
+Windows of training steps run the script's own loop body, as often as pipetune asks for. Whatever it writes, renames or
+removes meanwhile is not the user's training. So what stood at a path is noted, and copied where its content is in
+danger, *before* the script touches it; `core.restoration` puts it back once the process has ended, however it ended.
+
+- **How a change is noticed.** Python raises an audit event before it opens, renames or removes a file, whichever
+  library asked for that, on whichever thread (`core.file_events`). What writes in C raises none: what is known by name
+  is told by `tf.script.native_writers`. The rest is found by comparing the folders that were written to, and named.
+- **What is kept** is the first state of each path, not a list of operations: it is bounded by the number of paths, not
+  of steps, and putting it back can be interrupted and done again. A file opened for appending only keeps its length.
+- **From when on.** A Python loop is known to train once it has taken some elements, and those before belong to it. Each
+  loop that may train begins a *generation*; when one turns out to train, what was recorded since counts. What the
+  script did before is its own.
+- **Where.** In the user's state folder (XDG base directories), not beside the results: the next command has to find it
+  whatever its working directory and options, and a cache folder may be emptied at any time.
+
+A child process of the script is not followed: what it writes is its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pipetune.core import open_files, scratch
+
+MOST_BYTES = 10**9
+"""Copied at most: more would take longer than the windows it is done for."""
+
+MOST_GENERATIONS = 8
+"""Loops begun one in another and not yet known to train: epochs, evaluation, a preview. Scripts have no more."""
+
+_MOST_LISTINGS = 100  # of all folders, at the beginning of a loop: a script may begin thousands
+_MOST_NAMES = 5_000  # in a folder that is compared afterwards: listing one takes some milliseconds
+_DATABASE_BYTES = 256 * 10**6  # of an SQLite file that is copied because it was opened: perhaps it is only read
+_SIGN_SECONDS = 0.5  # between two signs of life
+
+_MEMORY = "/dev/shm"
+_PASSING = re.compile(rf"\.tempstate\d+$|^{_MEMORY}/(psm_|sem\.)")
+"""Files that are gone with the process: of a cache that TensorFlow is filling, and of shared memory."""
+
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | int
+"""A path as Python takes it, or a file descriptor."""
+
+Names = Mapping[str, tuple[int, int, int]]
+"""Size, time of change (ns) and inode of the regular files of a folder."""
+
+
+class Kind(enum.StrEnum):
+    """What stood at a path, and how much of it is in danger."""
+
+    ABSENT = "absent"
+    FILE = "file"  # its content was copied
+    APPENDED = "appended"  # a file that may grow: its length says what it was
+    UNCOPIED = "uncopied"  # a file too large to copy, changed by the loop before it was known to train
+    FOLDER = "folder"
+    LINK = "link"
+    NAMED = "named"  # files whose names begin with the path up to its "*"; those that were there are in `names`
+
+
+class TooLarge(OSError):
+    """What a call of the script would change is more than can be copied; raised in place of the call."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """What stood at a path before the script touched it; times are nanoseconds, `copy` is in the journal's folder."""
+
+    path: str
+    kind: Kind
+    mode: int = 0
+    user: int = -1
+    group: int = -1
+    size: int = 0
+    accessed: int = 0
+    modified: int = 0
+    changed: int = 0
+    inode: int = 0
+    copy: str = ""
+    target: str = ""  # of a symbolic link
+    names: tuple[str, ...] = ()
+
+
+def merged(originals: Iterable[Original]) -> dict[str, Original]:
+    """The first state of each path; of one that was only appended to then, with the copy that was made later."""
+    found: dict[str, Original] = {}
+    for original in originals:
+        first = found.setdefault(original.path, original)
+        if first.kind is Kind.APPENDED and original.kind in (Kind.FILE, Kind.UNCOPIED):
+            found[original.path] = replace(first, kind=original.kind, copy=original.copy)
+    return found
+
+
+def state_of(path: str) -> tuple[int, int, int, int] | None:
+    """Size, time of change of content and of anything (ns), and inode of what is at `path` now; None for nothing."""
+    try:
+        now = os.lstat(path)
+    except OSError:
+        return None
+    return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
+
+
+def listing(folder: str) -> Names | None:
+    """What is in `folder` now; None where it is not there, or has too many files to compare."""
+    found: dict[str, tuple[int, int, int]] = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    now = entry.stat(follow_symlinks=False)
+                    found[entry.name] = (now.st_size, now.st_mtime_ns, now.st_ino)
+                if len(found) > _MOST_NAMES:
+                    return None
+    except OSError:
+        return None
+    return found
+
+
+class UndoJournal:
+    """Records, in the process that runs the script, what stands at a path before the script changes it."""
+
+    def __init__(self, folder: str, *, ignored: Iterable[str] = ()) -> None:
+        """Begins a file of its own in `folder`; nothing is recorded before the first `mark`.
+
+        Args:
+            folder: an existing one, private to the user, that `core.restoration` made.
+            ignored: folders in which nothing is of the script's.
+
+        Raises:
+            OSError: nothing can be written there.
+        """
+        self._folder = os.path.realpath(folder)
+        ignored = (self._folder, *map(os.path.realpath, ignored), "/proc", "/sys", "/dev")
+        self._ignored = tuple(above + os.sep for above in ignored)
+        self._owner = os.getpid()
+        self._path = os.path.join(self._folder, f"{self._owner}.jsonl")
+        self._lines = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._lock = threading.RLock()
+        self._generations: deque[tuple[int, dict[str, Original]]] = deque()
+        self._generation = self._copied = self._copies = 0
+        self._begun = False
+        self._folders: dict[str, Names | None] = {}  # that were written to, and what was in them
+        self._temporary = os.path.realpath(tempfile.gettempdir())
+        self._temporaries: dict[str, None] = {}
+        self._ended = threading.Event()
+        self.on_full: Callable[[str], None] = lambda _path: None
+        """Called once training has begun, with what would have to be copied and is too large; need not return."""
+
+    # -- what the worker does
+
+    def mark(self) -> int:
+        """A loop that may train begins: the generation of what is recorded from here on."""
+        with self._lock:
+            if not self._generation:
+                threading.Thread(target=self._give_signs, name="pipetune-undo", daemon=True).start()
+            if not self._begun:
+                self._generation += 1
+                if len(self._generations) == MOST_GENERATIONS:
+                    self._drop(self._generations.popleft()[1])
+                self._generations.append((self._generation, {}))
+                self._write(mark=self._generation)
+                if self._generation <= _MOST_LISTINGS:
+                    self._folders = {folder: listing(folder) for folder in self._folders}
+            self._note_open_files()
+            return self._generation
+
+    def begin(self, generation: int) -> tuple[str, ...]:
+        """Training has begun with the loop of `generation`: what was recorded before that is the script's own.
+
+        Returns:
+            Files that the loop has changed already, too large to be copied.
+        """
+        with self._lock:
+            for number, kept in self._generations:
+                if number < generation:
+                    self._drop(kept)
+            since = (kept for number, kept in self._generations if number >= generation)
+            found = merged(original for kept in since for original in kept.values())
+            self._generations = deque([(self._generation, found)])
+            self._begun = True
+            self._write(begin=generation)
+            for folder, names in self._folders.items():
+                self._write(listing=folder, names=names)
+            return tuple(path for path, original in found.items() if original.kind is Kind.UNCOPIED)
+
+    def discard(self) -> None:
+        """The script ran for itself after all: what it did is its own."""
+        with self._lock:
+            self._ended.set()
+            while self._generations:
+                self._drop(self._generations.popleft()[1])
+            self._write(discard=True)
+
+    def close(self) -> None:
+        """Nothing of the script runs any more: the states of its files now are its own doing, later ones are not."""
+        with self._lock:
+            self._ended.set()
+            kept = [path for _, kept in self._generations for path in kept]
+            made = [os.path.join(above, name) for path in kept for above, _, names in os.walk(path) for name in names]
+            self._write(final={path: state_of(path) for path in (*kept, *made)})
+
+    @property
+    def temporaries(self) -> tuple[str, ...]:
+        """Files and folders that the script made by `tempfile` and has not removed."""
+        return tuple(path for path in self._temporaries if os.path.lexists(path))
+
+    # -- what is about to happen
+
+    def before_write(self, path: AnyPath, *, appending: bool = False, at: int = -1) -> None:
+        """The file that `path` leads to is opened for writing, cut or made; `at` is the folder's descriptor."""
+        self._keep(path, at=at, follow=True, only=Kind.APPENDED if appending else None)
+
+    def before_change(self, path: AnyPath, *, at: int = -1) -> None:
+        """What stands at `path` itself, and be it a link, is replaced, removed or made."""
+        self._keep(path, at=at)
+
+    def before_rename(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
+        """`source` becomes `target`; of a folder, all in it."""
+        above, below = self._resolved(source, at), self._resolved(target, to)
+        if above is not None and below is not None:
+            for name in self._within(above):
+                self._keep(os.path.join(above, name))
+                self._keep(os.path.join(below, name))
+            self._keep(above)
+            self._keep(below)
+
+    def before_link(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
+        """`target` becomes another name of the file `source`: what is written by the one is written by the other."""
+        self._keep(source, at=at)
+        self._keep(target, at=to)
+
+    def before_removal(self, path: AnyPath) -> None:
+        """`path` goes; of a folder, all in it."""
+        name = self._resolved(path, -1)
+        if name is not None:
+            for below in self._within(name):
+                self._keep(os.path.join(name, below))
+            self._keep(name)
+
+    def before_database(self, name: AnyPath) -> None:
+        """An SQLite file is opened, perhaps to be written: copied with what SQLite keeps beside it, if it is small."""
+        text = os.fsdecode(name) if not isinstance(name, int) else ""
+        if text.startswith("file:"):  # https://www.sqlite.org/uri.html
+            text, _, options = text.removeprefix("file:").partition("?")
+            if {"mode=ro", "mode=memory", "immutable=1"} & set(options.split("&")):
+                return
+            text = text.removeprefix("//localhost").removeprefix("//")
+        now = state_of(os.path.realpath(text)) if text and text != ":memory:" else (_DATABASE_BYTES + 1,)
+        if now is None or now[0] <= _DATABASE_BYTES:
+            self.before_write(text)
+            self._keep_beside_database(os.path.realpath(text))
+
+    def before_files_named(self, prefix: AnyPath, *, changing: bool = True) -> None:
+        """Files are made whose names begin with `prefix`, and if `changing`, those that are there are changed."""
+        name = self._resolved(prefix, -1)
+        folder, stem = os.path.split(name or "")
+        if name is None or not os.path.isdir(folder):
+            return
+        there = [one for one in os.listdir(folder) if one.startswith(stem)]
+        for one in there if changing else ():
+            self._keep(os.path.join(folder, one))
+        with self._lock:
+            original = Original(f"{name}*", Kind.NAMED, names=tuple(there))
+            if self._generations and os.getpid() == self._owner and original.path not in self._generations[-1][1]:
+                self._generations[-1][1][original.path] = original
+                self._write(original=asdict(original), at=time.time_ns())
+
+    def before_temporary(self, path: str, *, owned: bool) -> None:
+        """`tempfile` is about to make `path`. Where it is `owned`, Python removes it when the script ends."""
+        name = self._resolved(path, -1)
+        if os.getpid() != self._owner or name is None or os.path.lexists(name) or self._is_ignored(name):
+            return
+        if owned or os.path.dirname(name) == self._temporary:  # `mkdtemp(dir="runs")` makes a folder to keep
+            with self._lock:
+                self._temporaries[name] = None
+                self._write(temporary=name)
+
+    # -- how it is recorded
+
+    def _keep(self, path: AnyPath, *, at: int = -1, follow: bool = False, only: Kind | None = None) -> None:
+        if os.getpid() != self._owner:
+            return
+        name = self._resolved(path, at, follow=follow)
+        if name is None or self._is_ignored(name):
+            return
+        try:
+            self._record(name, only, copying=True)
+        except TooLarge:
+            if self._begun:
+                self.on_full(name)  # not while the lock is held: the thread may stay there
+            self._record(name, only, copying=False)
+
+    def _record(self, name: str, only: Kind | None, *, copying: bool) -> None:
+        with self._lock:
+            self._note_folder(os.path.dirname(name))
+            if not self._generations:
+                return
+            kept = self._generations[-1][1]
+            known = kept.get(name)
+            if known is None and self._is_new(name, kept):
+                return
+            if known is not None and (known.kind is not Kind.APPENDED or only):
+                return
+            original = self._taken(name, only, copying=copying)
+            if original is None:
+                return
+            kept[original.path] = merged([known, original] if known else [original])[original.path]
+            self._write(original=asdict(original), at=time.time_ns())
+            if original.copy and _is_database(os.path.join(self._folder, original.copy)):
+                self._keep_beside_database(name)
+
+    def _taken(self, name: str, only: Kind | None, *, copying: bool) -> Original | None:
+        """What stands at `name` now; None for what is no file, folder or link. Content is copied unless it is safe."""
+        try:
+            now = os.lstat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return Original(_first_missing(name), Kind.ABSENT)
+        except OSError:
+            return None  # who may not look at it may not change it
+        found = Original(
+            name,
+            only or Kind.FILE,
+            mode=stat.S_IMODE(now.st_mode),
+            user=now.st_uid,
+            group=now.st_gid,
+            size=now.st_size,
+            accessed=now.st_atime_ns,
+            modified=now.st_mtime_ns,
+            changed=now.st_ctime_ns,
+            inode=now.st_ino,
+        )
+        if stat.S_ISLNK(now.st_mode):
+            return replace(found, kind=Kind.LINK, target=os.readlink(name))
+        if stat.S_ISDIR(now.st_mode):
+            return replace(found, kind=Kind.FOLDER)
+        if not stat.S_ISREG(now.st_mode):
+            return None
+        if only:
+            return found
+        return replace(found, copy=self._copy_of(name, now.st_size)) if copying else replace(found, kind=Kind.UNCOPIED)
+
+    def _copy_of(self, name: str, size: int) -> str:
+        """The name of a copy of the file in the journal's folder.
+
+        Raises:
+            TooLarge: that is too much to copy, there is no room for it, or it cannot be read.
+        """
+        copy = f"{self._owner}-{self._copies}"
+        target = os.path.join(self._folder, copy)
+        try:
+            if self._copied + size > MOST_BYTES:
+                raise TooLarge(errno.EDQUOT, "More would be changed than can be copied")
+            shutil.copyfile(name, target)
+            descriptor = os.open(target, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)  # the journal must not name a copy that a loss of power would take
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise TooLarge(errno.EDQUOT, str(error)) from error
+        self._copied, self._copies = self._copied + size, self._copies + 1
+        return copy
+
+    def _keep_beside_database(self, name: str) -> None:
+        """A journal of SQLite that is left beside an older database would be played into it."""
+        for suffix in ("-journal", "-wal", "-shm"):
+            self._keep(name + suffix)
+
+    def _drop(self, kept: Mapping[str, Original]) -> None:
+        for original in kept.values():
+            if original.copy:
+                os.unlink(os.path.join(self._folder, original.copy))
+                self._copied -= original.size
+
+    def _note_folder(self, folder: str) -> None:
+        """Remembers what is in a folder that is written to for the first time."""
+        shared = self._temporary, _MEMORY, os.path.expanduser("~")  # others write there, too
+        if folder in self._folders or folder in shared:
+            return
+        self._folders[folder] = names = listing(folder) if self._generations else None
+        if self._begun:
+            self._write(listing=folder, names=names)
+
+    def open_files(self) -> list[tuple[int, int, int]]:
+        """Files that the script has open for writing: descriptors, flags and sizes."""
+        return [found for found in open_files.for_writing() if found[0] != self._lines]
+
+    def _note_open_files(self) -> None:
+        for descriptor, flags, size in self.open_files():
+            appending = bool(flags & os.O_APPEND) or self._copied + size > MOST_BYTES
+            self._keep(descriptor, only=Kind.APPENDED if appending else None)
+        for name in open_files.mapped_for_writing():
+            self._keep(name)
+
+    def _write(self, **line: Any) -> None:
+        os.write(self._lines, json.dumps(line).encode() + b"\n")
+
+    def _give_signs(self) -> None:
+        """Tells, by the time of the journal's file, until when this process has lived."""
+        while not self._ended.wait(_SIGN_SECONDS):
+            os.utime(self._path)
+
+    # -- names
+
+    def _resolved(self, path: AnyPath, at: int, *, follow: bool = False) -> str | None:
+        """The path with the links of its folders resolved, and its own if `follow`; None where it cannot be known."""
+        try:
+            if isinstance(path, int):
+                name = os.readlink(f"/proc/self/fd/{path}")
+                return name if name.startswith(os.sep) and not name.endswith(" (deleted)") else None
+            name = os.fsdecode(path)
+            if at >= 0 and not os.path.isabs(name):
+                name = os.path.join(os.readlink(f"/proc/self/fd/{at}"), name)
+            name = os.path.abspath(name)
+            if follow:
+                return os.path.realpath(name)
+            return os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+        except (OSError, TypeError, ValueError):
+            return None
+
+    def _is_ignored(self, name: str) -> bool:
+        if (name.startswith(self._ignored) and not name.startswith(f"{_MEMORY}/")) or _PASSING.search(name):
+            return True
+        return name in self._temporaries or any(above in self._temporaries for above in _folders_above(name))
+
+    def _is_new(self, name: str, kept: Mapping[str, Original]) -> bool:
+        """Whether a folder above was not there before the loop: nothing in it was."""
+        return any(above in kept and kept[above].kind is Kind.ABSENT for above in _folders_above(name))
+
+    def _within(self, folder: str) -> Iterator[str]:
+        """Every path below a folder, relative to it; nothing where it is none, is new, or nothing is recorded."""
+        if not self._generations or os.path.islink(folder) or not os.path.isdir(folder):
+            return
+        if self._is_new(os.path.join(folder, ""), self._generations[-1][1]):
+            return
+        for above, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                yield os.path.relpath(os.path.join(above, name), folder)
+
+
+def journal_in(folder: str) -> UndoJournal | None:
+    """A journal of what the script does outside of pipetune's own folders; None where none can be written."""
+    try:
+        return UndoJournal(folder, ignored=filter(None, [scratch.root()])) if folder else None
+    except OSError:
+        return None
+
+
+def _folders_above(name: str) -> Iterator[str]:
+    while (above := os.path.dirname(name)) != name:
+        yield above
+        name = above
+
+
+def _first_missing(name: str) -> str:
+    """The uppermost of the folders above `name` that is not there, or `name`."""
+    while not os.path.lexists(above := os.path.dirname(name)):
+        name = above
+    return name
+
+
+def _is_database(path: str) -> bool:
+    with open(path, "rb") as stream:
+        return stream.read(16) == b"SQLite format 3\0"  # https://www.sqlite.org/fileformat.html

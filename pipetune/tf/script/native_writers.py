@@ -1,0 +1,123 @@
+"""What writes files in C, by name: Python raises no audit event for it, so the undo journal is told here.
+
+TensorFlow's own file operations all go through one module (`tf.io.gfile`, `GFile`, TensorBoard's writers). Other
+libraries are wrapped once the script imports them; a library that is not installed costs nothing. What computes a
+file's name inside a TensorFlow graph cannot be seen: `tf.io.write_file` in a traced function, an inner
+`Dataset.cache(name)`. A change of theirs is found, and named, where the script writes to the same folder otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core import file_events
+from pipetune.core.undo import UndoJournal
+from pipetune.tf import private
+from pipetune.tf.script.imports import ImportWatcher
+from pipetune.tf.script.patches import Patches
+
+Tell = Callable[[UndoJournal, tuple[Any, ...], Mapping[str, Any]], object]
+"""Gets the journal and the arguments of a call."""
+
+
+def _path(position: int, name: str, *, mode: str = "w") -> Tell:
+    """The call writes the file that one of its arguments names.
+
+    Args:
+        position: of the argument.
+        name: of the argument.
+        mode: what the argument behind it, called `mode`, is by default, for a call that may also read.
+    """
+
+    def tell(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        path = args[position] if len(args) > position else kwargs.get(name)
+        how = args[position + 1] if len(args) > position + 1 else kwargs.get("mode")
+        writes = mode == "w" or set(str(how or mode)) & set("wxa+")
+        if isinstance(path, str | bytes | os.PathLike) and writes:
+            journal.before_write(path)
+
+    return tell
+
+
+_LIBRARIES: Mapping[str, tuple[tuple[str, str, Tell], ...]] = {  # module: class ("" for the module), function
+    "h5py._hl.files": (("File", "__init__", _path(1, "name", mode="r")),),
+    "pandas.io.parquet": (("", "to_parquet", _path(1, "path")),),
+    "pyarrow.parquet.core": (("ParquetWriter", "__init__", _path(1, "where")),),
+    "torch.serialization": (("", "save", _path(1, "f")),),
+    "cv2": (("", "imwrite", _path(0, "filename")),),
+    "soundfile": (("SoundFile", "__init__", _path(1, "file", mode="r")),),
+    "safetensors.numpy": (("", "save_file", _path(1, "filename")),),
+    "safetensors.tensorflow": (("", "save_file", _path(1, "filename")),),
+    "safetensors.torch": (("", "save_file", _path(1, "filename")),),
+}
+
+_TENSORFLOW: Mapping[str, Tell] = {
+    "WritableFile": lambda journal, args, _: _local(journal.before_write, args[:1], appending=b"a" in args[1]),
+    "CopyFile": lambda journal, args, _: _local(journal.before_write, args[1:2]),
+    "RenameFile": lambda journal, args, _: _local(journal.before_rename, args[:2]),
+    "DeleteFile": lambda journal, args, _: _local(journal.before_change, args[:1]),
+    "DeleteRecursively": lambda journal, args, _: _local(journal.before_removal, args[:1]),
+    "CreateDir": lambda journal, args, _: _local(journal.before_change, args[:1]),
+    "RecursivelyCreateDir": lambda journal, args, _: _local(journal.before_change, args[:1]),
+}
+
+
+def watch(patches: Patches) -> None:
+    """From now on the journal of this process is told, until the patches are put back."""
+    for name, tell in _TENSORFLOW.items():
+        patches.wrap(private.file_operations, name, functools.partial(_around, tell))
+    patches.wrap(tf.io.TFRecordWriter, "__init__", functools.partial(_around, _path(1, "path")))
+    patches.wrap(tf.io, "write_file", functools.partial(_around, _write_file))
+    patches.wrap(tf.summary, "create_file_writer", functools.partial(_around, _events))
+    patches.wrap(private.CheckpointSaver, "save", functools.partial(_around, _checkpoint))
+    watcher = ImportWatcher(_LIBRARIES, functools.partial(_wrap_library, patches))
+    patches.at_the_end(watcher.__exit__)
+    watcher.__enter__()
+
+
+def _wrap_library(patches: Patches, module: ModuleType) -> None:
+    for class_name, name, tell in _LIBRARIES[module.__name__]:
+        owner = getattr(module, class_name, None) if class_name else module
+        if hasattr(owner, name):
+            patches.wrap(owner, name, functools.partial(_around, tell))
+
+
+def _around(tell: Tell, original: Any, *args: Any, **kwargs: Any) -> Any:
+    journal = file_events.journal()
+    if journal is not None:
+        tell(journal, args, kwargs)
+    return original(*args, **kwargs)
+
+
+def _local(tell: Callable[..., None], paths: tuple[Any, ...], **how: bool) -> None:
+    """Tells of paths of this machine; others ("gs://...") are not files that could be put back."""
+    names = [os.fsdecode(path).removeprefix("file://") for path in paths]
+    if names and not any("://" in name for name in names):
+        tell(*names, **how)
+
+
+def _write_file(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    _local(journal.before_write, _known(args[0] if args else kwargs.get("filename")))
+
+
+def _checkpoint(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    _local(journal.before_files_named, _known(args[1] if len(args) > 1 else kwargs.get("file_prefix")))
+
+
+def _events(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    folder = _known(args[0] if args else kwargs.get("logdir"))
+    _local(journal.before_change, folder)
+    _local(journal.before_files_named, tuple(os.path.join(os.fsdecode(one), "events.out.tfevents") for one in folder))
+
+
+def _known(name: Any) -> tuple[str | bytes, ...]:
+    """A path, or nothing where a graph is to compute it."""
+    if isinstance(name, tf.Tensor):
+        name = name.numpy() if hasattr(name, "numpy") else None
+    return (name,) if isinstance(name, str | bytes) else ()

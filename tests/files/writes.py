@@ -1,0 +1,675 @@
+"""Kinds of writing that training scripts do, each on files of its own: what must be there afterwards as it was before.
+
+A kind prepares a folder as earlier work has left it, may open something before the loop, and changes the folder once
+for every call. Imported by the tests and by the scripts that they analyse; nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import csv
+import gzip
+import hashlib
+import json
+import logging
+import logging.handlers
+import mmap
+import os
+import pickle
+import shelve
+import shutil
+import sqlite3
+import stat
+import tarfile
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PRECIOUS = b"\x89what took a week to make\0" * 40
+
+Change = Callable[[Path, Any, int], object]
+"""Gets the folder, what was opened in it, and how often it was called before."""
+
+
+def _file(folder: Path) -> None:
+    (folder / "file").write_bytes(PRECIOUS)
+
+
+def _nothing(_folder: Path) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of writing."""
+
+    change: Change
+    prepare: Callable[[Path], object] = _file
+    opened: Callable[[Path], Any] = _nothing
+    native: bool = False  # the library opens the file in C, and Python knows nothing of it
+    modules: tuple[str, ...] = ()  # that have to be installed
+    stays: frozenset[str] = field(default_factory=frozenset)
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(name: str, **more: Any) -> Callable[[Change], Change]:
+    def add(change: Change) -> Change:
+        KINDS[name] = Kind(change, **more)
+        return change
+
+    return add
+
+
+def tree(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Everything in a folder: what it is, mode, size, time of change, content."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(folder.rglob("*")):
+        now = path.lstat()
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = ("link", os.readlink(path))
+        elif path.is_dir():
+            found[name] = ("folder", stat.S_IMODE(now.st_mode))
+        else:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[name] = (stat.S_IMODE(now.st_mode), now.st_size, now.st_mtime_ns, now.st_nlink, digest)
+    return found
+
+
+# -- the standard library
+
+
+@kind("json")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with open(folder / "file", "w") as stream:
+        json.dump({"step": step}, stream)
+
+
+@kind("pickle")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with open(folder / "file", "wb") as stream:
+        pickle.dump(step, stream)
+
+
+@kind("csv")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with open(folder / "file", "a", newline="") as stream:
+        csv.writer(stream).writerow([step, "loss"])
+
+
+@kind("append")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with open(folder / "file", "a") as stream:
+        stream.write(f"step {step}\n")
+
+
+@kind("exclusive", prepare=_nothing)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with open(folder / f"new-{step}", "x") as stream:
+        stream.write("new")
+
+
+@kind("in place")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with open(folder / "file", "r+b") as stream:
+        stream.seek(step)
+        stream.write(b"changed in place")
+
+
+@kind("log opened before", opened=lambda folder: open(folder / "file", "a"))  # noqa: SIM115
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.write(f"a line of step {step}\n" * 100)
+    opened.flush()
+
+
+@kind("file opened before to be changed", opened=lambda folder: open(folder / "file", "r+b"))  # noqa: SIM115
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.seek(3)
+    opened.write(b"changed")
+    opened.truncate(20)
+    opened.flush()
+
+
+def _rotating(folder: Path, **how: Any) -> logging.Logger:
+    logger = logging.getLogger(f"of {folder}")
+    logger.propagate = False
+    handler = logging.handlers.RotatingFileHandler(folder / "file", **how)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    return logger
+
+
+@kind("logging", opened=lambda folder: _rotating(folder, maxBytes=0))
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.info("step %d", step)
+
+
+@kind("rotating log", opened=lambda folder: _rotating(folder, maxBytes=len(PRECIOUS) + 40, backupCount=2))
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.info("a line that makes it rotate, %d", step)
+
+
+@kind("write_text")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    (folder / "file").write_text(str(step))
+
+
+@kind("touch and unlink")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    (folder / "marker").touch()
+    (folder / "file").touch()
+    (folder / "file").unlink()
+    (folder / "file").touch()
+
+
+@kind("os.open")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    descriptor = os.open(folder / "file", os.O_WRONLY | os.O_TRUNC)
+    os.write(descriptor, b"short")
+    os.close(descriptor)
+
+
+@kind("os.truncate")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    os.truncate(folder / "file", 7)
+
+
+@kind("os.remove")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(folder / "file")
+
+
+@kind("os.rename")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder / "file", folder / "file.bak")
+
+
+@kind("written aside and replaced")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as stream:
+        stream.write(str(step))
+    os.replace(stream.name, folder / "file")
+
+
+def _folder_of_files(folder: Path) -> None:
+    (folder / "run" / "deep").mkdir(parents=True)
+    for name in ("run/a", "run/deep/b", "run/deep/c"):
+        (folder / name).write_bytes(PRECIOUS)
+    os.symlink("deep/b", folder / "run" / "link")
+    os.chmod(folder / "run" / "deep", 0o750)
+
+
+@kind("rmtree", prepare=_folder_of_files)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    shutil.rmtree(folder / "run", ignore_errors=True)
+
+
+@kind("folder renamed", prepare=_folder_of_files)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    if step % 2 == 0 and (folder / "run").exists():
+        os.rename(folder / "run", folder / f"run-{step}")
+        (folder / f"run-{step}" / "a").write_text("changed under another name")
+        (folder / "run").mkdir()
+        (folder / "run" / "a").write_text("another one")
+
+
+@kind("folders made", prepare=_nothing)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    (folder / "runs" / str(step) / "images").mkdir(parents=True)
+    (folder / "runs" / str(step) / "images" / "a").write_text("new")
+
+
+@kind("copytree", prepare=_folder_of_files)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    shutil.copytree(folder / "run", folder / f"copied-{step}", symlinks=True)
+    shutil.copytree(folder / "run" / "deep", folder / "run", dirs_exist_ok=True)
+
+
+@kind("copy")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    (folder / "other").write_text("other")
+    shutil.copy2(folder / "other", folder / "file")
+
+
+@kind("move")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    (folder / "other").write_text("other")
+    shutil.move(folder / "other", folder / "file")
+
+
+def _latest(folder: Path) -> None:
+    for name in ("one", "two"):
+        (folder / name).write_bytes(PRECIOUS)
+    os.symlink("one", folder / "latest")
+
+
+@kind("symlink swapped", prepare=_latest)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    os.symlink("two", folder / "next")
+    os.replace(folder / "next", folder / "latest")
+    (folder / "latest").write_text("written through a link")
+
+
+@kind("hard link")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.link(folder / "file", folder / "other name")
+    (folder / "other name").write_text("written by another name")
+
+
+@kind("chmod and utime")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    os.chmod(folder / "file", 0o600 if step % 2 else 0o444)
+    os.utime(folder / "file", (step, step))
+
+
+@kind("gzip")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with gzip.open(folder / "file", "wt") as stream:
+        stream.write(str(step))
+
+
+@kind("zipfile")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with zipfile.ZipFile(folder / "file", "w") as archive:
+        archive.writestr("data.pkl", str(step))
+
+
+@kind("tarfile")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with tarfile.open(folder / "file", "w:gz") as archive:
+        archive.add(__file__, "a")
+
+
+@kind("configparser")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    config = configparser.ConfigParser()
+    config["training"] = {"step": str(step)}
+    with open(folder / "file", "w") as stream:
+        config.write(stream)
+
+
+@kind("pid file", prepare=_nothing)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    (folder / "pid").write_text(str(os.getpid()))
+
+
+def _shelf(folder: Path) -> None:
+    with shelve.open(str(folder / "shelf")) as shelf:
+        shelf["precious"] = PRECIOUS
+
+
+@kind("shelve", prepare=_shelf)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with shelve.open(str(folder / "shelf")) as shelf:
+        shelf[str(step)] = step
+
+
+def _database(folder: Path, *more: str) -> None:
+    connection = sqlite3.connect(folder / "runs.db")
+    for statement in (*more, "create table runs (step integer)", "insert into runs values (-1)"):
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@kind("sqlite", prepare=_database)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    connection = sqlite3.connect(folder / "runs.db")
+    connection.execute("insert into runs values (?)", [step])
+    connection.commit()
+    connection.close()
+
+
+@kind("sqlite opened before", prepare=_database, opened=lambda folder: sqlite3.connect(folder / "runs.db"))
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.execute("insert into runs values (?)", [step])
+    opened.commit()
+    opened.execute("delete from runs")  # not committed for now: SQLite's own journal lies beside the file
+
+
+@kind(
+    "sqlite with a write-ahead log",
+    prepare=lambda folder: _database(folder, "pragma journal_mode=wal"),
+    opened=lambda folder: sqlite3.connect(folder / "runs.db", check_same_thread=False),
+)
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.execute("insert into runs values (?)", [step])
+    opened.commit()
+
+
+@kind("mmap")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with open(folder / "file", "r+b") as stream, mmap.mmap(stream.fileno(), 0) as memory:
+        memory[:5] = b"mmap!"
+
+
+def _chunks(folder: Path) -> None:
+    (folder / "store" / "images").mkdir(parents=True)
+    (folder / "store" / ".zgroup").write_text("{}")
+    for chunk in range(3):
+        (folder / "store" / "images" / f"0.{chunk}").write_bytes(PRECIOUS)
+
+
+@kind("directory store", prepare=_chunks)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    chunk = folder / "store" / "images" / f"0.{step % 5}"
+    aside = chunk.with_name(f"{chunk.name}.{os.getpid()}.partial")
+    aside.write_bytes(b"chunk")
+    os.replace(aside, chunk)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(folder / "store" / "images" / "0.2")
+
+
+@kind("a thread")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    thread = threading.Thread(target=(folder / "file").write_text, args=(str(step),))
+    thread.start()
+    thread.join()
+
+
+def _checkpoints(folder: Path) -> None:
+    for number in range(3):
+        (folder / f"ckpt-{number}").write_bytes(PRECIOUS)
+    (folder / "checkpoint").write_text("ckpt-2")
+
+
+@kind("rotated checkpoints", prepare=_checkpoints)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    (folder / f"ckpt-{step + 3}").write_text("new")
+    (folder / "checkpoint").write_text(f"ckpt-{step + 3}")
+    for old in sorted(folder.glob("ckpt-*"), key=lambda path: path.stat().st_mtime_ns)[:-3]:
+        old.unlink()
+
+
+@kind("temporary folder within", prepare=_nothing)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        Path(name, "a").write_text("a")
+    Path(tempfile.mkdtemp(dir=folder), "b").write_text("b")
+
+
+@kind("relative path")
+def _(folder: Path, _opened: Any, step: int) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.unlink("file", dir_fd=descriptor)
+        os.mkdir(f"new-{step}", dir_fd=descriptor)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+# -- other libraries
+
+
+@kind("numpy.save", modules=("numpy",))
+def _(folder: Path, _opened: Any, step: int) -> None:
+    import numpy as np
+
+    with open(folder / "file", "wb") as stream:
+        np.save(stream, [step])
+    np.save(folder / "new", [step])
+    np.savez(folder / "file2", a=[step])
+    np.savetxt(folder / "file", [step])
+
+
+@kind("tofile", modules=("numpy",))
+def _(folder: Path, _opened: Any, step: int) -> None:
+    import numpy as np
+
+    np.arange(step + 3).tofile(folder / "file")
+
+
+@kind("memmap", modules=("numpy",))
+def _(folder: Path, _opened: Any, step: int) -> None:
+    import numpy as np
+
+    np.memmap(folder / "file", mode="r+", dtype="uint8")[:3] = 7
+    np.memmap(folder / "new", mode="w+", dtype="uint8", shape=9)[:3] = 7
+
+
+def _mapped(folder: Path) -> Any:
+    import numpy as np
+
+    return np.memmap(folder / "file", mode="r+", dtype="uint8")
+
+
+@kind("memmap opened before", modules=("numpy",), opened=_mapped)
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened[:4] = step % 256
+
+
+@kind("to_csv", modules=("pandas",))
+def _(folder: Path, _opened: Any, step: int) -> None:
+    import pandas as pd
+
+    pd.DataFrame({"step": [step]}).to_csv(folder / "file")
+
+
+@kind("to_parquet", modules=("pandas", "pyarrow"), native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    import pandas as pd
+
+    pd.DataFrame({"step": [step]}).to_parquet(folder / "file")
+
+
+@kind("figure", modules=("matplotlib",))
+def _(folder: Path, _opened: Any, step: int) -> None:
+    from matplotlib.figure import Figure
+
+    Figure(figsize=(1, 1)).savefig(folder / "file", format="png", dpi=20)
+
+
+@kind("image", modules=("PIL",))
+def _(folder: Path, _opened: Any, step: int) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (4, 4)).save(folder / "file", format="png")
+
+
+def _datasets(folder: Path) -> None:
+    import h5py
+
+    with h5py.File(folder / "file", "w") as file:
+        file["precious"] = [1, 2, 3]
+
+
+@kind("h5py", modules=("h5py",), native=True, prepare=_datasets)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    import h5py
+
+    with h5py.File(folder / "file", "w") as file:
+        file["step"] = step
+    with h5py.File(folder / "new", "a") as file:
+        file[str(step)] = step
+
+
+def _open_datasets(folder: Path) -> Any:
+    import h5py
+
+    return h5py.File(folder / "file", "a")
+
+
+@kind(
+    "h5py opened before",
+    modules=("h5py",),
+    native=True,
+    prepare=_datasets,
+    opened=_open_datasets,
+    stays=frozenset({"file"}),  # opening it writes to it, before the loop
+)
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened["precious"][0] = step
+    opened[f"{step}"] = list(range(1000))
+    opened.flush()
+
+
+# -- TensorFlow
+
+
+def _tf() -> Any:
+    import tensorflow
+
+    return tensorflow
+
+
+@kind("GFile w", native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with _tf().io.gfile.GFile(str(folder / "file"), "w") as file:
+        file.write(str(step))
+
+
+@kind("GFile a", native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with _tf().io.gfile.GFile(str(folder / "file"), "a") as file:
+        file.write(str(step))
+
+
+@kind("GFile opened before", native=True, opened=lambda folder: _tf().io.gfile.GFile(str(folder / "file"), "a"))
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.write(str(step))
+    opened.flush()
+
+
+@kind("gfile", native=True, prepare=_folder_of_files)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    gfile = _tf().io.gfile
+    gfile.makedirs(str(folder / "new" / str(step)))
+    gfile.copy(str(folder / "run" / "a"), str(folder / "new" / str(step) / "a")) if step == 0 else None
+    if step == 0:
+        gfile.rename(str(folder / "run" / "a"), str(folder / "run" / "deep" / "b"), overwrite=True)
+        gfile.remove(str(folder / "run" / "deep" / "c"))
+        gfile.rmtree(str(folder / "run" / "deep"))
+        gfile.mkdir(str(folder / "run" / "deep"))
+
+
+@kind("TFRecordWriter", native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    with _tf().io.TFRecordWriter(str(folder / "file")) as writer:
+        writer.write(str(step).encode())
+
+
+@kind(
+    "TFRecordWriter opened before",
+    native=True,
+    prepare=_nothing,
+    opened=lambda folder: _tf().io.TFRecordWriter(str(folder / "records")),
+    stays=frozenset({"records"}),  # made by the script before its loop
+)
+def _(folder: Path, opened: Any, step: int) -> None:
+    opened.write(str(step).encode() * 1000)
+    opened.flush()
+
+
+@kind("write_file", native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    tf = _tf()
+    tf.io.write_file(str(folder / "file"), f"step {step}")
+    assert tf.io.read_file(str(folder / "file")) == f"step {step}".encode()
+
+
+@kind("summaries", native=True, prepare=_nothing)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    tf = _tf()
+    with tf.summary.create_file_writer(str(folder / "events")).as_default():
+        tf.summary.write("loss", 0.5, step=step)
+
+
+@kind("checkpoints of TensorFlow", native=True, prepare=_checkpoints)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    tf = _tf()
+    tf.train.Checkpoint(value=tf.Variable(step)).write(str(folder / f"ckpt-{step % 5}"))
+
+
+@kind("Keras saves", native=True)
+def _(folder: Path, _opened: Any, step: int) -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.save(folder / "model.keras")
+    model.save_weights(folder / "aside.weights.h5")
+    os.replace(folder / "aside.weights.h5", folder / "best.weights.h5")
+    keras.saving.save_model(model, filepath=folder / f"{step}.keras")
+    if step > 2:
+        os.remove(folder / f"{step - 3}.keras")
+    if step == 0:
+        _tf().saved_model.save(_tf().Module(), str(folder / "exported"))
+
+
+def chosen(*, native: bool | None = None) -> Mapping[str, Kind]:
+    """The kinds whose libraries are installed: all, those that write in C, or those that Python tells of."""
+    import importlib.util
+
+    return {
+        name: found
+        for name, found in KINDS.items()
+        if native in (None, found.native) and all(map(importlib.util.find_spec, found.modules))
+    }
+
+
+def prepared(base: Path, *, native: bool | None = None, names: Collection[str] = ()) -> Mapping[str, Kind]:
+    """A folder for each kind below `base`, as earlier work has left it: for all, or for those that are named."""
+    kinds = {name: KINDS[name] for name in names} or chosen(native=native)
+    for name, found in kinds.items():
+        folder = base / name.replace(" ", "-")
+        folder.mkdir(parents=True)
+        found.prepare(folder)
+        for path in folder.rglob("*"):
+            if not path.is_symlink():
+                os.utime(path, ns=(1_600_000_000_123_456_789, 1_600_000_000_123_456_789))
+    return kinds
+
+
+class Writer:
+    """Changes the folders that `prepared` made, one kind after another."""
+
+    def __init__(self, base: Path, *, native: bool | None = None, names: Collection[str] = ()) -> None:
+        """Of all kinds, or of those that are named."""
+        kinds = names or chosen(native=native)
+        self._folders = {name: base / name.replace(" ", "-") for name in kinds}
+        self._opened = {name: KINDS[name].opened(folder) for name, folder in self._folders.items()}
+        self._calls = dict.fromkeys(self._folders, 0)
+
+    def change(self, name: str) -> None:
+        """Writes once in the way of this kind."""
+        self._calls[name], step = self._calls[name] + 1, self._calls[name]
+        KINDS[name].change(self._folders[name], self._opened[name], step)
+
+    def close(self) -> None:
+        """Closes what was opened before: in a test, whose process goes on."""
+        for opened in self._opened.values():
+            if hasattr(opened, "close"):
+                opened.close()
+
+    def rounds(self) -> Iterator[str]:
+        """The kinds, again and again."""
+        while True:
+            yield from self._folders
+
+
+def lost(base: Path, before: Mapping[str, Mapping[str, tuple[object, ...]]]) -> dict[str, list[str]]:
+    """Of each kind of which something is not as it was: the paths that differ."""
+    found = {}
+    for name, was in before.items():
+        now = tree(base / name.replace(" ", "-"))
+        paths = sorted({*was, *now} - KINDS[name].stays)
+        differs = [path for path in paths if was.get(path) != now.get(path)]
+        if differs:
+            found[name] = differs
+    return found
+
+
+def trees(base: Path, kinds: Mapping[str, Kind]) -> dict[str, dict[str, tuple[object, ...]]]:
+    """What is in the folder of each kind."""
+    return {name: tree(base / name.replace(" ", "-")) for name in kinds}

@@ -1,0 +1,89 @@
+"""`python killed_command.py analyze FOLDER`: a command that analyses with a worker that imports no TensorFlow.
+
+The worker is this file, too: `python killed_command.py work JOB`. It records what it writes below FOLDER/own, as the
+real one does, again and again, and then ends as if it had measured.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+LOOP_SECONDS = 0.6
+
+
+class Silent:
+    """A screen that shows nothing."""
+
+    def update(self, *_given: object, **_named: object) -> None: ...
+    def say(self, text: str) -> None: ...
+    def verdict(self, word: str, sentence: str) -> None: ...
+    def warn(self, text: str) -> None: ...
+
+
+def command(folder: Path) -> int:
+    from pipetune.core.settings import Settings
+    from pipetune.supervisor.analysis import analyze
+    from pipetune.supervisor.request import Request
+    from pipetune.supervisor.results import Results
+    from pipetune.supervisor.target import Target
+
+    target = Target(script="/somewhere/train.py", arguments=(str(folder / "own"),), directory=str(folder))
+    worker = (sys.executable, __file__, "work")
+    request = Request(target, Settings(), Results(folder / "out"), worker_command=worker)
+    return analyze(request, screen=Silent()).exit_code
+
+
+def work(job_file: Path) -> None:
+    from pipetune.core import file_events, scratch, undo
+    from pipetune.core.messages import Finished, MessageWriter, Progress, SessionSaved, Started, read_job
+    from pipetune.worker.orphaned import end_without_supervisor
+    from tests.core.sessions import session
+    from tests.files import writes
+
+    job = read_job(job_file)
+    scratch.use(str(job_file.parent))
+    end_without_supervisor(job.message_descriptor, undo=job.undo)
+    writer = MessageWriter(job.message_descriptor)
+    writer.send(Started("The script runs."))
+    journal = undo.UndoJournal(job.undo, ignored=[str(job_file.parent)])
+    file_events.tell(journal)
+    changes = writes.Writer(Path(job.arguments[0]), names=KINDS)
+    with scratch.folder("work"):
+        writer.send(Progress("capture", "running the script"))
+        journal.begin(journal.mark())
+        end = time.monotonic() + LOOP_SECONDS
+        while time.monotonic() < end:
+            for name in KINDS:
+                changes.change(name)
+        journal.close()
+    writer.send(SessionSaved(replace(session(), patch=None)))
+    writer.send(Finished(0))
+
+
+KINDS = (
+    "json",
+    "append",
+    "in place",
+    "log opened before",
+    "written aside and replaced",
+    "rmtree",
+    "folder renamed",
+    "folders made",
+    "symlink swapped",
+    "sqlite",
+    "rotated checkpoints",
+    "chmod and utime",
+)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "work":
+        work(Path(sys.argv[2]))
+    else:
+        sys.exit(command(Path(sys.argv[2])))

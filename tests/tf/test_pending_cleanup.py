@@ -1,0 +1,86 @@
+"""What of a script does not run where its process ends, in one sentence."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.tf.script import pending_cleanup
+from pipetune.tf.script.patches import Patches
+
+CASES = {
+    "a module": ("look()", "the rest of it did not run"),
+    "one of each": (
+        "try:\n    with open(__file__):\n        look()\nfinally:\n    pass",
+        "the rest of it, 1 finally block and 1 with block did not run",
+    ),
+    "several": (
+        "with open(__file__), open(__file__):\n    with open(__file__):\n        look()",
+        "the rest of it and 2 with blocks did not run",
+    ),
+    "in a finally block itself": ("try:\n    pass\nfinally:\n    look()", "the rest of it did not run"),
+    "in an except clause": (
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    look()\nfinally:\n    pass",
+        "the rest of it and 1 finally block did not run",
+    ),
+    "without finally": ("try:\n    look()\nexcept ValueError:\n    pass", "the rest of it did not run"),
+    "behind a block": ("with open(__file__):\n    pass\nlook()", "the rest of it did not run"),
+    "of the functions that it stands in, and no others": (
+        "def train():\n    try:\n        look()\n    finally:\n        pass\n"
+        "def other():\n    with open(__file__):\n        return 1\n"
+        "with open(__file__):\n    other()\n    train()",
+        "the rest of it, 1 finally block and 1 with block did not run",
+    ),
+    "defined in a block, called behind it": (
+        "with open(__file__):\n    def train():\n        look()\ntrain()",
+        "the rest of it did not run",
+    ),
+}
+
+
+def run(source: str, folder: Path, handlers: int = 0) -> tuple[str, str]:
+    """The sentence where the script calls `look`, and its place."""
+    path, said = folder / "train.py", list[str]()
+    path.write_text(source)
+    space = {"look": lambda: said.append(pending_cleanup.described(sys._getframe(1), handlers)), "__file__": str(path)}
+    thread = threading.Thread(target=exec, args=(compile(source, str(path), "exec"), space))  # no frame of ours above
+    thread.start()
+    thread.join()
+    return said[0], f"train.py:{source[: source.rindex('look()')].count(chr(10)) + 1}"
+
+
+@pytest.mark.parametrize(("source", "words"), CASES.values(), ids=CASES)
+def test_the_blocks_that_are_open_are_counted(source: str, words: str, tmp_path: Path) -> None:
+    said, place = run(source, tmp_path)
+    assert said == f"The script was ended at {place}, without its clean-up: {words}."
+
+
+def test_handlers_for_the_end_of_the_process_are_counted(tmp_path: Path) -> None:
+    said, _ = run("look()", tmp_path, handlers=3)
+    assert said.endswith("the rest of it and 3 atexit handlers did not run.")
+    assert pending_cleanup.described(None, 1).endswith("without its clean-up: 1 atexit handler did not run.")
+    assert pending_cleanup.described(None, 0) == ""
+
+
+def test_only_what_the_script_itself_registers_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[Any] = []
+    monkeypatch.setattr(atexit, "register", lambda function, *_args, **_kwargs: registered.append(function) or function)
+    handlers, patches = pending_cleanup.ExitHandlers(), Patches()
+    handlers.watch(patches)
+
+    @atexit.register
+    def save() -> None: ...
+
+    library = compile("import atexit\natexit.register(print)", f"{Path(pytest.__file__).parent}/some.py", "exec")
+    exec(library, {})
+    patches.put_back()
+    atexit.register(print)
+    assert registered == [save, print, print] and handlers.count == 1
