@@ -21,8 +21,8 @@ class _Paths:
 
     folder: str
 
-    def words(self, name: str) -> tuple[str, ...]:
-        return (join(self.folder, name),) if self.folder else ()
+    def words(self, name: str = "") -> tuple[str, ...]:
+        return (join(self.folder, name) if name else self.folder,) if self.folder else ()
 
 
 def next_steps(session: Session) -> tuple[Fact, ...]:
@@ -33,8 +33,8 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     steps: list[Fact] = []
     patch = session.patch
     if patch and patch.diff and patch.verified is not False:
-        steps.append(Fact(shell("pipetune", "apply", *paths.words("session.json")), "put the patch into your files"))
-        steps.append(Fact(shell("pipetune", "apply", "--diff", *paths.words("session.json")), "see the patch first"))
+        steps.append(Fact(shell("pipetune", "apply", *paths.words()), "put the patch into your files"))
+        steps.append(Fact(shell("pipetune", "apply", "--diff", *paths.words()), "see the patch first"))
     if session.plan and session.plan.rewrites and not (patch and patch.diff and not patch.not_covered):
         plan = paths.words("plan.json") or ("plan.json",)
         if script:
@@ -64,7 +64,7 @@ def report_step(session: Session) -> Fact | None:
     folder = results_folder(session)
     if not folder or session.tuned_dataset is None:
         return None
-    return Fact(shell("pipetune", "report", join(folder, "session.json"), "--open"), "see why, in the browser")
+    return Fact(shell("pipetune", "report", folder, "--open"), "see why, in the browser")
 
 
 def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:

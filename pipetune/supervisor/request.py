@@ -34,6 +34,7 @@ class Analysis:
 
     session: Session
     exit_code: int
+    results: Results  # in the folder of this run
     traceback: str = ""  # the user's own
     failed: Failed | None = None
     last_lines: str = ""  # of the log of a worker that was lost

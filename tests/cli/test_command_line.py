@@ -170,23 +170,19 @@ def test_options_become_settings(script: Path) -> None:
         *["--memory-limit", "1.5G", "--allow", "statistical,reorder", "--allow", "file-cache", "--force"],
         *["--distribute", "multiworker", "--no-trials", "--confidential", "--seed", "7", "train.py"],
     )
-    settings = settings_of(arguments, script.parent / "out")
+    settings = settings_of(arguments)
     assert (settings.budget_seconds, settings.steps, settings.dataset) == (30.0, 5, "all")
     assert (settings.device, settings.step_time_seconds) == ("cpu", 0.004)
     assert settings.memory_limit_bytes == 3 << 29
     assert settings.allow == {Consent.STATISTICAL, Consent.REORDER, Consent.FILE_CACHE}
     assert settings.force and settings.confidential and not settings.trials
-    assert (settings.distribute, settings.seed, settings.out) == (
-        "multiworker",
-        7,
-        str(script.parent / "out"),
-    )
+    assert (settings.distribute, settings.seed) == ("multiworker", 7)
 
 
 @pytest.mark.parametrize("kind", [*standalone_kinds.names(), "none"])
 def test_every_kind_of_distributed_form_can_be_asked_for(script: Path, kind: str) -> None:
     arguments = parsed("--distribute", kind, "train.py")
-    assert settings_of(arguments, script.parent / "out").distribute == kind
+    assert settings_of(arguments).distribute == kind
 
 
 def test_a_kind_there_is_none_of_is_refused_with_those_there_are(

@@ -402,8 +402,8 @@ def test_machine_granted_beside_host_and_what_was_suppressed():
 
 def test_next_steps():
     assert [step.label for step in make_view(samples.photos()).next_steps] == [
-        "pipetune apply reports/train/session.json",
-        "pipetune apply --diff reports/train/session.json",
+        "pipetune apply reports/train",
+        "pipetune apply --diff reports/train",
         "pipetune analyze --allow reorder train.py --epochs 3",
     ]
     assert [step.label for step in make_view(samples.busy()).next_steps] == [
