@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from posixpath import join
 
-from pipetune.core.measurement import Outcome
-from pipetune.core.profile import Verdict
 from pipetune.core.session import Session
+from pipetune.core.session_outcome import SessionOutcome, outcome_of
 from pipetune.core.settings import Settings
 from pipetune.report.places import analyze_words, results_folder, script_words, shell
 from pipetune.report.values import Fact
@@ -69,21 +68,16 @@ def report_step(session: Session) -> Fact | None:
 
 def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
     """Another run that could tell more, where one could."""
-    result = session.tuned_dataset
-    verdict = result.diagnosis.verdict if result and result.diagnosis else None
-    undecided = any(trial.outcome is Outcome.UNDECIDED for trial in session.trials)
-    if verdict is Verdict.NOT_INPUT_BOUND:
-        return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
-    if verdict is Verdict.UNDETERMINED or undecided:
-        return [
-            Fact(
-                shell(*analyze_words(session), "--budget", _more(session), *script),
-                "give it more time to decide",
-            )
-        ]
-    if verdict is not None and not session.trials:
-        return [Fact(shell(*analyze_words(session), *script), "try the rewrites")]
-    return []
+    match outcome_of(session):
+        case SessionOutcome.NOT_INPUT_BOUND:
+            return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
+        case SessionOutcome.UNDECIDED:
+            longer = shell(*analyze_words(session), "--budget", _more(session), *script)
+            return [Fact(longer, "give it more time to decide")]
+        case SessionOutcome.UNTRIED:
+            return [Fact(shell(*analyze_words(session), *script), "try the rewrites")]
+        case _:
+            return []
 
 
 def _more(session: Session) -> str:

@@ -55,11 +55,16 @@ def unified_diff(emission: Emission, *, root: str, header: str = "") -> str:
     parts = [f"# {line}\n" for line in header.splitlines()]
     for path in emission.paths:
         old, new = emission.files[path]
-        parts += _file_diff(Path(os.path.abspath(path)).relative_to(base).as_posix(), old, new)
+        parts.append(file_diff(Path(os.path.abspath(path)).relative_to(base).as_posix(), old, new))
     return "".join(parts)
 
 
-def _file_diff(name: str, old: str, new: str) -> Iterator[str]:
+def file_diff(name: str, old: str, new: str) -> str:
+    """The diff of one file, called `name` in it."""
+    return "".join(_diff_lines(name, old, new))
+
+
+def _diff_lines(name: str, old: str, new: str) -> Iterator[str]:
     end = "\t" if " " in name else ""  # ends a name that holds spaces, as git writes it
     yield f"--- a/{name}{end}\n"
     yield f"+++ b/{name}{end}\n"

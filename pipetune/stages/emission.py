@@ -45,6 +45,7 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
             ),
             files=emission.paths,
             digests={path: digest_of(path) for path in emission.paths},
+            texts={path: emission.files[path][0] for path in emission.paths},
             covered=emission.covered,
             not_covered=emission.not_covered,
             expected=_expected(study, study.runner.edited(covered)) if emission.files else (),
