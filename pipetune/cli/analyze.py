@@ -215,7 +215,9 @@ def execute(arguments: argparse.Namespace) -> int:
         analysis = analyze(request, screen=screen)
     _print_results(analysis.session, arguments)
     if analysis.last_lines:
-        sys.stderr.write(f"The log of the worker that was lost ends:\n{indent(analysis.last_lines, '  ')}\n")
+        together = settings.workers > 1 or settings.parameter_servers or place is not None
+        whose = "The log of the worker that was lost" if together else "What the script printed"
+        sys.stderr.write(f"{whose} ends:\n{indent(analysis.last_lines, '  ')}\n")
     if analysis.traceback:
         sys.stderr.write(f"{analysis.traceback.rstrip()}\n")
     if analysis.exit_code:

@@ -23,12 +23,15 @@ from pipetune.supervisor.display import Screen, Tail, show
 from pipetune.supervisor.elsewhere import Tasks
 from pipetune.supervisor.gathering import gathered
 from pipetune.supervisor.interrupts import Interrupts
+from pipetune.supervisor.others import last_lines
 from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
 from pipetune.supervisor.request import Analysis, Request, job_of
 from pipetune.supervisor.runs import ResultsFolder
 from pipetune.supervisor.servers import started_with_servers
 from pipetune.supervisor.watch import watch
 
+_SCRIPT_FAILED = 3  # exit status
+_LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
 _ROUNDS = 3  # of verification: each takes out of the patch what failed
 
 
@@ -110,8 +113,14 @@ class _Run:
             self._request.results,
             traceback=cause.script_failed.traceback if cause.script_failed else "",
             failed=cause.failed,
-            last_lines=cause.last_lines,
+            last_lines=cause.last_lines or self._last_lines(exit_code, cause),
         )
+
+    def _last_lines(self, exit_code: int, cause: Conversation) -> str:
+        """Of what the script printed, where it ended by itself: usage, or why it cannot go on, stands there."""
+        if exit_code != _SCRIPT_FAILED or cause.script_failed or self._request.verbose:
+            return ""
+        return last_lines(self._request.results.log, count=_LAST_LINES)
 
     def _measure(self) -> Conversation:
         job = self._job(Mode.ANALYZE)

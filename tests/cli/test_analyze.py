@@ -68,6 +68,19 @@ def test_the_scripts_own_traceback_is_shown_as_its_own(
     assert "script.log" in error
 
 
+def test_what_a_script_printed_that_ends_by_itself_is_shown(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", "train.py", "script_wants_arguments"]) == 3
+    error = capsys.readouterr().err
+    shown = [f"  line {number}" for number in range(12, 20)]
+    shown += ["  usage: train.py [-h] --data DATA", "  train.py: error: the following arguments are required: --data"]
+    shown = ["What the script printed ends:", *shown, "pipetune: The script ended with exit status 2."]
+    assert "\n".join(shown) in error
+    (log,) = Path("reports/train").glob("runs/*/script.log")
+    assert f"What it printed is in {log.absolute()}." in error
+
+
 def test_no_dataset_says_what_is_needed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "train.py", "no_dataset"]) == 4
     assert "tf.data.Dataset" in capsys.readouterr().err

@@ -186,6 +186,33 @@ def test_figures_of_another_machine_prove_nothing(tmp_path: Path, capsys: pytest
     assert "cores: 2.0 against 8.0" in printed
 
 
+def test_a_baseline_of_another_pipeline_is_refused_unless_any_will_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B21: it had passed without a word."""
+    now = session(spread=0.02)
+    dataset = now.datasets[0]
+    shorter = replace(dataset, pipeline=replace(dataset.pipeline, nodes=dataset.pipeline.nodes[:3]), tuned=None)
+    other = replace(now, datasets=(shorter,))
+    assert against(tmp_path, capsys, now, other)[0] == 2
+    main(["check", saved(tmp_path, now), "--baseline", saved(tmp_path, other, "before")])
+    error = capsys.readouterr().err
+    assert "pipetune: The baseline is of another pipeline: operator 3 here, " in error and "--any" in error
+    assert against(tmp_path, capsys, now, other, "--any")[0] == 0
+    before = replace(now, datasets=(replace(dataset, tuned=shorter.pipeline),))
+    assert against(tmp_path, capsys, other, before)[0] == 0, "the patch of the baseline is in the script now"
+
+
+def test_a_folder_whose_last_run_failed_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fine = session(wait=0.01, spread=0.01)
+    for value in (fine, replace(fine, status="failed")):
+        results = Results(tmp_path / "out").begun()
+        results.write_all(value)
+    code, printed = check(capsys, str(tmp_path / "out"))
+    assert code == 1 and f"a later run did not come to its end: {results.folder}" in printed
+    assert check(capsys, str((tmp_path / "out/latest").resolve()))[0] == 0, "named, it is what was asked for"
+
+
 def test_check_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = check(capsys, saved(tmp_path, session()), "--json")
     found = json.loads(printed)
