@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pipetune.source.applying import PatchStatus
 
 _DESCRIPTION = """\
-Writes the patch of a session into the source files: all of them or none. Its places
-are found by what stands there, so files may have been edited elsewhere since; where a
-place itself changed, both versions are shown and nothing is written. What was there
-before is kept in the results folder (applied.json, originals/), which is all that
---revert needs."""
+Writes the patch of a session into the source files: all of them or none. Its
+places are found by what stands there, so files may have been edited elsewhere
+since; where a place itself changed, both versions are shown and nothing is
+written. What was there before is kept in the results folder (applied.json,
+originals/), which is all that --revert needs."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:

@@ -30,7 +30,7 @@ exit codes:
   130  interrupted; what was measured is saved
 
 first steps:
-  pipetune analyze train.py            measure, and write reports/train/
+  pipetune analyze train.py            measure; reports/train/ shows the results
   pipetune apply reports/train --diff  look at the patch
   pipetune apply reports/train         put it into the source"""
 
