@@ -45,6 +45,14 @@ def test_the_speedup_comes_first_and_results_go_to_reports(
         "session.json",
         "tuned.patch",
     ]
+    (run,) = Path("reports/train/runs").glob("2*")
+    assert f"\n  pipetune apply {run}\n" in shown.out
+    (folder / "other").mkdir()
+    (folder / "other" / "train.py").write_text("")
+    before = Path("reports/train/session.json").read_text()
+    assert main(["analyze", "other/train.py", "script_failed"]) == 3
+    assert Path("reports/train/session.json").read_text() == before, "another script's results are never replaced"
+    assert Path("reports/other-train/session.json").exists()
 
 
 def test_json_on_standard_output_is_the_summary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
