@@ -17,9 +17,9 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from pipetune.core.operators import OPERATORS
+from pipetune.source.patch import matcher
 from pipetune.source.text import BYTE_ORDER_MARK
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")  # as Python counts lines
@@ -177,7 +177,7 @@ def _edits(old: _Text, new: _Text) -> Iterator[_Edit]:
         if scope not in new.scopes:
             continue  # it goes with its element of the scope around it
         others = new.scopes[scope]
-        for tag, i, j, k, m in SequenceMatcher(None, old.keys(scope), new.keys(scope), autojunk=False).get_opcodes():
+        for tag, i, j, k, m in matcher(old.keys(scope), new.keys(scope)).get_opcodes():
             if tag != "equal":
                 start = _start_of(others, k)
                 end = _end_of(others, m - 1) if m > k else start
@@ -189,18 +189,12 @@ def _find(edit: _Edit, old: _Text, now: _Text) -> tuple[int, int]:
     scope = edit.scope
     if scope not in now.scopes:
         raise PlaceChanged(_named(scope), old.whole(scope), None)
-    matched = SequenceMatcher(None, old.keys(scope), now.keys(scope), autojunk=False).get_matching_blocks()
-    at = {block.a + step: block.b + step for block in matched for step in range(block.size)}
+    same = [code for code in matcher(old.keys(scope), now.keys(scope)).get_opcodes() if code[0] == "equal"]
+    at = {i + step: k + step for _, i, j, k, _ in same for step in range(j - i)}
     there, here = old.scopes[scope], now.scopes[scope]
     if edit.first < edit.last:
-        first = at.get(edit.first)
-        if first is None or any(at.get(edit.first + step) != first + step for step in range(edit.last - edit.first)):
-            raise _changed(edit, old, now)
-        start, end = here[first].start, here[first + edit.last - edit.first - 1].end
-        if not _same(now.lines[start:end], old.lines[there[edit.first].start : there[edit.last - 1].end]):
-            raise _changed(edit, old, now)  # a definition that goes
-        return start, end
-    behind = -1 if edit.first == 0 else at.get(edit.first - 1)
+        return _find_lines(edit, at, old, now)
+    behind = -1 if edit.first == 0 else _behind(edit.first, at, there, here)
     front = len(here) if edit.first == len(there) else at.get(edit.first)
     after = None if behind is None else _end_of(here, behind)
     before = None if front is None else _start_of(here, front)
@@ -213,6 +207,39 @@ def _find(edit: _Edit, old: _Text, now: _Text) -> tuple[int, int]:
         raise _changed(edit, old, now)  # it is in already
     place = after if after == before or _indented_alike(now.lines, after, edit.lines) else before
     return place, place
+
+
+def _find_lines(edit: _Edit, at: Mapping[int, int], old: _Text, now: _Text) -> tuple[int, int]:
+    """Lines that are replaced have to be there, one after the other; blank lines around them may be fewer."""
+    there, here = old.scopes[edit.scope], now.scopes[edit.scope]
+    solid = [position for position in range(edit.first, edit.last) if there[position].key.strip()]
+    low, high = (solid[0], solid[-1] + 1) if solid else (edit.first, edit.last)
+    first = at.get(low)
+    if first is None or any(at.get(low + step) != first + step for step in range(high - low)):
+        raise _changed(edit, old, now)
+    last = first + high - low
+    if not _same(now.lines[here[first].start : here[last - 1].end], old.lines[there[low].start : there[high - 1].end]):
+        raise _changed(edit, old, now)  # a definition that goes, and was edited
+    for _ in range(low - edit.first):
+        first -= first > 0 and not here[first - 1].key.strip()
+    for _ in range(edit.last - high):
+        last += last < len(here) and not here[last].key.strip()
+    return here[first].start, here[last - 1].end
+
+
+def _behind(
+    first: int, at: Mapping[int, int], there: Sequence[_Element], here: Sequence[_Element]
+) -> int | None:
+    """Where the element in front of `first` stands now; a blank line by what stands in front of it."""
+    position = first - 1
+    while position > 0 and position not in at and not there[position].key.strip():
+        position -= 1
+    found = at.get(position)
+    if found is not None:
+        for _ in range(first - 1 - position):
+            if found + 1 < len(here) and not here[found + 1].key.strip():
+                found += 1
+    return found
 
 
 def _end_of(elements: Sequence[_Element], position: int) -> int:
@@ -248,7 +275,7 @@ def _both(scope: str, first: int, last: int, old: _Text, now: _Text) -> PlaceCha
     last = min(last, len(there))
     starts, ends = [first], [last]
     theirs: list[int] = []
-    for tag, i, j, k, m in SequenceMatcher(None, old.keys(scope), now.keys(scope), autojunk=False).get_opcodes():
+    for tag, i, j, k, m in matcher(old.keys(scope), now.keys(scope)).get_opcodes():
         if j < first or i > last:
             continue
         if tag == "equal":
