@@ -163,7 +163,7 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
     missing = Figure(why="no rewrite was proven faster")
     text = f"{words.count(tried, 'trial')}, and none is proven faster than the script as written.{most}"
-    return Headline("nothing", missing, "Nothing to gain", text, ("No patch was made.",))
+    return Headline("nothing", missing, "Nothing faster", text, ("No patch was made.",))
 
 
 def _most_words(diagnosis: Diagnosis | None) -> str:

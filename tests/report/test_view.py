@@ -29,7 +29,7 @@ def with_speedup(speedup: Interval | None, **more: object) -> Session:
         ("photos", "faster", "1.36x"),
         ("distributed", "faster", "1.36x"),
         ("busy", "not-input-bound", "Nothing to gain"),
-        ("nothing", "nothing", "Nothing to gain"),
+        ("nothing", "nothing", "Nothing faster"),
         ("undetermined", "undetermined", "Undetermined"),
         ("interrupted", "interrupted", "Interrupted"),
         ("failed", "failed", "Failed"),
