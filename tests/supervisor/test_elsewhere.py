@@ -100,7 +100,12 @@ def test_both_measure_and_both_run_the_patch(tmp_path: Path) -> None:
             None,
         ),
         ("one_fails", 5, "On worker 1: There is no GPU here.", None),
-        ("chief_dies", 3, "The script ended its process with exit status 9.", ""),
+        (
+            "chief_dies",
+            3,
+            "The script ended its process with exit status 9.",
+            "worker 0 prints this\nthe script prints this",
+        ),
     ],
 )
 def test_what_went_wrong_is_said_where_all_is_decided(
