@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from pipetune.core.errors import PipetuneError, PlanMismatch
+from pipetune.core.errors import PipetuneError, PlanMismatch, StepFailed
 from pipetune.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PipetuneError",
     "PlanMismatch",
+    "StepFailed",
     "__version__",
     "apply_plan",
     "load",

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.core import sessionfile
-from pipetune.core.edits import Consent
 from pipetune.core.planfile import PlanFile, load_plan, plan_file, save_plan
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Settings, consents_of
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener, Silence
 
@@ -82,29 +81,43 @@ def tune(
         memory_limit: bytes that a plan may hold.
         seed: of the order of trials.
 
+    Returns:
+        The session, with the plan that was proven faster, or without one.
+
     Raises:
-        RunFailed: the dataset cannot be run; the cause is its own exception.
+        TypeError: `dataset` is no `tf.data.Dataset`, or `step` cannot be called.
         ValueError: `allow` has a word that is none of `--allow`.
+        StepFailed: `step` raised; the cause is its own exception.
+        RunFailed: the dataset cannot be run; the cause is its own exception.
     """
     from pipetune import workflow
     from pipetune.tf.pipelines import file_caches
 
     settings = Settings(
         budget_seconds=budget,
-        allow=frozenset(Consent(word) for word in allow),
+        allow=consents_of([allow] if isinstance(allow, str) else allow),
         memory_limit_bytes=memory_limit,
         seed=seed,
         force=step is None,
     )
     with file_caches.apart():
-        study = _study(dataset, step, settings, listener or Silence())
+        study = _study(dataset, step, settings, listener or Silence(), caller="pipetune.tune")
         return TunedSession(workflow.analyze(study))
 
 
 def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSession:
     """Profiles a live dataset without trying anything; `to_frame()` has one row per operator.
 
+    Args:
+        dataset: any dataset, made before or after pipetune was imported.
+        step: as `tune` takes it.
+
+    Returns:
+        The session: costs, and whether the input holds the step back.
+
     Raises:
+        TypeError: `dataset` is no `tf.data.Dataset`, or `step` cannot be called.
+        StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
     from pipetune import workflow
@@ -112,7 +125,8 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
 
     settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
     with file_caches.apart():
-        return TunedSession(workflow.analyze(_study(dataset, step, settings, Silence())))
+        study = _study(dataset, step, settings, Silence(), caller="pipetune.profile")
+        return TunedSession(workflow.analyze(study))
 
 
 def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[str] | None) -> Any:
@@ -122,12 +136,18 @@ def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[s
         dataset: the dataset the plan was made for.
         plan: `session.plan`, or the path of a plan.json. None, or a plan without edits, changes nothing.
 
+    Returns:
+        A dataset.
+
     Raises:
+        TypeError: `dataset` is no `tf.data.Dataset`.
         PlanMismatch: the plan was made for another pipeline; names the first operator that differs.
         PipetuneError: the file is missing or damaged.
     """
     from pipetune.tf.pipelines import applying
+    from pipetune.tf.pipelines.kinds import require_dataset
 
+    require_dataset(dataset, caller="pipetune.apply_plan")
     if plan is None:
         return dataset
     if isinstance(plan, TunedSession):
@@ -153,16 +173,22 @@ def load(path: str | os.PathLike[str]) -> TunedSession:
     return TunedSession(sessionfile.load(Path(path)))
 
 
-def _study(dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener) -> Any:
+def _study(
+    dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
+) -> Any:
     from pipetune.stages.study import Study, Subject
     from pipetune.tf.measure import machine
     from pipetune.tf.measure.believed import read_believed
     from pipetune.tf.pipelines import replay, resuming
+    from pipetune.tf.pipelines.kinds import require_dataset
     from pipetune.tf.script import consumers, consumption, step_consumers
 
+    require_dataset(dataset, caller=caller)
+    if step is not None and not callable(step):
+        raise TypeError(f"step is a {type(step).__name__}; give a function that is called with each element.")
     consumer: consumers.Consumer = (
         step_consumers.StepConsumer(step)
-        if step
+        if step is not None
         else consumers.NoConsumer("No step was given: the input was measured alone.")
     )
     use = consumption.Consumption(dataset, "dataset", "training", "pipetune.tune")

@@ -22,6 +22,8 @@ class Listener(Protocol):
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None: ...
 
+    def bottleneck(self, sentence: str) -> None: ...
+
     def saved(self, session: Session) -> None: ...
 
     def trial_started(self, key: str) -> None: ...
@@ -35,6 +37,8 @@ class Silence:
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None: ...
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None: ...
+
+    def bottleneck(self, sentence: str) -> None: ...
 
     def saved(self, session: Session) -> None: ...
 
@@ -111,9 +115,14 @@ class Journal:
     def verdict(self, diagnosis: Diagnosis) -> None:
         self._listener.verdict(diagnosis, self.session.findings)
 
+    def bottleneck(self, diagnosis: Diagnosis) -> None:
+        """What bounds the input, once its costs are final: said before, it might name another line."""
+        if diagnosis.bottleneck_sentence:
+            self._listener.bottleneck(diagnosis.bottleneck_sentence)
+
     def notify(self, event: str, /, **details: Any) -> None:
         """Hears the search (`search.runner.Notify`): progress, and each finished trial into the session."""
-        plan = details.get("plan")
+        plan, gain = details.get("plan"), details.get("gain")
         match event:
             case "stage":
                 self._end_trial()
@@ -124,9 +133,8 @@ class Journal:
                 self._end_trial()
                 trial: Trial = details["trial"]
                 self.update(trials=(*self.session.trials, trial))
-            case "best" if isinstance(plan, Plan):
-                gain: Interval | None = details.get("gain")
-                self._best = _words(plan) + (f", {gain.median:.2f}x" if gain else "")
+            case "best" if isinstance(plan, Plan) and isinstance(gain, Interval):  # without a gain it is a guess
+                self._best = f"{_words(plan)}, {gain.median:.2f}x"
 
     def _begin_trial(self, plan: Plan) -> None:
         self._end_trial()

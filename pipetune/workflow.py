@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipetune.core.edits import Plan
+from pipetune.core.errors import StepFailed
 from pipetune.core.garbage import short_collections
 from pipetune.core.measurement import RunFailed
 from pipetune.core.session import Session
@@ -31,6 +32,7 @@ def analyze(study: Study) -> Session:
 
     Raises:
         RunFailed: the pipeline cannot be run at all; the session has status "failed" and the reason.
+        StepFailed: the user's own step raised; likewise.
     """
     journal = study.journal
     journal.update(machine=study.machine, datasets=study.subject.results())
@@ -43,7 +45,7 @@ def analyze(study: Study) -> Session:
             if study.settings.dataset == "all":
                 analyze_others(study)
         return journal.update(status="done", complete=True)
-    except RunFailed as failure:
+    except (RunFailed, StepFailed) as failure:
         journal.update(status="failed", status_detail=str(failure), complete=True)
         raise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Outcome, Trial
+from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Settings
@@ -72,3 +72,20 @@ def test_a_trial_is_announced_ended_and_kept() -> None:
         ("ended", plan.key),
     ]
     assert kept.session.trials == (trial,)
+
+
+def test_what_is_only_promising_is_not_called_best() -> None:
+    """A guess had stood on the screen as "best so far" for 80 s."""
+
+    class Best(Silence):
+        def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+            shown.append(best)
+
+    shown: list[str] = []
+    kept = Journal(Session("1", {}), Settings(), Best())
+    plan = Plan("plan")
+    kept.notify("best", plan=plan, gain=None)
+    kept.say("measuring")
+    kept.notify("best", plan=plan, gain=Interval(1.31, 1.2, 1.4, 8))
+    kept.say("measuring")
+    assert shown == ["", "plan, 1.31x"]

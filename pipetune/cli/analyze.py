@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipetune.core.session import Session
     from pipetune.core.settings import Settings
     from pipetune.supervisor.results import Results
+    from pipetune.supervisor.target import Target
 
 _DESCRIPTION = """\
 Runs the script up to its first training step, measures there what holds it back,
@@ -44,7 +45,12 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     add_target(parser)
     results = parser.add_argument_group("results")
-    results.add_argument("--out", metavar="DIR", help="where results go (default reports/<script name>/)")
+    results.add_argument(
+        "--out",
+        metavar="DIR",
+        help="where results go: each run in DIR/runs/<time>/, and in DIR itself the last finished one (default "
+        "reports/<script name>/; where that is another script's, with the name of the script's folder in front)",
+    )
     results.add_argument(
         "--confidential",
         action="store_true",
@@ -175,12 +181,12 @@ def execute(arguments: argparse.Namespace) -> int:
     target = target_of(arguments)
     place = place_in(os.environ, horovod=target.names_horovod())
     beside = rank_by_mpi(os.environ) if place is None else None  # processes side by side, of which nothing is known
-    folder = Path(arguments.out or Path("reports") / target.name).absolute()
+    settings = settings_of(arguments, place)
+    folder = _results_folder(arguments.out, target).absolute()
     if place is not None and not place.first:
         folder = folder / f"{place.kind}-{place.index}"  # every task is given the same command
     elif beside is not None and beside.rank:
         folder = folder / f"process-{beside.rank}"
-    settings = settings_of(arguments, folder, place)
     request = Request(
         target=target,
         settings=settings,
@@ -209,19 +215,34 @@ def execute(arguments: argparse.Namespace) -> int:
         analysis = analyze(request, screen=screen)
     _print_results(analysis.session, arguments)
     if analysis.last_lines:
-        sys.stderr.write(f"The log of the worker that was lost ends:\n{indent(analysis.last_lines, '  ')}\n")
+        together = settings.workers > 1 or settings.parameter_servers or place is not None
+        whose = "The log of the worker that was lost" if together else "What the script printed"
+        sys.stderr.write(f"{whose} ends:\n{indent(analysis.last_lines, '  ')}\n")
     if analysis.traceback:
         sys.stderr.write(f"{analysis.traceback.rstrip()}\n")
     if analysis.exit_code:
         hint = analysis.failed.hint if analysis.failed else ""
         detail = analysis.session.status_detail or "The analysis did not come to its end."
         raise PipetuneError(
-            detail, hint=hint or _hint(analysis.exit_code, request.results), exit_code=analysis.exit_code
+            detail, hint=hint or _hint(analysis.exit_code, analysis.results), exit_code=analysis.exit_code
         )
     return 0
 
 
-def settings_of(arguments: argparse.Namespace, folder: Path, place: Place | None = None) -> Settings:
+def _results_folder(out: str | None, target: Target) -> Path:
+    from pipetune.supervisor.results import cannot_write
+    from pipetune.supervisor.runs import default_results_folder
+
+    if out:
+        return Path(out)
+    reports = Path("reports")
+    try:
+        return default_results_folder(target, reports)
+    except OSError as error:
+        raise cannot_write(reports / target.name, error) from error
+
+
+def settings_of(arguments: argparse.Namespace, place: Place | None = None) -> Settings:
     """The options as settings; at a place in a cluster that runs already, no workers are started."""
     from pipetune.core.settings import Settings
 
@@ -245,7 +266,6 @@ def settings_of(arguments: argparse.Namespace, folder: Path, place: Place | None
         cold=arguments.cold,
         confidential=arguments.confidential,
         seed=arguments.seed,
-        out=str(folder),
     )
 
 

@@ -13,11 +13,14 @@ from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:
     from pipetune.core.session import PatchResult, Session
+    from pipetune.source.applying import PatchStatus
 
 _DESCRIPTION = """\
-Writes the patch of a session into the source files: all of them or none, and only
-into files that are as they were when the session was made. What was there before is
-kept beside the session."""
+Writes the patch of a session into the source files: all of them or none. Its
+places are found by what stands there, so files may have been edited elsewhere
+since; where a place itself changed, both versions are shown and nothing is
+written. What was there before is kept in the results folder (applied.json,
+originals/), which is all that --revert needs."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -29,98 +32,168 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         "session",
         metavar="SESSION",
         nargs="?",
-        help="session.json, or the folder that holds it (default: the newest under reports/)",
+        help="session.json, or the folder that holds it (default: the newest finished one under reports/)",
     )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--diff", action="store_true", help="show the patch, change nothing")
     mode.add_argument(
         "--check",
         action="store_true",
-        help="change nothing; exit code 0 when the files are as the patch wants them, else 1",
+        help="change nothing; exit code 0 when the patch is in the files, or there is nothing to change, else 1",
     )
-    mode.add_argument("--revert", action="store_true", help="put the files back as they were")
+    mode.add_argument("--revert", action="store_true", help="take out what was applied last")
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from pipetune.core.sessionfile import load
+    from pipetune.supervisor.runs import results_folder_of
 
-    path = Path(arguments.session) if arguments.session else newest_session(Path("reports"))
-    session = load(path)
-    folder = (path if path.is_dir() else path.parent).absolute()
+    named = Path(arguments.session) if arguments.session else None
+    if arguments.revert:
+        return _revert(named)
+    path = named or newest_session(Path("reports"))
+    session, folder = load(path), results_folder_of(path)
+    if named is None:
+        _say_taken(path.parent, session)
     if session.command.get("confidential"):
         raise PipetuneError(
             "The session is confidential and holds no patch.",
-            hint=f"From the folder that holds your sources: patch -p1 < {folder / 'tuned.patch'}",
+            hint="From the folder that holds your sources: "
+            f"patch -p1 < {(path if path.is_dir() else path.parent).absolute() / 'tuned.patch'}",
         )
     patch = session.patch
     if patch is None or not patch.diff:
-        return _nothing_to_change(session, arguments)
+        return _nothing(session, folder, arguments)
     if arguments.diff:
         sys.stdout.write(patch.diff)
         return 0
     if arguments.check:
         return _check(patch)
-    if arguments.revert:
-        return _revert(patch, folder)
-    return _apply(session, patch, folder)
+    return _apply(session, patch, folder, named)
 
 
 def newest_session(reports: Path) -> Path:
-    """The session.json under `reports` that was written last.
+    """The session.json under `reports` that was written last, one that is finished before one that is not.
 
     Raises:
         PipetuneError: there is none.
     """
+    from pipetune.supervisor.runs import FINISHED, ResultsFolder
+
     found = sorted(reports.glob("*/session.json"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise PipetuneError(
             f"There is no session under {reports}/.",
             hint="`pipetune analyze SCRIPT` makes one; name it if it lies elsewhere.",
         )
-    return found[-1]
+    finished = [path for path in found if ResultsFolder(path.parent).status == FINISHED]
+    return (finished or found)[-1]
 
 
-def _nothing_to_change(session: Session, arguments: argparse.Namespace) -> int:
-    if not arguments.diff:
-        print("This session holds no patch: there is nothing to change.")
-        for rejection in session.patch.not_covered if session.patch else ():
-            print(f"  {rejection.rule}: {rejection.why}")
-    return 0
+def _say_taken(folder: Path, session: Session) -> None:
+    """Which session was taken, where none was named."""
+    from pipetune.report.places import script_words, shell
+    from pipetune.report.words import clean
+
+    script, date = shell(*script_words(session)), session.command.get("date")
+    about = ", ".join(filter(None, (script, clean(date) if date else "")))
+    print(f"pipetune: {folder}{f' ({about})' if about else ''}", file=sys.stderr)
+
+
+def _nothing(session: Session, folder: Path, arguments: argparse.Namespace) -> int:
+    """A session without a patch: there is nothing to do only where there is nothing to change."""
+    from pipetune.core.session_outcome import NOTHING_TO_CHANGE, outcome_of
+    from pipetune.report.emitted import why_no_patch
+    from pipetune.source.applying import PatchState, check_applied
+
+    applied = check_applied(folder)
+    if arguments.check and applied.files:
+        return _print_status(applied)
+    out = sys.stderr if arguments.diff else sys.stdout
+    print(f"This session holds no patch: {why_no_patch(session)}.", file=out)
+    for rejection in session.patch.not_covered if session.patch else ():
+        print(f"  {rejection.rule}: {rejection.why}", file=out)
+    for file, state in applied.files:
+        if state is PatchState.APPLIED:
+            print(f"  {file} has the patch of an earlier session: pipetune apply --revert {_typed(folder)}", file=out)
+    for run in _patched_runs(folder):
+        print(f"  An earlier run holds a patch: pipetune apply {_typed(run)}", file=out)
+        break
+    return 0 if outcome_of(session) in NOTHING_TO_CHANGE else 1
+
+
+def _patched_runs(folder: Path) -> list[Path]:
+    """The runs of a results folder that have a patch, the last one first."""
+    found = [path for path in folder.glob("runs/*/tuned.patch") if path.stat().st_size]
+    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+
+def _typed(path: Path) -> str:
+    from pipetune.report.places import shell
+
+    inside = os.path.relpath(path)
+    return shell(str(path) if inside.startswith("..") else inside)
 
 
 def _check(patch: PatchResult) -> int:
-    from pipetune.source.applying import PatchState, check_patch
+    from pipetune.source.applying import check_patch
 
-    status = check_patch(patch)
+    return _print_status(check_patch(patch))
+
+
+def _print_status(status: PatchStatus) -> int:
+    from pipetune.source.applying import PatchState
+
     for file, state in status.files:
         print(f"{state.value}: {file}")
     return 0 if status.state in (PatchState.APPLIED, PatchState.EMPTY) else 1
 
 
-def _revert(patch: PatchResult, folder: Path) -> int:
-    from pipetune.source.applying import revert_patch
+def _revert(named: Path | None) -> int:
+    """What is applied is known by the results folder; a session is asked only where nothing is recorded."""
+    from pipetune.core.sessionfile import load
+    from pipetune.source.applying import RECORD, is_recorded, revert_applied, revert_patch
+    from pipetune.supervisor.runs import results_folder_of
 
-    for file in revert_patch(patch, folder=folder):
+    if named is not None:
+        folder = results_folder_of(named)
+    else:
+        records = sorted(Path("reports").glob(f"*/{RECORD}"), key=lambda path: path.stat().st_mtime)
+        folder = records[-1].parent if records else newest_session(Path("reports")).parent
+        print(f"pipetune: {folder}", file=sys.stderr)
+    if is_recorded(folder):
+        written = revert_applied(folder)
+    else:
+        patch = load(named or folder).patch
+        if patch is None or not patch.diff:
+            raise PipetuneError("No patch is applied.", hint=f"{folder / RECORD} would say so.", exit_code=1)
+        written = revert_patch(patch)
+    for file in written:
         print(f"put back: {file}")
+    if not written:
+        print("The patch is out already.")
     return 0
 
 
-def _apply(session: Session, patch: PatchResult, folder: Path) -> int:
-    from pipetune.source.applying import apply_patch
+def _apply(session: Session, patch: PatchResult, folder: Path, named: Path | None) -> int:
+    from pipetune.source.applying import apply_patch, check_patch
 
     for text in cautions(session):
         print(f"pipetune: {text}", file=sys.stderr)
+    edited = check_patch(patch).edited
     written = apply_patch(patch, folder=folder)
     if not written:
         print("The patch is in already.")
     for file in written:
         print(f"patched: {file}")
+        if file in edited:
+            print("  It was edited elsewhere after it was analyzed: the speedup was measured without those edits.")
     for rejection in patch.not_covered:
         print(f"not in the patch: {rejection.rule}: {rejection.why}")
     if written:
-        print("`pipetune apply --revert` takes it out again.")
+        print(f"`pipetune apply --revert{f' {_typed(folder)}' if named else ''}` takes it out again.")
     return 0
 
 

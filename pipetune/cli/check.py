@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from pipetune.cli import values
 from pipetune.cli.command import Subparsers, add_command
@@ -34,8 +35,8 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument(
         "--baseline",
         metavar="SESSION",
-        help="an earlier session: fail on more input wait, on room for improvement that was not there, "
-        "and on new warnings",
+        help="an earlier session of the same pipeline: fail on more input wait, on room for improvement that was "
+        "not there, and on new warnings",
     )
     parser.add_argument(
         "--tolerance",
@@ -44,6 +45,7 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         metavar="SHARE",
         help="how much worse than the baseline is tolerated (default 5%%)",
     )
+    parser.add_argument("--any", action="store_true", help="take a baseline of another pipeline, too")
     parser.add_argument("--strict", action="store_true", help="what the interval leaves open fails too")
     parser.add_argument("--json", action="store_true", help="print the answers as JSON")
     return parser
@@ -56,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from pipetune.core.sessionfile import load
 
     session = load(arguments.session)
-    rows = [gate.finished(session)]
+    rows = [gate.finished(session, later=_later_run(Path(arguments.session)))]
     wait_limit = arguments.max_input_wait
     if wait_limit is None and arguments.min_speedup is None and arguments.baseline is None:
         wait_limit = 0.05
@@ -65,7 +67,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.min_speedup is not None:
         rows.append(gate.speedup(session, arguments.min_speedup))
     if arguments.baseline is not None:
-        rows += gate.against(session, load(arguments.baseline), tolerance=arguments.tolerance)
+        baseline = load(arguments.baseline)
+        if not arguments.any:
+            gate.refuse_other_pipeline(session, baseline)
+        rows += gate.against(session, baseline, tolerance=arguments.tolerance)
     bad = {gate.Result.FAILED} | ({gate.Result.UNDETERMINED} if arguments.strict else set())
     failed = any(row.result in bad for row in rows)
     if arguments.json:
@@ -76,3 +81,14 @@ def execute(arguments: argparse.Namespace) -> int:
         for row in rows:
             print(f"{row.result.value:<12}  {row.name}: {clean(row.text)}")
     return int(failed)
+
+
+def _later_run(session: Path) -> str:
+    """The run that failed after the one a results folder shows; empty where the run was named, or none did."""
+    from pipetune.supervisor.runs import ResultsFolder, results_folder_of
+
+    folder = session if session.is_dir() else session.parent
+    if results_folder_of(session) != folder.absolute():
+        return ""
+    run = ResultsFolder(folder).unfinished_since()
+    return str(run) if run else ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
 from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
 from pipetune.core.errors import PipetuneError
+from pipetune.core.spelling import did_you_mean
 from pipetune.core.version import VERSION
 from pipetune.supervisor.user_files import recover
 
@@ -29,7 +31,7 @@ exit codes:
   130  interrupted; what was measured is saved
 
 first steps:
-  pipetune analyze train.py            measure, and write reports/train/
+  pipetune analyze train.py            measure; reports/train/ shows the results
   pipetune apply reports/train --diff  look at the patch
   pipetune apply reports/train         put it into the source"""
 
@@ -47,13 +49,39 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         subparser = command.add(subparsers)
-        subparser.set_defaults(command=command.execute)
+        subparser.set_defaults(command=command.execute, parser=subparser)
     return parser
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace | None:
+    """The command line; None where it was empty, and the help is shown.
+
+    Raises:
+        SystemExit: it is wrong; usage, what is wrong and what may have been meant are on standard error.
+    """
+    parser = build_parser()
+    names = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+    if not words:
+        parser.print_help(sys.stderr)
+        return None
+    if words[0] == "-m" or words[0].endswith((".py", ".ipynb")):
+        parser.error(f"no command was named. Did you mean pipetune analyze {shlex.join(words)}?")
+    if not words[0].startswith("-") and words[0] not in names:
+        parser.error(f"there is no command {words[0]!r}.{did_you_mean(words[0], names)}")
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        used: argparse.ArgumentParser = parsed.parser
+        options = [option for action in used._actions for option in action.option_strings]
+        meant = did_you_mean(unknown[0].partition("=")[0], options)
+        used.error(f"unrecognized arguments: {' '.join(unknown)}.{meant}")
+    return parsed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
-    parsed = build_parser().parse_args(arguments)
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    if parsed is None:
+        return 2
     for text in recover():
         print(f"pipetune: {text}", file=sys.stderr)
     try:

@@ -7,6 +7,7 @@ import math
 import re
 
 from pipetune.core.edits import Consent
+from pipetune.core.settings import consents_of
 
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)(B|b|bit|bits)(?:/s|ps)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -73,12 +74,11 @@ def factor(text: str) -> float:
 
 def consents(text: str) -> frozenset[Consent]:
     """A list of consents: statistical,reorder."""
-    known = [consent.value for consent in Consent]
     words = [word.strip() for word in text.split(",") if word.strip()]
-    wrong = [word for word in words if word not in known]
-    if wrong or not words:
-        raise argparse.ArgumentTypeError(f"{text!r}: choose among {', '.join(known)}")
-    return frozenset(Consent(word) for word in words)
+    try:
+        return consents_of(words or [text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def names(text: str) -> frozenset[str]:

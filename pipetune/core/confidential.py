@@ -46,7 +46,7 @@ def _without_source(session: Session) -> Session:
     return replace(
         session,
         command={**command, "confidential": True},
-        patch=replace(patch, diff="", digests={}) if patch else None,
+        patch=replace(patch, diff="", digests={}, texts={}) if patch else None,
         distributed=replace(session.distributed, module="") if session.distributed else None,
     )
 

@@ -26,6 +26,13 @@ class PlanMismatch(PipetuneError):
     """A plan was made for another pipeline; the message names the first operator that differs."""
 
 
+class StepFailed(Exception):
+    """The step given to `pipetune.tune` or `profile` raised on the data as they are; the cause is its own exception.
+
+    What it had changed until then is put back.
+    """
+
+
 class CannotReplay(PipetuneError):
     """A live dataset has a step that cannot be rebuilt on another upstream."""
 

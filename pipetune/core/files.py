@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace `path` by `text` in one step, so that a reader or a crash never sees half a file.
+    """Replace `path` by `text` in one step, so that a reader or a crash never sees half a file; a link stays a link.
 
     Args:
         mode: who may do what with it, as far as the user's mask lets them.
@@ -25,6 +25,7 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
         PipetuneError: the folder cannot be made or written to.
     """
     try:
+        path = path.resolve() if path.is_symlink() else path
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:

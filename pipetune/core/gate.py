@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+import json
 from dataclasses import dataclass
 
 from pipetune.core.change import difference_of, ratio_of
+from pipetune.core.errors import PipetuneError
+from pipetune.core.planfile import first_difference
 from pipetune.core.session import Session
 
 
@@ -24,8 +27,14 @@ class GateRow:
     text: str
 
 
-def finished(session: Session) -> GateRow:
-    """Whether the session came to its end."""
+def finished(session: Session, *, later: str = "") -> GateRow:
+    """Whether the session came to its end.
+
+    Args:
+        later: the folder of a later run that did not, where the session is shown in its place; empty without one.
+    """
+    if later:
+        return GateRow("session", Result.FAILED, f"a later run did not come to its end: {later}")
     if session.status == "done":
         return GateRow("session", Result.PASSED, "the analysis came to its end")
     detail = f": {session.status_detail}" if session.status_detail else ""
@@ -56,6 +65,26 @@ def speedup(session: Session, wanted: float) -> GateRow:
         return GateRow("speedup", Result.PASSED, f"{text}, at least {wanted:.2f}x")
     result = Result.FAILED if found.high < wanted else Result.UNDETERMINED
     return GateRow("speedup", result, f"{text}, wanted {wanted:.2f}x")
+
+
+def refuse_other_pipeline(session: Session, baseline: Session) -> None:
+    """Makes sure that both are of one pipeline: as the script has it, or with the patch of one of them in it.
+
+    Raises:
+        PipetuneError: they are of two; the message names the first operator that differs.
+    """
+    ours, theirs = session.tuned_dataset, baseline.tuned_dataset
+    if ours is None or theirs is None:
+        return
+    here, there = ours.pipeline, theirs.pipeline
+    pairs = ((here, there), (ours.tuned, there), (here, theirs.tuned))
+    if any(one is not None and other is not None and one.fingerprint == other.fingerprint for one, other in pairs):
+        return
+    operators = json.loads(json.dumps(there.describe()))
+    raise PipetuneError(
+        f"The baseline is of another pipeline: {first_difference(here, operators, there='the baseline')}.",
+        hint="Name a session of the same pipeline, or compare them all the same with --any.",
+    )
 
 
 def against(session: Session, baseline: Session, *, tolerance: float) -> list[GateRow]:

@@ -94,5 +94,9 @@ class RunFailed(Exception):
     """A window could not be measured; the message is the reason, the cause the user's own exception."""
 
 
+class StepRaised(RunFailed):
+    """The step given to `pipetune.tune` raised in a window; the cause is its exception."""
+
+
 class OutOfBudget(Exception):
     """The time for this part of the session is used up."""

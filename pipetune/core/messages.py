@@ -102,7 +102,6 @@ class VerdictKnown:
 
     sentence: str
     verdict: str = ""
-    details: tuple[str, ...] = ()  # more sentences: the bottleneck, what can be saved, bugs found
 
 
 @dataclass(frozen=True)

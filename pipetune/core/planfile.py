@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,13 +44,11 @@ class PlanFile:
         """
         if pipeline.fingerprint == self.fingerprint:
             return
-        found = json.loads(json.dumps(pipeline.describe()))
-        for index in range(max(len(found), len(self.operators))):
-            here = found[index] if index < len(found) else None
-            there = self.operators[index] if index < len(self.operators) else None
-            if here != there:
-                raise _mismatch(index, here, there, pipeline)
-        raise PlanMismatch("The plan was made for another pipeline.", hint="Run `pipetune analyze` again.")
+        found = first_difference(pipeline, self.operators, there="the plan")
+        raise PlanMismatch(
+            f"The plan was made for another pipeline{f': {found}' if found else ''}.",
+            hint="Run `pipetune analyze` again on the script as it is now.",
+        )
 
 
 def plan_file(session: Session) -> PlanFile | None:
@@ -88,35 +87,43 @@ def _of_dataset(dataset: DatasetResult, session: Session) -> PlanFile:
     )
 
 
-def _mismatch(
-    index: int, here: dict[str, object] | None, there: dict[str, object] | None, pipeline: Pipeline
-) -> PlanMismatch:
+def first_difference(pipeline: Pipeline, operators: Sequence[dict[str, object]], *, there: str) -> str:
+    """The first operator of `pipeline` that is another one than in `operators`, in words; empty where none is.
+
+    Args:
+        operators: as `Pipeline.describe` gives them.
+        there: what these are of: "the plan".
+    """
+    found = json.loads(json.dumps(pipeline.describe()))
+    for index in range(max(len(found), len(operators))):
+        ours = found[index] if index < len(found) else None
+        theirs = operators[index] if index < len(operators) else None
+        if ours != theirs:
+            location = pipeline.nodes[index].location if index < len(pipeline.nodes) else None
+            return _difference(index, ours, theirs, there) + (f" ({location})" if location else "")
+    return ""
+
+
+def _difference(index: int, here: dict[str, object] | None, other: dict[str, object] | None, there: str) -> str:
     if here is None:
-        problem = f"operator {index} of the plan, {_named(there)}, is missing here"
-    elif there is None:
-        problem = f"operator {index} here, {_named(here)}, is not in the plan"
-    elif here["op"] != there["op"]:
-        problem = f"operator {index} is {_named(here)} here and {_named(there)} in the plan"
-    elif here["function"] != there["function"]:
-        problem = f"the function of operator {index}, {_named(here)}, is another one"
-    else:
-        problem = f"operator {index}, {_named(here)}, has other arguments: {_differing(here, there)}"
-    location = pipeline.nodes[index].location if index < len(pipeline.nodes) else None
-    where = f" ({location})" if location else ""
-    return PlanMismatch(
-        f"The plan was made for another pipeline: {problem}{where}.",
-        hint="Run `pipetune analyze` again on the script as it is now.",
-    )
+        return f"operator {index} of {there}, {_named(other)}, is missing here"
+    if other is None:
+        return f"operator {index} here, {_named(here)}, is not in {there}"
+    if here["op"] != other["op"]:
+        return f"operator {index} is {_named(here)} here and {_named(other)} in {there}"
+    if here["function"] != other["function"]:
+        return f"the function of operator {index}, {_named(here)}, is another one"
+    return f"operator {index}, {_named(here)}, has other arguments: {_differing(here, other, there)}"
 
 
 def _named(operator: dict[str, object] | None) -> str:
     return str(operator["op"]) if operator else "nothing"
 
 
-def _differing(here: dict[str, object], there: dict[str, object]) -> str:
-    ours, theirs = here["arguments"], there["arguments"]
+def _differing(here: dict[str, object], other: dict[str, object], there: str) -> str:
+    ours, theirs = here["arguments"], other["arguments"]
     assert isinstance(ours, dict) and isinstance(theirs, dict)
     names = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
     if not names:
         return "it reads other operators"
-    return ", ".join(f"{name}={ours.get(name)!r} here, {theirs.get(name)!r} in the plan" for name in names)
+    return ", ".join(f"{name}={ours.get(name)!r} here, {theirs.get(name)!r} in {there}" for name in names)

@@ -42,6 +42,7 @@ class Rejection:
     node: str
     why: str
     gain: Interval | None = None
+    open: bool = False  # no measurement decided on it: the time was over
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class PatchResult:
     verified: bool | None = None
     verification: str = ""  # what running it showed
     expected: tuple[str, ...] = ()  # digests of the first elements the patched source must yield
+    texts: dict[str, str] = field(default_factory=dict)  # each file as captured: what its places are found by
 
 
 @dataclass(frozen=True)

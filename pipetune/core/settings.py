@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipetune.core.edits import Consent, Safety
+from pipetune.core.spelling import did_you_mean
+
+
+def consents_of(words: Iterable[str]) -> frozenset[Consent]:
+    """The consents with these names.
+
+    Raises:
+        ValueError: a word is none of them; the message lists them.
+    """
+    known = [consent.value for consent in Consent]
+    given = list(words)
+    for word in given:
+        if word not in known:
+            raise ValueError(f"{word!r} is none of {', '.join(known)}.{did_you_mean(str(word), known)}")
+    return frozenset(Consent(word) for word in given)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune.core.session import DistributedResult, Session
+from pipetune.core.session_outcome import SessionOutcome, is_unconfirmed, outcome_of
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
@@ -59,9 +60,7 @@ def patch(session: Session, places: Places) -> PatchView:
     value = session.patch
     result = session.tuned_dataset
     if value is None or not (value.diff or value.covered or value.not_covered):
-        planned = session.plan and session.plan.rewrites
-        why = "the plan has no form in the source" if planned else "there is nothing to change"
-        return PatchView("", (), (), None, f"No patch: {why}.", ())
+        return PatchView("", (), (), None, f"No patch: {why_no_patch(session)}.", ())
     pipelines = (result.pipeline, result.tuned) if result else ()
     diff = places.foreign(value.diff, lines=True)
     detail = f" {places.said(value.verification)}" if value.verification else ""
@@ -90,6 +89,25 @@ def patch(session: Session, places: Places) -> PatchView:
             for rejection in value.not_covered
         ),
     )
+
+
+def why_no_patch(session: Session) -> str:
+    """Why a session holds no patch, as a clause: that there is nothing to change is said only where that is known."""
+    match outcome_of(session):
+        case SessionOutcome.PROVEN:
+            return "the plan has no form in the source"
+        case SessionOutcome.NONE:
+            return "no rewrite is faster, there is nothing to change"
+        case SessionOutcome.NOT_INPUT_BOUND:
+            return "the input is not what holds training back, there is nothing to change"
+        case SessionOutcome.UNTRIED:
+            return "no rewrite was tried"
+        case SessionOutcome.UNDECIDED if is_unconfirmed(session):
+            return "a plan was faster in its trials, and was not confirmed by fresh measurements"
+        case SessionOutcome.UNDECIDED:
+            return "the time was over before it was decided whether a rewrite is faster"
+        case SessionOutcome.FAILED:
+            return "the run did not finish"
 
 
 def _diff_kind(line: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pipetune.core.measurement import Outcome
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import DatasetResult, Session
+from pipetune.core.session_outcome import decisive_trials, is_unconfirmed, undecided_trials, untried_rewrites
 from pipetune.report import words
 from pipetune.report.handover import step_note
 from pipetune.report.places import Places
@@ -141,26 +141,29 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         missing = Figure(why="the input is not what holds training back")
         text = f"Your input is not what holds training back.{most}"
         return Headline("not-input-bound", missing, "Nothing to gain", text, ("No patch was made.",))
-    ran = [trial for trial in session.trials if trial.kind != "baseline"]
-    if not ran:
-        missing = Figure(why="no trial was run")
-        big = diagnosis.verdict.value.capitalize()
-        text = _VERDICT_SENTENCE[diagnosis.verdict] + most
-        return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
-    if any(trial.outcome is Outcome.ACCEPTED for trial in ran):
+    tried, undecided, untried = len(decisive_trials(session)), undecided_trials(session), untried_rewrites(session)
+    if is_unconfirmed(session):
         missing = Figure(why="the plan was not confirmed")
         found = f" {words.clean(session.training.why)}" if session.training and session.training.why else ""
         found = found if found.endswith(".") or not found else f"{found}."
         text = f"A plan was faster in its trials, and was not confirmed by fresh measurements.{found}{most}"
         return Headline("undetermined", missing, "Not confirmed", text, ("No patch was made.",))
-    undecided = sum(trial.outcome is Outcome.UNDECIDED for trial in ran)
-    if diagnosis.verdict is Verdict.UNDETERMINED or undecided:
+    if undecided or untried:
         missing = Figure(why="nothing was decided in the time given")
-        text = f"The time was too short to decide{f' {undecided} of {len(ran)} trials' if undecided else ''}."
+        left = words.joined(
+            [f"{undecided} of {words.count(tried, 'trial')} undecided"] * bool(undecided)
+            + [f"{words.count(untried, 'rewrite')} untried"] * bool(untried)
+        )
+        text = f"The time for trials ended with {left}.{most}"
         return Headline("undetermined", missing, "Undetermined", text, ("No patch was made.",))
+    if not tried:
+        missing = Figure(why="no trial was run")
+        big = diagnosis.verdict.value.capitalize()
+        text = _VERDICT_SENTENCE[diagnosis.verdict] + most
+        return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
     missing = Figure(why="no rewrite was proven faster")
-    text = f"{words.count(len(ran), 'trial')}, and none is proven faster than the script as written.{most}"
-    return Headline("nothing", missing, "Nothing to gain", text, ("No patch was made.",))
+    text = f"{words.count(tried, 'trial')}, and none is proven faster than the script as written.{most}"
+    return Headline("nothing", missing, "Nothing faster", text, ("No patch was made.",))
 
 
 def _most_words(diagnosis: Diagnosis | None) -> str:

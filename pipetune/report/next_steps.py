@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from posixpath import join
 
-from pipetune.core.measurement import Outcome
-from pipetune.core.profile import Verdict
 from pipetune.core.session import Session
+from pipetune.core.session_outcome import SessionOutcome, outcome_of
 from pipetune.core.settings import Settings
 from pipetune.report.places import analyze_words, results_folder, script_words, shell
 from pipetune.report.values import Fact
@@ -21,8 +20,8 @@ class _Paths:
 
     folder: str
 
-    def words(self, name: str) -> tuple[str, ...]:
-        return (join(self.folder, name),) if self.folder else ()
+    def words(self, name: str = "") -> tuple[str, ...]:
+        return (join(self.folder, name) if name else self.folder,) if self.folder else ()
 
 
 def next_steps(session: Session) -> tuple[Fact, ...]:
@@ -33,8 +32,8 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     steps: list[Fact] = []
     patch = session.patch
     if patch and patch.diff and patch.verified is not False:
-        steps.append(Fact(shell("pipetune", "apply", *paths.words("session.json")), "put the patch into your files"))
-        steps.append(Fact(shell("pipetune", "apply", "--diff", *paths.words("session.json")), "see the patch first"))
+        steps.append(Fact(shell("pipetune", "apply", *paths.words()), "put the patch into your files"))
+        steps.append(Fact(shell("pipetune", "apply", "--diff", *paths.words()), "see the patch first"))
     if session.plan and session.plan.rewrites and not (patch and patch.diff and not patch.not_covered):
         plan = paths.words("plan.json") or ("plan.json",)
         if script:
@@ -64,26 +63,21 @@ def report_step(session: Session) -> Fact | None:
     folder = results_folder(session)
     if not folder or session.tuned_dataset is None:
         return None
-    return Fact(shell("pipetune", "report", join(folder, "session.json"), "--open"), "see why, in the browser")
+    return Fact(shell("pipetune", "report", folder, "--open"), "see why, in the browser")
 
 
 def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
     """Another run that could tell more, where one could."""
-    result = session.tuned_dataset
-    verdict = result.diagnosis.verdict if result and result.diagnosis else None
-    undecided = any(trial.outcome is Outcome.UNDECIDED for trial in session.trials)
-    if verdict is Verdict.NOT_INPUT_BOUND:
-        return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
-    if verdict is Verdict.UNDETERMINED or undecided:
-        return [
-            Fact(
-                shell(*analyze_words(session), "--budget", _more(session), *script),
-                "give it more time to decide",
-            )
-        ]
-    if verdict is not None and not session.trials:
-        return [Fact(shell(*analyze_words(session), *script), "try the rewrites")]
-    return []
+    match outcome_of(session):
+        case SessionOutcome.NOT_INPUT_BOUND:
+            return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
+        case SessionOutcome.UNDECIDED:
+            longer = shell(*analyze_words(session), "--budget", _more(session), *script)
+            return [Fact(longer, "give it more time to decide")]
+        case SessionOutcome.UNTRIED:
+            return [Fact(shell(*analyze_words(session), *script), "try the rewrites")]
+        case _:
+            return []
 
 
 def _more(session: Session) -> str:

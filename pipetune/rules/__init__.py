@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pipetune.core.edits import Edit, Rewrite, Silence
 from pipetune.core.errors import PipetuneError
+from pipetune.core.spelling import did_you_mean
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.granted_cores import bounded
 from pipetune.rules.pricing import as_size
@@ -41,8 +42,9 @@ def find_rule(name: str) -> Rule:
     for rule in rules:
         if rule.name == name:
             return rule
+    names = [rule.name for rule in rules]
     raise PipetuneError(
-        f"There is no rule called {name!r}.", hint="Rules: " + ", ".join(rule.name for rule in rules)
+        f"There is no rule called {name!r}.{did_you_mean(name, names)}", hint="Rules: " + ", ".join(names)
     )
 
 

@@ -136,7 +136,7 @@ def _trial(candidate: _Candidate, base: Arm, unit: str, kind: str, *, proven: bo
     if outcome is None:
         outcome = Outcome.UNDECIDED
         gain = ratio_interval(sample) if len(sample) >= LOOKS[0] else None
-        why = "another plan was proven first" if proven else "budget too small to decide"
+        why = "another plan was proven first" if proven else f"not decided after {len(sample)} pairs: the time was over"
     return Trial(
         plan=candidate.arm.plan,
         outcome=outcome,

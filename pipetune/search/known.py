@@ -41,6 +41,7 @@ class Known:
         self.accepted: Trial | None = None
         self.screened = Finalists()
         self.too_small = False
+        self.ended_early = False  # something could not be run
 
     def sort_by_consent(self, *, randomness_fixed: bool) -> None:
         """Tell the rewrites that may enter the plan from those that are measured as offers only."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Rewrite
 from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.session import Rejection
+from pipetune.search.statistics import ACCEPT_ABOVE
 
 
 def rejections(
@@ -17,6 +18,8 @@ def rejections(
     gains: Mapping[str, Interval],
     asking: Mapping[str, str],
     screened: Mapping[str, float],
+    variants: Collection[str] = (),
+    untried: str = "no time was left to try it",
 ) -> tuple[Rejection, ...]:
     """One entry for each rewrite left out, with the strongest reason known.
 
@@ -25,12 +28,16 @@ def rejections(
         gains: rewrite key to what it added to the plan, of those dropped by ablation.
         asking: rewrite key to the consent it needs, of those that are not offered themselves.
         screened: rewrite key to its rate over the base in short windows.
+        variants: keys of rewrites that differ from another one by numbers only.
+        untried: why what was not tried was not.
     """
     alone = {trial.plan.rewrites[0].key: trial for trial in trials if _says(trial)}
+    measured = [trial for trial in trials if trial.ratios and trial.outcome in (Outcome.ACCEPTED, Outcome.REJECTED)]
+    decided = {rewrite.key for trial in measured for rewrite in trial.plan.rewrites}
     found = []
     for rewrite in left_out:
         trial = alone.get(rewrite.key)
-        gain = trial.gain if trial else None
+        gain, left_open = trial.gain if trial else None, False
         if rewrite.key in blamed:
             why = blamed[rewrite.key]
         elif rewrite.key in gains:
@@ -41,9 +48,12 @@ def rejections(
             why = f"needs {asking[rewrite.key]}; another of its kind is offered"
         elif rewrite.key in screened:
             why = f"not in a plan proven faster; alone, short windows {_words(screened[rewrite.key])}"
+            left_open = screened[rewrite.key] >= ACCEPT_ABOVE and rewrite.key not in decided
+        elif rewrite.key in variants:
+            why = "other numbers are tried only where the rewrite is in a plan proven faster"
         else:
-            why = "not tried: another of its kind was, or no time was left"
-        found.append(Rejection(rewrite.rule, rewrite.node, why, gain))
+            why, left_open = untried, True
+        found.append(Rejection(rewrite.rule, rewrite.node, why, gain, left_open))
     return tuple(found)
 
 

@@ -98,6 +98,7 @@ class _Search(Known):
         try:
             self.measure_baselines()
         except RunFailed as problem:
+            self.ended_early = True
             return summed_up(self, f"Nothing could be tried: {str(problem).rstrip('.')}.")
         except OutOfBudget:
             self.too_small = True
@@ -112,6 +113,7 @@ class _Search(Known):
                 gains = self.ablate()
             gains |= self.try_inside()
         except RunFailed as problem:
+            self.ended_early = True
             self.notes.append(f"The search ended early: {str(problem).rstrip('.')}.")
         self.kit.notify("stage", name="offers")
         offers, tried = measure_offers(

@@ -9,6 +9,8 @@ from pipetune.core.measurement import Interval, Trial
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.session import Offer
 from pipetune.search.baselines import DEFAULTS
+from pipetune.search.budget import Budget
+from pipetune.search.composing import structural
 from pipetune.search.known import Known
 from pipetune.search.offers import missing_consent
 from pipetune.search.rejecting import rejections
@@ -17,6 +19,7 @@ from pipetune.search.result import SearchResult
 MOST = 0.95
 """The share of the final rate whose time is told: what comes later is fine work."""
 
+_NO_TIME, _ENDED_EARLY = "no time was left to try it", "the search ended before it was tried"
 _BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
 
 
@@ -27,8 +30,17 @@ def ending(known: Known) -> str:
     if not known.granted and not known.inside:
         return "No rewrite is legal here without consent."
     if known.too_small:
-        return f"The budget of {known.kit.meter.budget.seconds:.0f} s was too small to decide."
+        return _undecided(known.kit.meter.budget)
     return "No plan was proven faster than the pipeline as written."
+
+
+def _undecided(budget: Budget) -> str:
+    if budget.seconds - budget.spent() < 1:
+        return f"Nothing was decided in the {budget.seconds:.0f} s for trials."
+    return (
+        f"Nothing was decided: {budget.spent():.0f} of {budget.seconds:.0f} s were used, and the rest is too little "
+        "for another comparison and its confirmation."
+    )
 
 
 def _restless(known: Known) -> list[str]:
@@ -61,6 +73,8 @@ def summed_up(
             gains=gains or {},
             asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
             screened=known.screened.rates,
+            variants={rewrite.key for rewrite in known.candidates} - {one.key for one in structural(known.candidates)},
+            untried=_ENDED_EARLY if known.ended_early else _NO_TIME,
         ),
         rates=known.rates,
         comparison=known.kit.gate.comparison(known.chosen) if known.chosen else None,

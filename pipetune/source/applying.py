@@ -1,8 +1,9 @@
 """Putting a session's patch into the source files and taking it out again.
 
-The new texts come from the diff the session keeps, not from emitting the plan again: it is what the user
-read, what was run to verify it, and a file whose digest is the captured one takes it without any guessing.
-What was there before is kept beside the session (`applied.json` and copies in `originals/`).
+The new texts come from the diff the session keeps, not from emitting the plan again: it is what the user read, and
+what was run to verify it. A file that is as it was captured takes it without any guessing; in one that was edited
+since, its places are found by content (`places`). What was there before is kept in the results folder, `applied.json`
+and copies in `originals/`, which are all that taking it out needs.
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import indent
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session import PatchResult
 from pipetune.source.files import Change, write_all
-from pipetune.source.patch import FilePatch, read_patch
+from pipetune.source.patch import FilePatch, file_diff, read_patch
+from pipetune.source.places import PlaceChanged, Unreadable, merge
 from pipetune.source.text import decode_source, encode_source
 
 SCHEMA = 1
+RECORD = "applied.json"
 _AGAIN = "Run `pipetune analyze` again for the file as it is now, or take that change back."
 
 
 class PatchState(enum.StrEnum):
     """How a file, or all files together, stand to the patch."""
 
-    CLEAN = "clean"  # as captured
-    APPLIED = "applied"  # as the patch makes it
-    CHANGED = "changed"  # something else
-    PARTLY = "partly applied"  # of several files some clean, some applied
+    CLEAN = "not applied"
+    APPLIED = "applied"
+    CHANGED = "changed"  # something else stands at a place of the patch
+    PARTLY = "partly applied"  # in some of several files
     MISSING = "missing"
     EMPTY = "empty"  # the patch changes nothing
 
@@ -42,6 +46,7 @@ class PatchStatus:
 
     state: PatchState
     files: tuple[tuple[str, PatchState], ...]
+    edited: tuple[str, ...] = ()  # files that were edited elsewhere since
 
 
 @dataclass(frozen=True)
@@ -52,20 +57,23 @@ class _File:
     state: PatchState
     original: bytes = b""
     patched: bytes = b""
+    edited: bool = False  # since it was captured, elsewhere
+    problem: PipetuneError | None = None  # why it takes no patch
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """What `applied.json` remembers of one file; `backup` is relative to the session's folder."""
+    """What `applied.json` remembers of one file; `backup` is relative to the results folder."""
 
     path: str
     original_sha256: str
     applied_sha256: str
     backup: str
+    diff: str = ""  # from the one to the other; earlier releases kept none
 
     @property
-    def identity(self) -> tuple[str, str, str]:
-        return self.path, self.original_sha256, self.applied_sha256
+    def change(self) -> tuple[str, str]:
+        return self.path, self.diff
 
 
 def digest_of(path: str) -> str:
@@ -75,42 +83,58 @@ def digest_of(path: str) -> str:
 
 def check_patch(patch: PatchResult) -> PatchStatus:
     """Whether the patch is in the files, not in them, or the files are something else by now."""
-    files = tuple((file.path, file.state) for file in _files(patch))
+    found = _files(patch)
+    files, edited = tuple((file.path, file.state) for file in found), tuple(file.path for file in found if file.edited)
     states = {state for _, state in files}
     if not states:
         return PatchStatus(PatchState.EMPTY, ())
     if states == {PatchState.CLEAN, PatchState.APPLIED}:
-        return PatchStatus(PatchState.PARTLY, files)
+        return PatchStatus(PatchState.PARTLY, files, edited)
     for state in (PatchState.MISSING, PatchState.CHANGED):
         if state in states:
-            return PatchStatus(state, files)
-    return PatchStatus(states.pop(), files)
+            return PatchStatus(state, files, edited)
+    return PatchStatus(states.pop(), files, edited)
+
+
+def check_applied(folder: Path) -> PatchStatus:
+    """The same of what was applied last, whatever the session in the results folder says."""
+    record = _read_record(folder)
+    if not record:
+        return PatchStatus(PatchState.EMPTY, ())
+    files = []
+    for kept in record[-1]:
+        try:
+            files.append((kept.path, PatchState.APPLIED if _taken_out(kept, folder) else PatchState.CLEAN))
+        except PipetuneError:
+            there = Path(kept.path).exists()
+            files.append((kept.path, PatchState.CHANGED if there else PatchState.MISSING))
+    states = {state for _, state in files}
+    return PatchStatus(states.pop() if len(states) == 1 else PatchState.PARTLY, tuple(files))
 
 
 def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
     """Writes the patched texts; all files or none.
 
     Args:
-        folder: the session's output folder, where the originals are kept.
+        folder: the results folder, where the originals are kept.
 
     Returns:
         The files written; none when the patch is in already.
 
     Raises:
-        PipetuneError: a file is not as it was captured, or cannot be written. Nothing is changed then.
+        PipetuneError: a place of the patch is not as it was captured, or a file cannot be written. Nothing is changed
+            then.
     """
     files = _files(patch)
     for file in files:
-        if file.state is PatchState.MISSING:
-            raise PipetuneError(f"{file.path} is not there any more.", hint=_AGAIN, exit_code=1)
-        if file.state is PatchState.CHANGED:
-            raise PipetuneError(f"{file.path} changed after it was analyzed.", hint=_AGAIN, exit_code=1)
+        if file.problem is not None:
+            raise file.problem
     waiting = [file for file in files if file.state is PatchState.CLEAN]
     if not waiting:
         return ()
-    before = _read_record(folder)
-    if before and [kept.identity for kept in before[-1]] == [_kept(file, "").identity for file in files]:
-        before = before[:-1]  # the same patch: an interrupted apply, or one taken back by other means
+    before = _still_in(_read_record(folder), folder)
+    if before and [kept.change for kept in before[-1]] == [_kept(file, "").change for file in files]:
+        before = before[:-1]  # the same patch: an interrupted apply
     _keep(folder, before, files)
     try:
         write_all([Change(file.path, file.original, file.patched) for file in waiting])
@@ -120,39 +144,32 @@ def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
     return tuple(file.path for file in waiting)
 
 
-def revert_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
-    """Writes the files back as they were before the last `apply_patch`; all files or none.
-
-    A patch put in by other means (`git apply`) is taken out as well: its diff says what was there.
-
-    Returns:
-        The files written.
+def is_recorded(folder: Path) -> bool:
+    """Whether something is recorded as applied there.
 
     Raises:
-        PipetuneError: no patch is in, a file changed since, or one cannot be written.
+        PipetuneError: the record cannot be read.
+    """
+    return bool(_read_record(folder))
+
+
+def revert_applied(folder: Path) -> tuple[str, ...]:
+    """Takes out what `apply_patch` put in last, by the record and the originals alone; all files or none.
+
+    What was edited elsewhere since stays.
+
+    Returns:
+        The files written; none where it was taken out by other means.
+
+    Raises:
+        PipetuneError: nothing is recorded, a place of the patch changed since, or a file cannot be written.
     """
     record = _read_record(folder)
     if not record:
-        return _revert_by_diff(patch)
-    changes = []
-    for kept in record[-1]:
-        backup = folder / kept.backup
-        try:
-            now, original = Path(kept.path).read_bytes(), backup.read_bytes()
-        except OSError as error:
-            raise PipetuneError(
-                f"{kept.path} cannot be put back: {error.strerror}: {error.filename}.", exit_code=1
-            ) from error
-        if _digest(original) != kept.original_sha256:
-            raise PipetuneError(f"The copy {backup} of {kept.path} is damaged.", exit_code=1)
-        if _digest(now) == kept.applied_sha256:
-            changes.append(Change(kept.path, now, original))
-        elif now != original:
-            raise PipetuneError(
-                f"{kept.path} changed after the patch was applied.",
-                hint=f"Take that change back first; the file before the patch is {backup}.",
-                exit_code=1,
-            )
+        raise PipetuneError(
+            "No patch is applied.", hint=f"{folder / RECORD} would say so. `pipetune apply` puts one in.", exit_code=1
+        )
+    changes = [change for kept in record[-1] if (change := _taken_out(kept, folder)) is not None]
     write_all(changes)
     _write_record(folder, record[:-1])
     for kept in record[-1]:
@@ -160,33 +177,93 @@ def revert_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
     return tuple(change.path for change in changes)
 
 
-def _revert_by_diff(patch: PatchResult) -> tuple[str, ...]:
+def revert_patch(patch: PatchResult) -> tuple[str, ...]:
+    """Takes out a patch that was put in by other means (`git apply`); all files or none.
+
+    Returns:
+        The files written.
+
+    Raises:
+        PipetuneError: it is not in, or a file cannot be written.
+    """
     files = _files(patch)
+    for file in files:
+        if file.state in (PatchState.CHANGED, PatchState.MISSING) and file.problem is not None:
+            raise file.problem
     if not files or any(file.state is not PatchState.APPLIED for file in files):
-        raise PipetuneError("The patch of this session is not applied.", hint="`pipetune apply` puts it in.")
+        raise PipetuneError(
+            "The patch of this session is not applied.", hint="`pipetune apply` puts it in.", exit_code=1
+        )
     write_all([Change(file.path, file.patched, file.original) for file in files])
     return tuple(file.path for file in files)
+
+
+def _taken_out(kept: _Kept, folder: Path) -> Change | None:
+    """What takes the patch out of one file; None where it is out already."""
+    backup = folder / kept.backup
+    try:
+        now, original = _bytes(kept.path), backup.read_bytes()
+    except OSError as error:
+        raise PipetuneError(
+            f"{kept.path} cannot be put back: {error.strerror}: {error.filename}.", exit_code=1
+        ) from error
+    if _digest(original) != kept.original_sha256:
+        raise PipetuneError(f"The copy {backup} of {kept.path} is damaged.", exit_code=1)
+    if _digest(now) == kept.applied_sha256:
+        return Change(kept.path, now, original)
+    if now == original:
+        return None
+    hint = f"Take that change back first; the file before the patch is {backup}."
+    if not kept.diff:
+        raise PipetuneError(f"{kept.path} changed after the patch was applied.", hint=hint, exit_code=1)
+    before = decode_source(original)
+    (part,) = read_patch(kept.diff)
+    after = part.apply(before)
+    if after is None:
+        raise PipetuneError(f"{folder / RECORD} does not fit {backup}.", exit_code=1)
+    try:
+        return Change(kept.path, now, _merged(after, before, now, strict=False))
+    except (PlaceChanged, Unreadable) as problem:
+        try:
+            _merged(before, after, now, strict=False)
+            return None
+        except (PlaceChanged, Unreadable):
+            raise _refusal(kept.path, problem, "after the patch was applied", "patched", hint) from problem
+
+
+def _still_in(record: list[list[_Kept]], folder: Path) -> list[list[_Kept]]:
+    """The record without applications that were taken out by other means since."""
+    while record:
+        try:
+            if any(_taken_out(kept, folder) for kept in record[-1]):
+                break
+        except PipetuneError:
+            break
+        record = record[:-1]
+    return record
 
 
 def _files(patch: PatchResult) -> list[_File]:
     parts = read_patch(patch.diff)
     if len(parts) != len(patch.files):
         raise PipetuneError(f"The session names {len(patch.files)} files, its patch changes {len(parts)}.")
-    return [_file(path, part, patch.digests.get(path, "")) for path, part in zip(patch.files, parts, strict=True)]
+    return [_file(path, part, patch) for path, part in zip(patch.files, parts, strict=True)]
 
 
-def _file(path: str, part: FilePatch, digest: str) -> _File:
+def _file(path: str, part: FilePatch, patch: PatchResult) -> _File:
     if not Path(path).as_posix().endswith(part.path):
         raise PipetuneError(f"The patch changes {part.path} where the session names {path}.")
+    digest = patch.digests.get(path, "")
     try:
-        now = Path(path).read_bytes()
+        now = _bytes(path)
         text = decode_source(now)
     except FileNotFoundError:
-        return _File(path, PatchState.MISSING)
+        gone = PipetuneError(f"{path} is not there any more.", hint=_AGAIN, exit_code=1)
+        return _File(path, PatchState.MISSING, problem=gone)
     except OSError as error:
         raise PipetuneError(f"{path} cannot be read: {error.strerror}.", exit_code=1) from error
     except (SyntaxError, UnicodeError):
-        return _File(path, PatchState.CHANGED)
+        return _File(path, PatchState.CHANGED, problem=_refusal(path, Unreadable("its encoding is not what it says")))
     if _is(now, digest):
         new = part.apply(text)
         if new is None:
@@ -195,7 +272,59 @@ def _file(path: str, part: FilePatch, digest: str) -> _File:
     old = part.apply(text, reverse=True)
     if old is not None and _is(original := encode_source(old, like=now), digest):
         return _File(path, PatchState.APPLIED, original=original, patched=now)
-    return _File(path, PatchState.CHANGED)
+    return _edited_file(path, part, now, captured=patch.texts.get(path))
+
+
+def _edited_file(path: str, part: FilePatch, now: bytes, *, captured: str | None) -> _File:
+    """A file that was edited since it was captured: by content, where the session keeps what it was."""
+    patched = part.apply(captured) if captured is not None else None
+    if captured is None or patched is None:
+        changed = PipetuneError(f"{path} changed after it was analyzed.", hint=_AGAIN, exit_code=1)
+        return _File(path, PatchState.CHANGED, problem=changed)
+    try:
+        new = _merged(captured, patched, now, strict=True)
+        return _File(path, PatchState.CLEAN, original=now, patched=new, edited=True)
+    except (PlaceChanged, Unreadable) as problem:
+        try:
+            old = _merged(patched, captured, now, strict=False)
+            return _File(path, PatchState.APPLIED, original=old, patched=now, edited=True)
+        except (PlaceChanged, Unreadable):
+            return _File(path, PatchState.CHANGED, problem=_refusal(path, problem))
+
+
+def _merged(before: str, after: str, now: bytes, *, strict: bool) -> bytes:
+    try:
+        text = decode_source(now)
+    except (SyntaxError, UnicodeError) as error:
+        raise Unreadable("its encoding is not what it says") from error
+    return encode_source(merge(before, after, text, strict=strict), like=now)
+
+
+def _refusal(
+    path: str,
+    problem: PlaceChanged | Unreadable,
+    since: str = "after it was analyzed",
+    earlier: str = "analyzed",
+    hint: str = _AGAIN,
+) -> PipetuneError:
+    """The error that shows both versions of a place."""
+    if isinstance(problem, Unreadable):
+        return PipetuneError(f"{path} changed {since}: {problem}.", hint=hint, exit_code=1)
+    where = f"{problem.where} in {path}" if problem.where else path
+    lines = [f"{where} changed {since}. Nothing was written."]
+    if problem.analyzed.text:
+        lines += [f"  {earlier}, line {problem.analyzed.line}:", indent(problem.analyzed.shown, "    ")]
+    if problem.now is None:
+        lines.append("  now: it is not there any more")
+    elif problem.now.text:
+        lines += [f"  now, line {problem.now.line}:", indent(problem.now.shown, "    ")]
+    else:
+        lines.append("  now: nothing like it")
+    return PipetuneError("\n".join(lines), hint=hint, exit_code=1)
+
+
+def _bytes(path: str) -> bytes:
+    return Path(path).read_bytes()
 
 
 def _is(data: bytes, digest: str) -> bool:
@@ -208,7 +337,8 @@ def _digest(data: bytes) -> str:
 
 
 def _kept(file: _File, backup: str) -> _Kept:
-    return _Kept(file.path, _digest(file.original), _digest(file.patched), backup)
+    diff = file_diff(Path(file.path).name, decode_source(file.original), decode_source(file.patched))
+    return _Kept(file.path, _digest(file.original), _digest(file.patched), backup, diff)
 
 
 def _keep(folder: Path, record: list[list[_Kept]], files: Sequence[_File]) -> None:
@@ -231,7 +361,7 @@ def _keep(folder: Path, record: list[list[_Kept]], files: Sequence[_File]) -> No
 
 
 def _record_file(folder: Path) -> Path:
-    return folder / "applied.json"
+    return folder / RECORD
 
 
 def _read_record(folder: Path) -> list[list[_Kept]]:

@@ -55,16 +55,21 @@ def unified_diff(emission: Emission, *, root: str, header: str = "") -> str:
     parts = [f"# {line}\n" for line in header.splitlines()]
     for path in emission.paths:
         old, new = emission.files[path]
-        parts += _file_diff(Path(os.path.abspath(path)).relative_to(base).as_posix(), old, new)
+        parts.append(file_diff(Path(os.path.abspath(path)).relative_to(base).as_posix(), old, new))
     return "".join(parts)
 
 
-def _file_diff(name: str, old: str, new: str) -> Iterator[str]:
+def file_diff(name: str, old: str, new: str) -> str:
+    """The diff of one file, called `name` in it."""
+    return "".join(_diff_lines(name, old, new))
+
+
+def _diff_lines(name: str, old: str, new: str) -> Iterator[str]:
     end = "\t" if " " in name else ""  # ends a name that holds spaces, as git writes it
     yield f"--- a/{name}{end}\n"
     yield f"+++ b/{name}{end}\n"
     before, after = _lines(old), _lines(new)
-    for group in _matcher(before, after).get_grouped_opcodes(_CONTEXT_LINES):
+    for group in matcher(before, after).get_grouped_opcodes(_CONTEXT_LINES):
         _, old_start, _, new_start, _ = group[0]
         _, _, old_end, _, new_end = group[-1]
         yield f"@@ -{_range(old_start, old_end)} +{_range(new_start, new_end)} @@\n"
@@ -90,8 +95,11 @@ def _range(start: int, end: int) -> str:
     return f"{start + 1 if length else start}" + ("" if length == 1 else f",{length}")
 
 
-def _matcher(before: list[str], after: list[str]) -> SequenceMatcher[str]:
-    """Matches what lies between the common start and end; nearly all of a patched file is common."""
+def matcher(before: list[str], after: list[str]) -> SequenceMatcher[str]:
+    """Matches what lies between the common start and end, by `get_opcodes` alone.
+
+    Nearly all of a patched file is common.
+    """
     start, shorter = 0, min(len(before), len(after))
     while start < shorter and before[start] == after[start]:
         start += 1

@@ -43,6 +43,8 @@ def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[
         profile = replace(profile, notes=(*notes, why))
     study.runner.profile = profile
     study.journal.dataset(profile=profile, diagnosis=diagnosis)
+    if study.journal.studies_training:
+        study.journal.bottleneck(diagnosis)
     return profile, diagnosis
 
 

@@ -44,6 +44,7 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
             ),
             files=emission.paths,
             digests={path: digest_of(path) for path in emission.paths},
+            texts={path: emission.files[path][0] for path in emission.paths},
             covered=emission.covered,
             not_covered=emission.not_covered,
             shared=tuple(key for key in emission.covered if key in shared.accepted),

@@ -22,12 +22,16 @@ from pipetune.supervisor.display import Screen, Tail, show
 from pipetune.supervisor.elsewhere import Tasks
 from pipetune.supervisor.gathering import gathered
 from pipetune.supervisor.interrupts import Interrupts
+from pipetune.supervisor.others import last_lines
 from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
 from pipetune.supervisor.request import Analysis, Request, job_of
+from pipetune.supervisor.runs import ResultsFolder
 from pipetune.supervisor.servers import started_with_servers
 from pipetune.supervisor.user_files import UserFiles
 from pipetune.supervisor.watch import watch
 
+_SCRIPT_FAILED = 3  # exit status
+_LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
 _ROUNDS = 3  # of verification: each takes out of the patch what failed
 
 
@@ -37,12 +41,13 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
     Raises:
         PipetuneError: results cannot be written, or no worker can be started.
     """
-    request.results.prepare()
+    results = request.results.begun()
+    request = replace(request, results=results, settings=replace(request.settings, out=str(results.folder)))
     workers, gpus = request.settings.workers, len(accelerators.gpus(os.environ))
     if 0 < gpus < workers:
         screen.warn(f"{workers} workers cannot share {gpus} GPU{'s' * (gpus > 1)}: they train on processors.")
-    if request.place is not None:  # the chief, who waits for the sessions of all, is not to find an earlier one
-        request.results.session.unlink(missing_ok=True)
+    if request.place is not None and not request.place.first:  # the first waits for the sessions of this start
+        ResultsFolder(results.root).withdraw()
     with (
         Interrupts() as interrupts,
         scratch.folder("session") as private,
@@ -99,15 +104,28 @@ class _Run:
         if conversation.garbled:
             self._screen.warn(f"{conversation.garbled} lines from the worker were no messages; ignored.")
         self._screen.update("report", "writing the report", elapsed=self._session.seconds["total"])
-        self._request.results.write_all(self._session)
+        foreign = self._request.results.write_all(self._session)
+        if foreign:
+            results = self._request.results
+            self._screen.warn(
+                f"{', '.join(foreign)} in {results.root} was not written by pipetune and stays as it is; this run's is "
+                f"in {results.folder}."
+            )
         cause = conversation.cause
         return Analysis(
             self._request.results.shown(self._session),
             exit_code,
+            self._request.results,
             traceback=cause.script_failed.traceback if cause.script_failed else "",
             failed=cause.failed,
-            last_lines=cause.last_lines,
+            last_lines=cause.last_lines or self._last_lines(exit_code, cause),
         )
+
+    def _last_lines(self, exit_code: int, cause: Conversation) -> str:
+        """Of what the script printed, where it ended by itself: usage, or why it cannot go on, stands there."""
+        if exit_code != _SCRIPT_FAILED or cause.script_failed or self._request.verbose:
+            return ""
+        return last_lines(self._request.results.log, count=_LAST_LINES)
 
     def _measure(self) -> Conversation:
         job = self._job(Mode.ANALYZE)
@@ -180,7 +198,7 @@ class _Run:
         if place is not None and place.first and self._tasks is None:
             elapsed = time.monotonic() - self._started
             self._screen.update("report", "waiting for the sessions of the other tasks", elapsed=elapsed)
-            self._session = gathered(self._session, self._request.results.folder, place, self._interrupts)
+            self._session = gathered(self._session, self._request.results.root, place, self._interrupts)
 
     def _keep(self, session: Session) -> None:
         self._session = replace(session, command={**self._command(), **session.command})
@@ -223,7 +241,7 @@ class _Run:
             **named,
             "arguments": list(target.arguments),
             "directory": target.directory,
-            "out": self._request.results.shown_folder(target.directory),
+            "out": self._request.results.typed_folder(target.directory),
             "options": encode(settings),
             "seed": settings.seed,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),

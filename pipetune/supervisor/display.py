@@ -40,8 +40,6 @@ def show(message: Message, screen: Screen) -> None:
             )
         case VerdictKnown():
             screen.verdict(message.verdict, message.sentence)
-            for detail in message.details:
-                screen.say(detail)
         case Log(text=text):
             screen.say(text)
         case Suppressed(what=what, count=1):

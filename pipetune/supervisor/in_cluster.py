@@ -50,14 +50,14 @@ def analyze(
         return _alone(place, screen, run)
     screen.update("cluster", f"{place}: looking for the other tasks")
     if place.first:
-        with meeting.called(request.results.folder, place, interrupts, wait_seconds=wait_seconds) as others:
+        with meeting.called(request.results.root, place, interrupts, wait_seconds=wait_seconds) as others:
             if others is not None:
                 tasks = Tasks(*others, rendezvous_host=place.host if place.by_rendezvous else "")
                 analysis = run(tasks, ())
                 tasks.dismiss(analysis.exit_code, analysis.session.status_detail if analysis.exit_code else "")
                 return analysis
     else:
-        with meeting.joined(request.results.folder.parent, place, interrupts, wait_seconds=wait_seconds) as first:
+        with meeting.joined(request.results.root.parent, place, interrupts, wait_seconds=wait_seconds) as first:
             if first is not None:
                 return _follow(request, place, screen, interrupts, private, first)
     not_met = _NOT_MET.format(wait_seconds)
@@ -85,9 +85,9 @@ def _follow(
     first: tuple[Invitation, JsonLines],
 ) -> Analysis:
     """What a task does that is not the first of those that have found each other: it has no results of its own."""
-    where = request.results.folder.parent
+    where = request.results.root.parent
     screen.update("following", f"{place} does what the first task says; the results will be in {where}")
-    request.results.leave_log_alone()
+    request.results.show()  # the log alone
     follower = Follower(
         own=job_of(request, Mode.ANALYZE),
         place=place,
@@ -103,7 +103,7 @@ def _follow(
     if over.exit_code:
         hint = f"What is known is in {where}; what the script printed here, in {request.results.log}."
         session = Session(VERSION, command={}, status="failed", status_detail=over.why)
-        return Analysis(session, over.exit_code, failed=Failed(over.why, hint, over.exit_code))
+        return Analysis(session, over.exit_code, request.results, failed=Failed(over.why, hint, over.exit_code))
     detail = f"Followed the first task; the results are in {where}."
     screen.say(detail)
-    return Analysis(Session(VERSION, command={}, status="done", status_detail=detail), 0)
+    return Analysis(Session(VERSION, command={}, status="done", status_detail=detail), 0, request.results)

@@ -80,7 +80,7 @@ def why_lost(said: Conversation) -> str:
     return "" if said.status is None else describe_exit(said.status)
 
 
-def last_lines(log: Path) -> str:
+def last_lines(log: Path, *, count: int = _TAIL_LINES) -> str:
     """The end of a log, without what TensorFlow's runtime says in passing; '' where there is nothing."""
     try:
         with log.open("rb") as stream:
@@ -89,4 +89,4 @@ def last_lines(log: Path) -> str:
     except OSError:
         return ""
     said = [line for line in text.splitlines() if line.strip() and not _IN_PASSING.match(line)]
-    return "\n".join(said[-_TAIL_LINES:])
+    return "\n".join(said[-count:])

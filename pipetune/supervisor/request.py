@@ -34,9 +34,10 @@ class Analysis:
 
     session: Session
     exit_code: int
+    results: Results  # in the folder of this run
     traceback: str = ""  # the user's own
     failed: Failed | None = None
-    last_lines: str = ""  # of the log of a worker that was lost
+    last_lines: str = ""  # of the log of the worker that was lost, or of the script that ended by itself
 
 
 def job_of(request: Request, mode: Mode) -> Job:

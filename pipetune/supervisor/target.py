@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +43,22 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
         PipetuneError: there is no such script, or it cannot be Python.
     """
     path = Path(os.path.abspath(script))
-    if path.is_dir():
+    if path.is_dir() and (path / "__main__.py").is_file():
         path = path / "__main__.py"  # as `python FOLDER` does
+    if path.is_dir():
+        scripts = [os.path.normpath(os.path.join(script, file.name)) for file in sorted(path.glob("*.py"))]
+        few = f", such as {', '.join(scripts[:3])}" if scripts else ""
+        raise PipetuneError(f"{script} is a folder.", hint=f"Name the Python file in it that trains{few}.")
     if not path.is_file():
         raise PipetuneError(
             f"There is no script {script}.",
             hint="Name the Python file that trains, or a module with -m.",
+        )
+    if path.suffix == ".ipynb":
+        raise PipetuneError(
+            f"{script} is a notebook.",
+            hint="In it, call pipetune.tune(dataset, step=train_step); or make a script of it: "
+            f"jupyter nbconvert --to script {shlex.quote(script)}",
         )
     try:
         with tokenize.open(path) as stream:

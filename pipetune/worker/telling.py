@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from pipetune.core.messages import (
+    Log,
     MessageWriter,
     Progress,
     SessionSaved,
@@ -29,11 +30,11 @@ class Telling:
         self._writer.send(Progress(phase, doing, best=best, elapsed_seconds=elapsed, left_seconds=left))
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
-        details = [diagnosis.bottleneck_sentence] if diagnosis.bottleneck_sentence else []
-        for finding in findings:
-            place = f" ({finding.file}:{finding.line})" if finding.file else ""
-            details.append(f"{finding.message}{place} {finding.hint}".strip())
-        self._writer.send(VerdictKnown(diagnosis.sentence, diagnosis.verdict.value, tuple(details)))
+        # The findings stand in the summary; said here too, each would be on the screen twice.
+        self._writer.send(VerdictKnown(diagnosis.sentence, diagnosis.verdict.value))
+
+    def bottleneck(self, sentence: str) -> None:
+        self._writer.send(Log(sentence))
 
     def saved(self, session: Session) -> None:
         now = time.monotonic()

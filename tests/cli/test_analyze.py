@@ -45,6 +45,14 @@ def test_the_speedup_comes_first_and_results_go_to_reports(
         "session.json",
         "tuned.patch",
     ]
+    (run,) = Path("reports/train/runs").glob("2*")
+    assert f"\n  pipetune apply {run}\n" in shown.out
+    (folder / "other").mkdir()
+    (folder / "other" / "train.py").write_text("")
+    before = Path("reports/train/session.json").read_text()
+    assert main(["analyze", "other/train.py", "script_failed"]) == 3
+    assert Path("reports/train/session.json").read_text() == before, "another script's results are never replaced"
+    assert Path("reports/other-train/session.json").exists()
 
 
 def test_json_on_standard_output_is_the_summary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +74,19 @@ def test_the_scripts_own_traceback_is_shown_as_its_own(
     assert "Traceback (most recent call last):\n" in error
     assert "ValueError: of the user\npipetune: The script raised: ValueError: of the user\n" in error
     assert "script.log" in error
+
+
+def test_what_a_script_printed_that_ends_by_itself_is_shown(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", "train.py", "script_wants_arguments"]) == 3
+    error = capsys.readouterr().err
+    shown = [f"  line {number}" for number in range(12, 20)]
+    shown += ["  usage: train.py [-h] --data DATA", "  train.py: error: the following arguments are required: --data"]
+    shown = ["What the script printed ends:", *shown, "pipetune: The script ended with exit status 2."]
+    assert "\n".join(shown) in error
+    (log,) = Path("reports/train").glob("runs/*/script.log")
+    assert f"What it printed is in {log.absolute()}." in error
 
 
 def test_no_dataset_says_what_is_needed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +121,7 @@ def test_a_confidential_run_shows_no_path(folder: Path, capsys: pytest.CaptureFi
 
 def test_rules_are_left_out_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["analyze", "--without", "cache,prefetch", "--without", "parallel-map", "train.py"]
-    settings = settings_of(build_parser().parse_args(words), folder)
+    settings = settings_of(build_parser().parse_args(words))
     assert settings.without == {"cache", "prefetch", "parallel-map"}
     assert main(["analyze", "--without", "cash", "train.py", "normal"]) == 2
     assert "no rule called 'cash'" in capsys.readouterr().err
@@ -123,7 +144,7 @@ def test_one_worker_is_one_only_beside_parameter_servers(folder: Path, capsys: p
     assert main(["analyze", "--workers", "1", "train.py"]) == 2
     assert "--workers 1 starts no process beside the first" in capsys.readouterr().err
     parsed = build_parser().parse_args(["analyze", "--workers", "1", "--parameter-servers", "1", "train.py"])
-    settings = settings_of(parsed, folder)
+    settings = settings_of(parsed)
     assert (settings.workers, settings.parameter_servers) == (1, 1)
 
 
@@ -135,7 +156,8 @@ def test_a_worker_that_is_lost_is_named_with_the_end_of_its_log(
     error = capsys.readouterr().err
     assert "The log of the worker that was lost ends:\n  worker 1 prints this\n" in error
     assert "\n  no more memory\npipetune: Worker 1 was killed (SIGKILL)" in error
-    assert "reports/train/worker-0.log to worker-1.log" in error
+    (log,) = Path("reports/train").glob("runs/*/worker-0.log")
+    assert f"{log} to worker-1.log" in error
 
 
 @pytest.mark.parametrize("told_by", ["TF_CONFIG", "HOROVOD_RANK"])
@@ -186,17 +208,17 @@ def test_the_first_task_of_a_cluster_gathers_the_others(
 
 def test_how_many_workers_is_a_setting(folder: Path) -> None:
     parsed = build_parser().parse_args(["analyze", "--workers", "3", "train.py"])
-    assert settings_of(parsed, folder).workers == 3
-    assert settings_of(parsed, folder, Place("worker", 0, 2)).workers == 1, "of a cluster that exists"
-    assert settings_of(build_parser().parse_args(["analyze", "train.py"]), folder).workers == 1
+    assert settings_of(parsed).workers == 3
+    assert settings_of(parsed, Place("worker", 0, 2)).workers == 1, "of a cluster that exists"
+    assert settings_of(build_parser().parse_args(["analyze", "train.py"])).workers == 1
 
 
 @pytest.mark.parametrize(("workers", "expected"), [((), 2), (("--workers", "3"), 3)])
 def test_how_many_parameter_servers_is_a_setting(folder: Path, workers: tuple[str, ...], expected: int) -> None:
     parsed = build_parser().parse_args(["analyze", "--parameter-servers", "1", *workers, "train.py"])
-    found = settings_of(parsed, folder)
+    found = settings_of(parsed)
     assert (found.workers, found.parameter_servers) == (expected, 1)
-    exists = settings_of(parsed, folder, Place("chief", 0, 1))
+    exists = settings_of(parsed, Place("chief", 0, 1))
     assert (exists.workers, exists.parameter_servers) == (1, 0), "of a cluster that exists"
 
 

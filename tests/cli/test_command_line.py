@@ -80,9 +80,6 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        [],
-        ["analyse", "train.py"],
-        ["analyze", "--bugdet", "3", "train.py"],
         ["analyze", "--budget", "0", "train.py"],
         ["analyze", "--budget", "nan", "train.py"],
         ["analyze", "--steps", "-1", "train.py"],
@@ -112,6 +109,32 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixt
         main(words)
     assert leaving.value.code == 2
     assert "usage: pipetune" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "says"),
+    [
+        (["analyse", "train.py"], "pipetune", "there is no command 'analyse'. Did you mean analyze?"),
+        (["train.py", "--epochs", "3"], "pipetune", "Did you mean pipetune analyze train.py --epochs 3?"),
+        (["-m", "package.train"], "pipetune", "Did you mean pipetune analyze -m package.train?"),
+        (["analyze", "--bugdet", "3", "train.py"], "pipetune analyze", "arguments: --bugdet. Did you mean --budget?"),
+        (["apply", "--dif=1"], "pipetune apply", "unrecognized arguments: --dif=1. Did you mean --diff?"),
+        (["analyze", "--allow", "reorders", "train.py"], "pipetune analyze", "Did you mean reorder?"),
+    ],
+)
+def test_what_was_meant_is_said_under_the_usage_of_its_command(
+    words: list[str], usage: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    error = capsys.readouterr().err
+    assert leaving.value.code == 2 and says in error
+    assert error.startswith(f"usage: {usage} [")
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "pipetune analyze train.py " in capsys.readouterr().err
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -170,23 +193,19 @@ def test_options_become_settings(script: Path) -> None:
         *["--memory-limit", "1.5G", "--allow", "statistical,reorder", "--allow", "file-cache", "--force"],
         *["--distribute", "multiworker", "--no-trials", "--confidential", "--seed", "7", "train.py"],
     )
-    settings = settings_of(arguments, script.parent / "out")
+    settings = settings_of(arguments)
     assert (settings.budget_seconds, settings.steps, settings.dataset) == (30.0, 5, "all")
     assert (settings.device, settings.step_time_seconds) == ("cpu", 0.004)
     assert settings.memory_limit_bytes == 3 << 29
     assert settings.allow == {Consent.STATISTICAL, Consent.REORDER, Consent.FILE_CACHE}
     assert settings.force and settings.confidential and not settings.trials
-    assert (settings.distribute, settings.seed, settings.out) == (
-        "multiworker",
-        7,
-        str(script.parent / "out"),
-    )
+    assert (settings.distribute, settings.seed) == ("multiworker", 7)
 
 
 @pytest.mark.parametrize("kind", [*standalone_kinds.names(), "none"])
 def test_every_kind_of_distributed_form_can_be_asked_for(script: Path, kind: str) -> None:
     arguments = parsed("--distribute", kind, "train.py")
-    assert settings_of(arguments, script.parent / "out").distribute == kind
+    assert settings_of(arguments).distribute == kind
 
 
 def test_a_kind_there_is_none_of_is_refused_with_those_there_are(
@@ -202,7 +221,8 @@ def test_a_kind_there_is_none_of_is_refused_with_those_there_are(
     [
         ([], "No script was named"),
         (["nowhere.py"], "There is no script nowhere.py"),
-        (["."], "There is no script ."),
+        (["."], ". is a folder.\n  Name the Python file in it that trains, such as binary.py, latin.py, train.py.\n"),
+        (["notes.ipynb"], "is a notebook.\n  In it, call pipetune.tune(dataset, step=train_step); or make a script "),
         (["-m", "train.py"], "is not the name of a module"),
         (["-m", "../train"], "is not the name of a module"),
         (["-m"], "No script was named"),
@@ -215,6 +235,7 @@ def test_what_cannot_be_run_is_said_before_anything_runs(
 ) -> None:
     (script.parent / "binary.py").write_bytes(b"\x00\x01")
     (script.parent / "latin.py").write_bytes(b"x = '\xe9'\n")
+    (script.parent / "notes.ipynb").write_text('{"cells": []}')
     assert main(["analyze", *words]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -292,8 +313,8 @@ def test_rules_are_listed_and_told_in_full(capsys: pytest.CaptureFixture[str]) -
     assert main(["rules", "cache"]) == 0
     told = capsys.readouterr().out
     assert "legal" in told and "safety" in told
-    assert main(["rules", "no-such-rule"]) == 2
-    assert "parallel-map" in capsys.readouterr().err
+    assert main(["rules", "parallelmap"]) == 2
+    assert "Did you mean parallel-map?\n  Rules: " in capsys.readouterr().err
 
 
 def test_a_closed_pipe_is_no_error() -> None:

@@ -12,8 +12,12 @@ import pytest
 from pipetune.cli import apply, doctor
 from pipetune.cli.main import main
 from pipetune.core import sessionfile
-from pipetune.core.profile import Finding
-from pipetune.core.session import PatchResult, Session
+from pipetune.core.measurement import Outcome, Trial
+from pipetune.core.profile import Finding, Verdict
+from pipetune.core.session import PatchResult, Rejection, Session
+from pipetune.source.applying import digest_of
+from pipetune.source.patch import file_diff
+from pipetune.supervisor.results import Results
 from tests.core.sessions import MACHINE, WINDOW, session
 
 
@@ -182,6 +186,33 @@ def test_figures_of_another_machine_prove_nothing(tmp_path: Path, capsys: pytest
     assert "cores: 2.0 against 8.0" in printed
 
 
+def test_a_baseline_of_another_pipeline_is_refused_unless_any_will_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B21: it had passed without a word."""
+    now = session(spread=0.02)
+    dataset = now.datasets[0]
+    shorter = replace(dataset, pipeline=replace(dataset.pipeline, nodes=dataset.pipeline.nodes[:3]), tuned=None)
+    other = replace(now, datasets=(shorter,))
+    assert against(tmp_path, capsys, now, other)[0] == 2
+    main(["check", saved(tmp_path, now), "--baseline", saved(tmp_path, other, "before")])
+    error = capsys.readouterr().err
+    assert "pipetune: The baseline is of another pipeline: operator 3 here, " in error and "--any" in error
+    assert against(tmp_path, capsys, now, other, "--any")[0] == 0
+    before = replace(now, datasets=(replace(dataset, tuned=shorter.pipeline),))
+    assert against(tmp_path, capsys, other, before)[0] == 0, "the patch of the baseline is in the script now"
+
+
+def test_a_folder_whose_last_run_failed_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fine = session(wait=0.01, spread=0.01)
+    for value in (fine, replace(fine, status="failed")):
+        results = Results(tmp_path / "out").begun()
+        results.write_all(value)
+    code, printed = check(capsys, str(tmp_path / "out"))
+    assert code == 1 and f"a later run did not come to its end: {results.folder}" in printed
+    assert check(capsys, str((tmp_path / "out/latest").resolve()))[0] == 0, "named, it is what was asked for"
+
+
 def test_check_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = check(capsys, saved(tmp_path, session()), "--json")
     found = json.loads(printed)
@@ -255,34 +286,84 @@ def test_compare_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 # -- apply
 
+BEFORE = """import tensorflow as tf
+
+
+def training():
+    dataset = tf.data.Dataset.range(10)
+    return dataset.map(decode)
+"""
+AFTER = BEFORE.replace("map(decode)", "map(decode, num_parallel_calls=2)")
+
 
 @pytest.fixture
 def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script, and a session under reports/ whose patch changes it."""
-    import hashlib
-
+    """A script, and a finished run under reports/ whose patch changes it."""
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "train.py"
-    script.write_text("one\ntwo\n")
-    diff = "--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
-    digest = hashlib.sha256(script.read_bytes()).hexdigest()
-    patch = PatchResult(diff, (str(script),), {str(script): digest}, (WINDOW.key,), verified=True)
+    script.write_text(BEFORE)
+    patch = PatchResult(
+        file_diff("train.py", BEFORE, AFTER),
+        (str(script),),
+        {str(script): digest_of(str(script))},
+        texts={str(script): BEFORE},
+        covered=(WINDOW.key,),
+        verified=True,
+    )
     here = replace(MACHINE, cores_affinity=len(os.sched_getaffinity(0)))
-    sessionfile.save(replace(session(), patch=patch, machine=here), tmp_path / "reports/train/session.json")
+    command = {"script": str(script), "directory": str(tmp_path), "date": "2026-03-01T14:15:00+00:00"}
+    run(replace(session(), patch=patch, machine=here, command=command))
     return script
 
 
-def test_apply_and_revert(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def run(value: Session) -> Path:
+    """The folder of a run of reports/train that came to this."""
+    results = Results(Path("reports/train")).begun()
+    results.write_all(value)
+    return results.folder
+
+
+def test_apply_check_and_revert(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "--check"]) == 1
+    assert text(capsys) == f"not applied: {patched}\n"
     assert main(["apply"]) == 0
-    assert patched.read_text() == "one\nthree\n"
+    assert patched.read_text() == AFTER
     shown = capsys.readouterr()
-    assert f"patched: {patched}" in shown.out and shown.err == ""
-    assert main(["apply", "--check", "reports/train"]) == 0
+    assert shown.out == f"patched: {patched}\n`pipetune apply --revert` takes it out again.\n"
+    assert shown.err == "pipetune: reports/train (train.py, 2026-03-01T14:15:00+00:00)\n", "which was taken"
+    for words in (["reports/train"], ["reports/train/session.json"], ["reports/train/latest"]):
+        assert main(["apply", "--check", *words]) == 0
+    assert text(capsys) == f"applied: {patched}\n" * 3
     assert main(["apply", "reports/train/session.json"]) == 0
     assert "The patch is in already." in text(capsys)
     assert main(["apply", "--revert"]) == 0
-    assert patched.read_text() == "one\ntwo\n"
+    assert patched.read_text() == BEFORE
+    assert main(["apply", "--revert"]) == 1
+    assert "not applied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status", ["done", "failed", "interrupted"])
+@pytest.mark.parametrize("words", [[], ["reports/train"]])
+def test_a_later_run_takes_nothing_of_the_way_back(
+    patched: Path, capsys: pytest.CaptureFixture[str], status: str, words: list[str]
+) -> None:
+    """B1: after it `--revert` had said that there is nothing to change, and left the source patched."""
+    assert main(["apply"]) == 0
+    run(replace(session(), patch=None, trials=(), status=status))
+    assert main(["apply", "--check", *words]) == 0
+    assert f"applied: {patched}" in text(capsys)
+    patched.write_text(f"# mine\n{patched.read_text()}")
+    assert main(["apply", "--revert", *words]) == 0
+    assert f"put back: {patched}" in text(capsys)
+    assert patched.read_text() == f"# mine\n{BEFORE}"
+
+
+def test_revert_needs_no_session_at_all(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["apply"]) == 0
+    for name in ("runs", "latest"):
+        Path("reports/train", name).rename(name)
+    assert main(["apply", "--revert", "reports/train"]) == 0
+    assert patched.read_text() == BEFORE
 
 
 def test_apply_diff_shows_the_patch_and_changes_nothing(
@@ -290,15 +371,27 @@ def test_apply_diff_shows_the_patch_and_changes_nothing(
 ) -> None:
     assert main(["apply", "--diff"]) == 0
     assert text(capsys).startswith("--- a/train.py\n")
-    assert patched.read_text() == "one\ntwo\n"
+    assert patched.read_text() == BEFORE
 
 
-def test_apply_refuses_a_file_that_changed(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    patched.write_text("one\ntwo \n")
+def test_apply_goes_by_content(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    patched.write_text(f"# mine\n{BEFORE}\n\ndef more(): ...\n")
+    assert main(["apply"]) == 0
+    assert patched.read_text() == f"# mine\n{AFTER}\n\ndef more(): ...\n"
+    assert "edited elsewhere after it was analyzed" in text(capsys)
+
+
+def test_apply_shows_both_versions_of_a_place_that_changed(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = BEFORE.replace("map(decode)", "map(other)")
+    patched.write_text(now)
     assert main(["apply"]) == 1
-    assert "changed after it was analyzed" in capsys.readouterr().err
-    assert patched.read_text() == "one\ntwo \n"
+    error = capsys.readouterr().err
+    assert f"pipetune: training() in {patched} changed after it was analyzed. Nothing was written.\n" in error
+    assert "  analyzed, line 6:\n    return dataset.map(decode)\n" in error
+    assert "  now, line 6:\n    return dataset.map(other)\n" in error
+    assert patched.read_text() == now
     assert main(["apply", "--check"]) == 1
+    assert text(capsys) == f"changed: {patched}\n"
 
 
 def test_apply_warns_of_another_machine_and_of_an_unverified_patch(
@@ -316,24 +409,69 @@ def test_apply_warns_of_another_machine_and_of_an_unverified_patch(
     assert "not run to verify" in error and "measured on 64 cores" in error
 
 
-def test_apply_of_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("changes", "says", "code"),
+    [
+        ({}, "the plan has no form in the source", 1),
+        ({"status": "interrupted"}, "the run did not finish", 1),
+        ({"datasets": "busy"}, "the input is not what holds training back, there is nothing to change", 0),
+        ({"datasets": "none"}, "no rewrite is faster, there is nothing to change", 0),
+        ({"datasets": "none", "trials": ()}, "no rewrite was tried", 1),
+        ({"datasets": "none", "trials": "undecided"}, "the time was over before it was decided", 1),
+        ({"datasets": "none", "trials": "accepted"}, "a plan was faster in its trials, and was not", 1),
+        ({"datasets": "open"}, "the time was over before it was decided", 1),
+    ],
+)
+def test_without_a_patch_there_is_nothing_to_change_only_where_that_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], says: str, code: int
+) -> None:
+    """B5: a run that ended undecided had said so too."""
     one = session()
-    assert main(["apply", saved(tmp_path, replace(one, patch=None))]) == 0
-    assert "nothing to change" in text(capsys)
+    first = replace(one.datasets[0], plan=None, rejected=())
+    assert first.diagnosis is not None
+    datasets = {
+        "busy": replace(first, diagnosis=replace(first.diagnosis, verdict=Verdict.NOT_INPUT_BOUND)),
+        "none": first,
+        "open": replace(first, rejected=(Rejection("cache", "n1", "no time was left to try it", open=True),)),
+    }
+    tried = Trial(one.trials[0].plan, Outcome.REJECTED, "no gain")
+    trials = {outcome.value: replace(tried, outcome=outcome) for outcome in (Outcome.UNDECIDED, Outcome.ACCEPTED)}
+    given = dict(changes)
+    if "datasets" in given:
+        given = {"trials": (tried,)} | given | {"datasets": (datasets[str(given["datasets"])],)}
+    if isinstance(given.get("trials"), str):
+        given["trials"] = (trials[str(given["trials"])],)
+    path = saved(tmp_path, replace(one, patch=None, **given))  # type: ignore[arg-type]
+    assert main(["apply", path]) == code
+    assert f"This session holds no patch: {says}" in text(capsys)
+    assert main(["apply", "--check", path]) == code
+
+
+def test_an_earlier_run_that_holds_a_patch_is_named(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (earlier,) = Path("reports/train/runs").glob("2*")
+    run(replace(session(), patch=None))
+    assert main(["apply"]) == 1
+    assert f"An earlier run holds a patch: pipetune apply {earlier}\n" in text(capsys)
+    assert main(["apply", str(earlier)]) == 0
+    assert patched.read_text() == AFTER
+    assert main(["apply"]) == 1
+    assert "has the patch of an earlier session: pipetune apply --revert reports/train\n" in text(capsys)
 
 
 def test_apply_without_a_session_says_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["apply"]) == 2
-    assert "pipetune analyze" in capsys.readouterr().err
+    for words in (["apply"], ["apply", "--revert"]):
+        assert main(words) == 2
+        assert "pipetune analyze" in capsys.readouterr().err
 
 
-def test_apply_takes_the_newest_session(patched: Path) -> None:
-    older = Path("reports/train/session.json")
+def test_apply_takes_the_newest_session_that_finished(patched: Path) -> None:
+    os.utime("reports/train/session.json", (1, 1))
+    sessionfile.save(replace(session(), status="failed"), "reports/failed/session.json")
+    assert apply.newest_session(Path("reports")) == Path("reports/train/session.json")
     sessionfile.save(replace(session(), patch=None), "reports/newer/session.json")
-    os.utime(older, (1, 1))
     assert apply.newest_session(Path("reports")) == Path("reports/newer/session.json")
 
 

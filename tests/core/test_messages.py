@@ -45,7 +45,7 @@ EVERY_KIND: list[Message] = [
     Progress("trials", "trying prefetch", "prefetch, 1.20x", 3.0, 57.0),
     TrialStarted("prefetch@n3", session().plan),
     TrialEnded("prefetch@n3"),
-    VerdictKnown("Waits.", "input-bound", ("The map.",)),
+    VerdictKnown("Waits.", "input-bound"),
     SessionSaved(session()),
     Verified(True, "equal", 700.0, Interval(1.2, 1.1, 1.3, 4)),
     Suppressed("saves_suppressed", 2),

@@ -6,10 +6,12 @@ import functools
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pipetune
@@ -125,3 +127,67 @@ def test_a_dataset_that_fails_raises_its_own_error() -> None:
 def test_importing_it_imports_no_tensorflow() -> None:
     code = "import sys, pipetune; pipetune.tune; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "good"), [(pipetune.profile, 0), (functools.partial(pipetune.tune, budget=4), 30)]
+)
+def test_a_step_that_raises_is_an_error_with_its_own_traceback(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any], good: int
+) -> None:
+    """B8: it had been a finished session, the ZeroDivisionError in its notes."""
+    monkeypatch.setattr(api, "Settings", functools.partial(Settings, quick=True))
+    total, taken = tf.Variable(5.0), 0
+
+    def step(batch: Any) -> None:
+        nonlocal taken
+        taken += 1
+        total.assign_add(1.0)
+        if taken > good:
+            _ = 1 / 0
+
+    with pytest.raises(pipetune.StepFailed, match="The step raised ZeroDivisionError: division by zero") as raised:
+        call(tf.data.Dataset.range(40).batch(2), step=step)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert traceback.extract_tb(raised.value.__cause__.__traceback__)[-1].line == "_ = 1 / 0"
+    assert float(total) == 5.0, "put back before it is raised"
+
+
+class Batches(tf.keras.utils.PyDataset):  # type: ignore[misc]
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return np.zeros((2, 3))
+
+
+def numbers() -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("value", "given", "advice"),
+    [
+        ([1, 2, 3], "a list", "from_tensor_slices"),
+        (np.arange(3), "a ndarray", "from_tensor_slices"),
+        ("train.tfrecord", "a str", "TFRecordDataset"),
+        (numbers, "a generator function", "from_generator"),
+        (twice, "a function", "call it"),
+        (iter(tf.data.Dataset.range(3)), "an OwnedIterator", "without iter()"),
+        (Batches(), "a Batches", "Keras runs it in Python"),
+        (None, "a NoneType", ""),
+    ],
+)
+def test_what_is_no_dataset_is_a_type_error_that_says_what_was_wanted(value: Any, given: str, advice: str) -> None:
+    for call in (pipetune.tune, pipetune.profile, functools.partial(pipetune.apply_plan, plan=None)):
+        with pytest.raises(TypeError, match=f"takes a tf.data.Dataset, not {given}") as raised:
+            call(value)
+        assert advice in str(raised.value)
+
+
+def test_words_and_steps_that_are_none_are_refused_at_once() -> None:
+    dataset = tf.data.Dataset.range(3)
+    with pytest.raises(ValueError, match=r"'reorders' is none of statistical, .*Did you mean reorder\?"):
+        pipetune.tune(dataset, allow=["reorders"])
+    with pytest.raises(TypeError, match="step is a int; give a function"):
+        pipetune.tune(dataset, step=3)  # type: ignore[arg-type]

@@ -115,11 +115,25 @@ def test_the_patch_is_applied_and_taken_out_again(done: Done, source: Path) -> N
 
 
 @pytest.mark.run("tuned")
-def test_a_file_that_was_edited_since_is_left_alone(done: Done, source: Path) -> None:
+def test_a_file_that_was_edited_since_keeps_its_edits(done: Done, source: Path) -> None:
     source.write_text(ORIGINAL + "# my own note\n")
+    assert pipetune("apply", done.results).returncode == 0
+    patched = source.read_text()
+    assert patched.endswith("# my own note\n") and ".prefetch(tf.data.AUTOTUNE)" in patched
+    source.write_text("# another\n" + patched)
+    assert pipetune("apply", "--revert", done.results).returncode == 0
+    assert source.read_text() == "# another\n" + ORIGINAL + "# my own note\n"
+
+
+@pytest.mark.run("tuned")
+def test_a_place_that_changed_since_is_left_alone_and_shown(done: Done, source: Path) -> None:
+    changed = ORIGINAL.replace(".map(decode)", ".map(decode).skip(1)")
+    source.write_text(changed)
     applied = pipetune("apply", done.results)
-    assert applied.returncode != 0 and "overlap.py" in applied.stderr and "Traceback" not in applied.stderr
-    assert source.read_text() == ORIGINAL + "# my own note\n"
+    assert applied.returncode == 1 and "Traceback" not in applied.stderr
+    before, now = applied.stderr.split("  now, line ")
+    assert "overlap.py changed after it was analyzed" in before and ".map(decode)" in before
+    assert ".map(decode).skip(1)" in now and source.read_text() == changed
 
 
 @pytest.mark.run("tuned")

@@ -29,7 +29,7 @@ def with_speedup(speedup: Interval | None, **more: object) -> Session:
         ("photos", "faster", "1.36x"),
         ("distributed", "faster", "1.36x"),
         ("busy", "not-input-bound", "Nothing to gain"),
-        ("nothing", "nothing", "Nothing to gain"),
+        ("nothing", "nothing", "Nothing faster"),
         ("undetermined", "undetermined", "Undetermined"),
         ("interrupted", "interrupted", "Interrupted"),
         ("failed", "failed", "Failed"),
@@ -333,8 +333,28 @@ def test_equality_order_and_patch():
 
 def test_nothing_to_change_has_no_patch():
     view = make_view(samples.busy())
-    assert view.patch.sentence == "No patch: there is nothing to change."
+    assert view.patch.sentence.endswith("training back, there is nothing to change.")
+    undecided = make_view(samples.undetermined())
+    assert undecided.patch.sentence == (
+        "No patch: the time was over before it was decided whether a rewrite is faster."
+    )
     assert view.main.equality.sentence == "Not compared: there is no tuned pipeline to compare."
+
+
+def test_the_time_is_blamed_only_where_it_was_the_reason():
+    """A run on an unsteady machine whose trials were all decided had ended as "too short to decide"."""
+    session = samples.undetermined()
+    assert make_view(session).headline.sentence.startswith("The time for trials ended with 1 of 1 trial undecided.")
+    rejected = tuple(replace(trial, outcome=Outcome.REJECTED, why="slower") for trial in session.trials)
+    decided = make_view(replace(session, trials=rejected))
+    assert decided.headline.sentence.startswith("1 trial, and none is proven faster")
+    assert [step.label for step in decided.next_steps if "--budget" in step.label] == []
+    open_one = Rejection("cache", "n2", "no time was left to try it", open=True)
+    left = replace(session, trials=rejected, datasets=(replace(session.datasets[0], rejected=(open_one,)),))
+    view = make_view(left)
+    assert view.headline.sentence.startswith("The time for trials ended with 1 rewrite untried.")
+    assert any("--budget" in step.label for step in view.next_steps)
+    assert "there is nothing to change" not in view.patch.sentence
 
 
 def test_a_plan_that_cannot_be_written_says_why():
@@ -402,8 +422,8 @@ def test_machine_granted_beside_host_and_what_was_suppressed():
 
 def test_next_steps():
     assert [step.label for step in make_view(samples.photos()).next_steps] == [
-        "pipetune apply reports/train/session.json",
-        "pipetune apply --diff reports/train/session.json",
+        "pipetune apply reports/train",
+        "pipetune apply --diff reports/train",
         "pipetune analyze --allow reorder train.py --epochs 3",
     ]
     assert [step.label for step in make_view(samples.busy()).next_steps] == [

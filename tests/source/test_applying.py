@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,15 @@ import pytest
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session import PatchResult
 from pipetune.source import files as files_module
-from pipetune.source.applying import PatchState, apply_patch, check_patch, digest_of, revert_patch
+from pipetune.source.applying import (
+    PatchState,
+    apply_patch,
+    check_applied,
+    check_patch,
+    digest_of,
+    revert_applied,
+    revert_patch,
+)
 from pipetune.source.emit import Emission
 from pipetune.source.patch import unified_diff
 from pipetune.source.text import decode_source, encode_source
@@ -47,6 +57,7 @@ class Project:
             diff=unified_diff(emission, root=str(self.root), header="machine"),
             files=emission.paths,
             digests={path: digest_of(path) for path in emission.paths},
+            texts={path: old for path, (old, _) in changes.items()},
         )
 
     def is_old(self):
@@ -73,11 +84,11 @@ def test_apply_check_revert(project):
     assert apply_patch(project.patch, folder=project.folder) == project.patch.files
     assert project.is_new() and project.state is PatchState.APPLIED
     assert apply_patch(project.patch, folder=project.folder) == ()
-    assert revert_patch(project.patch, folder=project.folder) == project.patch.files
+    assert revert_applied(project.folder) == project.patch.files
     assert project.is_old() and project.state is PatchState.CLEAN
     assert list(project.folder.iterdir()) == [] and project.leftovers() == []
-    with pytest.raises(PipetuneError, match="not applied"):
-        revert_patch(project.patch, folder=project.folder)
+    with pytest.raises(PipetuneError, match="No patch is applied"):
+        revert_applied(project.folder)
 
 
 def test_mode_and_links_stay(project):
@@ -88,18 +99,68 @@ def test_mode_and_links_stay(project):
     apply_patch(project.patch, folder=project.folder)
     assert stat.S_IMODE(script.stat().st_mode) == 0o754
     assert link.is_symlink() and (project.root / "real.py").read_bytes() == TEXTS["lib/data.py"][1]
-    revert_patch(project.patch, folder=project.folder)
+    revert_applied(project.folder)
     assert stat.S_IMODE(script.stat().st_mode) == 0o754 and link.is_symlink() and project.is_old()
 
 
-def test_a_changed_file_is_refused_and_nothing_is_written(project):
-    (project.root / "train.py").write_bytes(b"a = 1\r\nb = 2\r\nc = 3\r\n")
-    with pytest.raises(PipetuneError, match=r"train\.py changed after it was analyzed") as caught:
+def test_edits_elsewhere_are_kept_there_and_back(project):
+    script = project.root / "train.py"
+    script.write_bytes(b"# mine\r\n" + TEXTS["train.py"][0])
+    assert project.state is PatchState.CLEAN
+    assert check_patch(project.patch).edited == (str(script),)
+    apply_patch(project.patch, folder=project.folder)
+    assert script.read_bytes() == b"# mine\r\n" + TEXTS["train.py"][1] and project.state is PatchState.APPLIED
+    script.write_bytes(script.read_bytes() + b"c = 4\r\n")
+    (project.root / "lib/data.py").write_bytes(TEXTS["lib/data.py"][1] + b"\ny = '\xe9'\n")  # as its cookie says
+    assert project.state is PatchState.APPLIED and check_applied(project.folder).state is PatchState.APPLIED
+    assert revert_applied(project.folder) == project.patch.files
+    assert script.read_bytes() == b"# mine\r\n" + TEXTS["train.py"][0] + b"c = 4\r\n"
+    assert (project.root / "lib/data.py").read_bytes() == TEXTS["lib/data.py"][0] + b"\ny = '\xe9'\n"
+    assert (project.root / "lib/marked.py").read_bytes() == TEXTS["lib/marked.py"][0]
+    assert list(project.folder.iterdir()) == []
+
+
+def test_where_the_place_changed_both_versions_are_shown_and_nothing_is_written(project):
+    (project.root / "train.py").write_bytes(b"a = 1\r\nb = 2 + 2\r\n")
+    with pytest.raises(PipetuneError) as caught:
         apply_patch(project.patch, folder=project.folder)
-    assert "pipetune analyze" in caught.value.hint
+    assert caught.value.message.splitlines() == [
+        f"{project.root / 'train.py'} changed after it was analyzed. Nothing was written.",
+        "  analyzed, line 2:",
+        "    b = 2",
+        "  now, line 2:",
+        "    b = 2 + 2",
+    ]
+    assert "pipetune analyze" in caught.value.hint and caught.value.exit_code == 1
     assert project.state is PatchState.CHANGED
     assert (project.root / "lib/data.py").read_bytes() == TEXTS["lib/data.py"][0]
     assert not project.folder.exists()
+
+
+def test_a_session_that_does_not_keep_the_texts_takes_files_as_they_were(project):
+    """Of an earlier release."""
+    old = replace(project.patch, texts={})
+    (project.root / "train.py").write_bytes(b"a = 1\r\nb = 2\r\nc = 3\r\n")
+    with pytest.raises(PipetuneError, match=r"train\.py changed after it was analyzed"):
+        apply_patch(old, folder=project.folder)
+    (project.root / "train.py").write_bytes(TEXTS["train.py"][0])
+    assert apply_patch(old, folder=project.folder) == project.patch.files
+    assert project.is_new()
+
+
+def test_a_record_of_an_earlier_release_is_taken_back(project):
+    apply_patch(project.patch, folder=project.folder)
+    record = project.folder / "applied.json"
+    stored = json.loads(record.read_text())
+    for kept in stored["applied"][0]:
+        del kept["diff"]
+    record.write_text(json.dumps(stored))
+    (project.root / "train.py").write_bytes(TEXTS["train.py"][1] + b"c = 4\r\n")
+    with pytest.raises(PipetuneError, match=r"train\.py changed after the patch was applied"):
+        revert_applied(project.folder)
+    (project.root / "train.py").write_bytes(TEXTS["train.py"][1])
+    revert_applied(project.folder)
+    assert project.is_old()
 
 
 def test_a_missing_file_is_refused(project):
@@ -110,21 +171,23 @@ def test_a_missing_file_is_refused(project):
     assert (project.root / "train.py").read_bytes() == TEXTS["train.py"][0]
 
 
-@pytest.mark.parametrize("change", [b"", b"b = 3\r\n# mine\r\n", b"\xff\xfe"])
-def test_revert_refuses_a_file_changed_since(project, change):
+@pytest.mark.parametrize("change", [b"", b"a = 1\r\nb = 30\r\n", b"\xff\xfe", b"a = 1\r\nb = (\r\n"])
+def test_revert_refuses_a_file_whose_place_changed_since(project, change):
     apply_patch(project.patch, folder=project.folder)
     (project.root / "train.py").write_bytes(change)
-    with pytest.raises(PipetuneError, match=r"train\.py changed after the patch was applied"):
-        revert_patch(project.patch, folder=project.folder)
+    with pytest.raises(PipetuneError, match=r"train\.py changed after the patch was applied") as caught:
+        revert_applied(project.folder)
+    assert "originals" in caught.value.hint
     assert (project.root / "train.py").read_bytes() == change
     assert (project.root / "lib/data.py").read_bytes() == TEXTS["lib/data.py"][1]
+    assert check_applied(project.folder).state is PatchState.PARTLY
 
 
 def test_a_file_put_back_by_hand_does_not_hinder_reverting_the_others(project):
     apply_patch(project.patch, folder=project.folder)
     (project.root / "train.py").write_bytes(TEXTS["train.py"][0])
     assert project.state is PatchState.PARTLY
-    reverted = revert_patch(project.patch, folder=project.folder)
+    reverted = revert_applied(project.folder)
     assert str(project.root / "train.py") not in reverted and project.is_old()
 
 
@@ -132,7 +195,7 @@ def test_a_damaged_copy_is_not_put_back(project):
     apply_patch(project.patch, folder=project.folder)
     next(project.folder.glob("originals/*train.py")).write_bytes(b"lost")
     with pytest.raises(PipetuneError, match="damaged"):
-        revert_patch(project.patch, folder=project.folder)
+        revert_applied(project.folder)
     assert project.is_new()
 
 
@@ -170,7 +233,7 @@ def test_an_interrupted_apply_can_be_finished_and_taken_back(project, monkeypatc
     assert project.state is PatchState.PARTLY
     assert len(apply_patch(project.patch, folder=project.folder)) == 2
     assert project.is_new()
-    revert_patch(project.patch, folder=project.folder)
+    revert_applied(project.folder)
     assert project.is_old() and list(project.folder.iterdir()) == []
 
 
@@ -179,9 +242,9 @@ def test_a_patch_taken_out_by_other_means_goes_in_again(project):
     for name, (old, _) in TEXTS.items():
         (project.root / name).write_bytes(old)
     assert len(apply_patch(project.patch, folder=project.folder)) == 3
-    revert_patch(project.patch, folder=project.folder)
-    with pytest.raises(PipetuneError, match="not applied"):
-        revert_patch(project.patch, folder=project.folder)
+    revert_applied(project.folder)
+    with pytest.raises(PipetuneError, match="No patch is applied"):
+        revert_applied(project.folder)
 
 
 def test_an_unwritable_file_is_named_and_nothing_is_changed(project):
@@ -201,19 +264,38 @@ def test_a_folder_that_keeps_nothing_stops_before_any_change(project, tmp_path):
 def test_a_patch_put_in_by_other_means_is_seen_and_taken_out(project):
     for name, (_, new) in TEXTS.items():
         (project.root / name).write_bytes(new)
+    (project.root / "train.py").write_bytes(b"# mine\r\n" + TEXTS["train.py"][1])
     assert project.state is PatchState.APPLIED
     assert apply_patch(project.patch, folder=project.folder) == ()
-    revert_patch(project.patch, folder=project.folder)
-    assert project.is_old()
+    revert_patch(project.patch)
+    assert (project.root / "train.py").read_bytes() == b"# mine\r\n" + TEXTS["train.py"][0]
+    with pytest.raises(PipetuneError, match="not applied"):
+        revert_patch(project.patch)
+
+
+def test_what_was_taken_out_by_other_means_is_said_to_be_out(project):
+    apply_patch(project.patch, folder=project.folder)
+    for name, (old, _) in TEXTS.items():
+        (project.root / name).write_bytes(old + b"\n# mine\n")
+    assert check_applied(project.folder).state is PatchState.CLEAN
+    assert revert_applied(project.folder) == () and not (project.folder / "applied.json").exists()
+
+
+def test_links_and_modes_hold_for_edited_files(project):
+    script = project.root / "train.py"
+    script.write_bytes(TEXTS["train.py"][0] + b"c = 3\r\n")
+    script.chmod(0o755)
+    apply_patch(project.patch, folder=project.folder)
+    assert stat.S_IMODE(script.stat().st_mode) == 0o755
 
 
 def test_a_second_patch_on_top_is_taken_back_first(project):
     apply_patch(project.patch, folder=project.folder)
     second = project.made({"train.py": b"a = 0\r\nb = 3\r\n"})
     apply_patch(second, folder=project.folder)
-    assert revert_patch(second, folder=project.folder) == second.files
+    assert revert_applied(project.folder) == second.files
     assert project.is_new()
-    revert_patch(project.patch, folder=project.folder)
+    revert_applied(project.folder)
     assert project.is_old()
 
 
@@ -247,7 +329,7 @@ def test_a_digest_of_the_text_is_as_good(project):
     assert digests != project.patch.digests  # one of the files is not in UTF-8
     patch = PatchResult(project.patch.diff, project.patch.files, digests)
     assert apply_patch(patch, folder=project.folder) == patch.files and check_patch(patch).state is PatchState.APPLIED
-    revert_patch(patch, folder=project.folder)
+    revert_applied(project.folder)
     assert project.is_old()
 
 

@@ -30,9 +30,8 @@ class Clusters(Scenarios):
 
     @property
     def shared(self) -> Path:
-        """The first task's folder: of a cluster that exists the others have theirs in it."""
-        out = Path(self.job.out)
-        return out.parent if out.name == f"worker-{self.index}" else out
+        """A folder that all tasks have: each has its results in one of its own."""
+        return Path(self.job.directory)
 
     def tell(self) -> None:
         """Leaves what this process is, and was told, in the folder of the results."""

@@ -88,6 +88,13 @@ class Scenarios:
         self.send(ScriptExited(7, "sys.exit(7)"))
         self.send(Finished(3))
 
+    def script_wants_arguments(self) -> None:
+        self.start()
+        print(*(f"line {number}" for number in range(20)), sep="\n")
+        print("usage: train.py [-h] --data DATA\ntrain.py: error: the following arguments are required: --data")
+        self.send(ScriptExited(2, ""))
+        self.send(Finished(3))
+
     def vanish(self) -> None:
         self.start()
         os._exit(int(self.job.arguments[1]))

@@ -17,6 +17,7 @@ from pipetune.core import planfile, sessionfile
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import Outcome
 from pipetune.core.settings import Settings
+from pipetune.report.next_steps import next_steps
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.request import Analysis, Request
@@ -75,8 +76,8 @@ def request(out: Path, scenario: str, *words: str, limits: Limits = SOON, verbos
 def run(tmp_path: Path, scenario: str, *words: str) -> tuple[Analysis, Recorder, Path]:
     screen, out = Recorder(), tmp_path / "out"
     analysis = analyze(request(out, scenario, *words), screen=screen)
-    assert sessionfile.load(out) == analysis.session  # whatever happened, what is known is on disk
-    assert (out / "report.html").read_text().startswith("<!")
+    assert sessionfile.load(analysis.results.folder) == analysis.session  # whatever happened, what is known is on disk
+    assert (analysis.results.folder / "report.html").read_text().startswith("<!")
     return analysis, screen, out
 
 
@@ -84,7 +85,8 @@ def run(tmp_path: Path, scenario: str, *words: str) -> tuple[Analysis, Recorder,
 def test_a_normal_run_leaves_every_file_and_a_verified_patch(tmp_path: Path) -> None:
     analysis, screen, out = run(tmp_path, "normal")
     assert analysis.exit_code == 0
-    assert sorted(os.listdir(out)) == ["distributed.py", *FILES]
+    assert sorted(os.listdir(analysis.results.folder)) == ["distributed.py", *FILES]
+    assert sorted(os.listdir(out)) == ["distributed.py", "latest", *FILES[:2], "runs", *FILES[2:]]
     session = analysis.session
     assert session.status == "done" and session.complete
     assert session.patch is not None and session.patch.verified is True
@@ -307,11 +309,43 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_runs(tmp_path: 
     assert not screen.said and not screen.phases
 
 
-def test_files_of_an_earlier_run_do_not_stay_beside_a_newer_session(tmp_path: Path) -> None:
-    run(tmp_path, "normal")
-    _, _, out = run(tmp_path, "script_failed")
-    assert (out / "tuned.patch").read_text() == ""
-    assert not (out / "plan.json").exists()
+def test_a_run_that_fails_takes_nothing_from_one_that_finished(tmp_path: Path) -> None:
+    finished, _, out = run(tmp_path, "normal")
+    failed, _, _ = run(tmp_path, "script_failed")
+    assert sessionfile.load(out) == finished.session
+    assert (out / "tuned.patch").read_text() == (finished.results.folder / "tuned.patch").read_text() != ""
+    assert sorted(os.listdir(failed.results.folder)) == FILES[1:]
+    assert "ValueError: of the user" in failed.session.status_detail
+
+
+@pytest.mark.one_core
+def test_two_commands_into_one_folder_each_lead_to_their_own_patch(tmp_path: Path) -> None:
+    """F12: a second command begins and ends while the first one verifies."""
+    out, inside = tmp_path / "out", []
+
+    class Beside(Recorder):
+        def update(
+            self,
+            phase: str,
+            doing: str = "",
+            best: float | None = None,
+            elapsed: float = 0.0,
+            left: float | None = None,
+        ) -> None:
+            if phase == "verification" and not inside:
+                inside.append(None)
+                inside[0] = analyze(request(out, "part_of_the_patch_fails"), screen=Recorder())
+
+    outer = analyze(request(out, "normal"), screen=Beside())
+    (inner,) = inside
+    assert inner is not None and inner.exit_code == outer.exit_code == 0
+    for analysis in (inner, outer):
+        own = analysis.results.folder
+        assert analysis.session.patch is not None
+        assert (own / "tuned.patch").read_text() == analysis.session.patch.diff
+        commands = [step.label for step in next_steps(analysis.session)]
+        assert f"pipetune apply {own.relative_to(tmp_path)}" in commands
+    assert sessionfile.load(out) == outer.session, "the last that finished"
 
 
 def test_a_confidential_run_keeps_source_and_paths_to_itself(tmp_path: Path) -> None:

@@ -27,15 +27,16 @@ FAKE = (sys.executable, str(Path(__file__).with_name("fake_cluster.py")))
 
 
 def run(tmp_path: Path, scenario: str, *, workers: int = 2, limits: Limits = SOON) -> tuple[Analysis, Recorder, Path]:
-    screen, out = Recorder(), tmp_path / "out"
+    screen = Recorder()
     request = Request(
         Target(script="/somewhere/train.py", arguments=(scenario,), directory=str(tmp_path)),
         Settings(workers=workers),
-        Results(out, workers=workers),
+        Results(tmp_path / "out", workers=workers),
         limits=limits,
         worker_command=FAKE,
     )
     analysis = analyze(request, screen=screen)
+    out = analysis.results.folder
     for known in (one for worker in range(workers) for one in told(out, worker)):
         assert not psutil.pid_exists(known["pid"]), known
     return analysis, screen, out
@@ -61,14 +62,6 @@ def test_each_worker_has_its_place_its_log_and_its_group(tmp_path: Path) -> None
         assert (out / f"worker-{worker}.log").read_text().count(f"worker {worker} prints this") == 2
     assert addresses[0] == addresses[1] == addresses[2] and len(set(addresses[0])) == 3
     assert not (out / "script.log").exists()
-
-
-def test_logs_of_an_earlier_run_go(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    for name in ("script.log", "worker-5.log"):
-        (tmp_path / "out" / name).write_text("old")
-    Results(tmp_path / "out", workers=2).prepare()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["worker-0.log", "worker-1.log"]
 
 
 def test_a_worker_that_is_killed_ends_all_and_is_named(tmp_path: Path) -> None:

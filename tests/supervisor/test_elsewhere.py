@@ -15,7 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
+from pipetune.core import sessionfile
 from pipetune.core.cluster import VARIABLE, configuration
+from tests.core.sessions import session
 
 pytestmark = pytest.mark.slow
 
@@ -58,8 +60,12 @@ def await_both(folder: Path) -> None:
 
 
 def told(folder: Path, index: int) -> list[dict[str, Any]]:
-    path = folder / "out" / (f"worker-{index}" if index else "") / f"told-{index}"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return lines(folder / "out" / (f"worker-{index}" if index else ""), f"told-{index}")
+
+
+def lines(results: Path, name: str) -> list[dict[str, Any]]:
+    """What a worker has left in the folder of its only run."""
+    return [json.loads(line) for path in results.glob(f"runs/*/{name}") for line in path.read_text().splitlines()]
 
 
 @pytest.mark.one_core
@@ -73,7 +79,7 @@ def test_both_measure_and_both_run_the_patch(tmp_path: Path) -> None:
         assert (measured["mode"], verified["mode"]) == ("analyze", "verify")
         assert measured["config"] == json.loads(configuration(ADDRESSES, index)), "as it was found"
     assert not (tmp_path / "out" / ".meeting.json").exists()
-    assert sorted(path.name for path in (tmp_path / "out" / "worker-1").iterdir()) == ["script.log", "told-1"]
+    assert sorted(path.name for path in (tmp_path / "out" / "worker-1").iterdir()) == ["latest", "runs", "script.log"]
     assert (tmp_path / "out" / "worker-1" / "script.log").read_text().count("worker 1 prints this") == 2
 
 
@@ -94,7 +100,12 @@ def test_both_measure_and_both_run_the_patch(tmp_path: Path) -> None:
             None,
         ),
         ("one_fails", 5, "On worker 1: There is no GPU here.", None),
-        ("chief_dies", 3, "The script ended its process with exit status 9.", ""),
+        (
+            "chief_dies",
+            3,
+            "The script ended its process with exit status 9.",
+            "worker 0 prints this\nthe script prints this",
+        ),
     ],
 )
 def test_what_went_wrong_is_said_where_all_is_decided(
@@ -135,7 +146,7 @@ def test_ranks_that_cannot_be_started_again_are_analysed_alone_and_it_is_said(tm
 def test_a_command_killed_in_a_trial_is_not_waited_for_again(tmp_path: Path) -> None:
     commands = start(tmp_path, "trial_without_end")
     await_both(tmp_path)
-    while not (tmp_path / "out" / "trying").exists():
+    while not (tmp_path / "trying").exists():
         time.sleep(0.02)
     commands[1].send_signal(signal.SIGKILL)
     assert commands[0].wait(60) not in (0, -signal.SIGKILL)
@@ -150,10 +161,12 @@ def test_a_command_killed_in_a_trial_is_not_waited_for_again(tmp_path: Path) -> 
 def test_results_of_an_earlier_run_do_not_stay_beside_the_log(tmp_path: Path) -> None:
     mine = tmp_path / "out" / "worker-1"
     mine.mkdir(parents=True)
-    for name in ("session.json", "report.html", "plan.json", "tuned.patch"):
+    sessionfile.save(session(), mine / "session.json")
+    for name in ("report.html", "plan.json", "tuned.patch"):
         (mine / name).write_text("old")
     run(tmp_path, "in_step")
-    assert sorted(path.name for path in mine.iterdir()) == ["script.log", "told-1"]
+    assert sorted(path.name for path in mine.iterdir()) == ["latest", "runs", "script.log"]
+    assert len(list(mine.glob("runs/*/session.json"))) == 1, "that run keeps it"
 
 
 def test_a_chief_and_two_workers_are_three(tmp_path: Path) -> None:
@@ -162,8 +175,8 @@ def test_a_chief_and_two_workers_are_three(tmp_path: Path) -> None:
     commands = start(tmp_path, "in_step", [json.dumps({"cluster": cluster, "task": task}) for task in tasks])
     assert [process.wait(60) for process in commands] == [0, 0, 0]
     assert json.loads((tmp_path / "found-0.json").read_text())["verified"] is True
-    for number, file in enumerate(("told-0", "worker-0/told-1", "worker-1/told-2")):
-        measured, verified = [json.loads(line) for line in (tmp_path / "out" / file).read_text().splitlines()]
+    for number, folder in enumerate(("", "worker-0", "worker-1")):
+        measured, verified = lines(tmp_path / "out" / folder, f"told-{number}")
         assert measured["config"]["task"] == verified["config"]["task"] == tasks[number]
 
 

@@ -22,15 +22,15 @@ TASKS = ("chief-0", "worker-0", "worker-1", "ps-0")
 
 
 def run(tmp_path: Path, scenario: str) -> tuple[Analysis, Path]:
-    out = tmp_path / "out"
     request = Request(
         Target(script="/somewhere/train.py", arguments=(scenario,), directory=str(tmp_path)),
         Settings(workers=2, parameter_servers=1),
-        Results(out, workers=2, parameter_servers=1),
+        Results(tmp_path / "out", workers=2, parameter_servers=1),
         limits=SOON,
         worker_command=FAKE,
     )
     analysis = analyze(request, screen=Recorder())
+    out = analysis.results.folder
     for known in (one for task in TASKS for one in told(out, task)):
         assert not psutil.pid_exists(known["pid"]), known
     return analysis, out
@@ -90,8 +90,5 @@ def test_a_worker_killed_in_a_trial_costs_that_trial_and_all_are_started_once_mo
     assert len(told(out, "chief-0")) == 2
 
 
-def test_logs_of_an_earlier_run_go(tmp_path: Path) -> None:
-    Results(tmp_path, workers=3, parameter_servers=2).prepare()
-    assert len(list(tmp_path.iterdir())) == 6
-    Results(tmp_path).prepare()
-    assert [path.name for path in tmp_path.iterdir()] == ["script.log"]
+def test_every_process_has_a_log_of_its_own(tmp_path: Path) -> None:
+    assert len(list(Results(tmp_path, workers=3, parameter_servers=2).begun().folder.iterdir())) == 6

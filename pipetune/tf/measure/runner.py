@@ -16,9 +16,9 @@ from pipetune.core.autotuned import AutotuneReading
 from pipetune.core.comparison import Comparison
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Plan, Remove
-from pipetune.core.errors import CannotReplay
+from pipetune.core.errors import CannotReplay, StepFailed
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.measurement import RunFailed, StepRaised, Window
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
 from pipetune.model.memory import expected_peak_bytes
@@ -122,11 +122,11 @@ class TensorFlowRunner:
             self._state.restore()
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
-        return self._train(self.prepared(plan), steps)
+        return self._train(self.prepared(plan), steps, as_written=not plan.rewrites)
 
     def bound_window(self, *, steps: int) -> Window:
         """Training steps on one batch, cached and repeated: the model's own bound."""
-        return self._train(self.prepared(None), steps)
+        return self._train(self.prepared(None), steps, as_written=True)
 
     def prepared(self, plan: Plan | None) -> Any:
         """What training windows are taken on: the pipeline under a plan, or one cached batch without one.
@@ -187,11 +187,15 @@ class TensorFlowRunner:
         elements = counted.get(node.id, node.cardinality)
         return elements if elements > 0 else None
 
-    def _train(self, dataset: Any, steps: int) -> Window:
+    def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
         self.make_cold()
         try:
             with self.load.window():
                 window = self.consumer.window(dataset, steps=steps, warmup=2)
+        except StepRaised as failure:
+            if not as_written:
+                raise  # of a rewrite, which may give it what it cannot take
+            raise StepFailed(f"{failure}. What it had changed was put back.") from failure.__cause__
         finally:
             self._state.restore()
         if window.compile_seconds and _COMPILED not in self.notes:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.measurement import RunFailed, StepRaised, Window
 from pipetune.tf.error_text import first_line
 from pipetune.tf.measure import closing, windows
 from pipetune.tf.script.loop_consumer import LoopWindow
@@ -35,7 +35,7 @@ class StepConsumer:
                 produced = call_step(self._step, element)
             except Exception as error:  # whatever the user's own step raises
                 window.drop()
-                raise RunFailed(f"The step raised {type(error).__name__}: {first_line(error)}") from error
+                raise StepRaised(f"The step raised {type(error).__name__}: {first_line(error)}") from error
         windows.settle()
         if window.result is None:
             raise RunFailed(f"The step or its input raised: {first_line(window.failure)}") from window.failure

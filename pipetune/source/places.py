@@ -1,0 +1,485 @@
+"""Finds the places of a patch in a file that was edited since, by what stands there.
+
+A patch is the change from one text to another. Its places are looked up in a third text, scope by scope: a function or
+method by its qualified name, wherever it stands now; within a scope by the lines that the patch replaces, or between
+which it inserts. Line ends, and lines elsewhere, do not matter.
+
+Lines alone do not say what a patch means. Where it is put in, the statements of the scope that bind the datasets it
+changes have to be those that were analyzed, up to the place, and so have the functions of the file that they use: a
+cache that was proven behind `map(decode)` would freeze what a random `decode` draws. This is compared as syntax
+(`ast`), so that comments and layout do not matter; text is never written from a tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipetune.core.operators import OPERATORS
+from pipetune.source.patch import matcher
+from pipetune.source.text import BYTE_ORDER_MARK
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")  # as Python counts lines
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_OPERATORS = OPERATORS.keys() - {"choose", "load", "random", "range", "unique"}  # NumPy has these as functions
+_MOST_LINES = 24  # of a version that is shown; a place is rarely longer, and both fit on a screen
+
+
+class PlaceChanged(Exception):
+    """The text has something else at a place of the patch.
+
+    Args:
+        where: the function or method, "load() in train.py" without the file; empty for the statements of the module.
+        analyzed: what stood there, with the number of its first line.
+        now: what stands there; None where the function is gone.
+    """
+
+    def __init__(self, where: str, analyzed: Version, now: Version | None) -> None:
+        super().__init__(where)
+        self.where, self.analyzed, self.now = where, analyzed, now
+
+
+class Unreadable(Exception):
+    """The text is no Python; the message says where."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """Some lines of a text."""
+
+    line: int  # of the first, from 1
+    text: str
+
+    @property
+    def shown(self) -> str:
+        """The lines without their common indentation, the middle left out where they are many."""
+        lines = self.text.expandtabs().splitlines()
+        indentation = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+        lines = [line[indentation:] for line in lines]
+        if len(lines) > _MOST_LINES:
+            half = _MOST_LINES // 2
+            lines = [*lines[:half], f"... ({len(lines) - 2 * half} more lines)", *lines[-half:]]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Element:
+    """A line of a scope, or a definition in it, which is a scope of its own."""
+
+    key: str
+    start: int  # lines, from 0
+    end: int
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """Elements `first` to `last` of a scope become these lines; none: the lines go in front of `first`."""
+
+    scope: str
+    first: int
+    last: int
+    lines: tuple[str, ...]
+    start: int  # where those lines stand in the text they are from
+    end: int
+
+    @property
+    def depth(self) -> int:
+        return len(self.scope.split(".")) if self.scope else 0
+
+
+class _Text:
+    """A source text, its lines and its scopes."""
+
+    def __init__(self, text: str) -> None:
+        self.mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+        self.lines: list[str] = _LINE.findall(text.removeprefix(BYTE_ORDER_MARK))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what the compiler thinks of the user's source
+                tree = ast.parse("".join(self.lines))
+        except (SyntaxError, ValueError, RecursionError) as error:
+            line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            raise Unreadable(f"it is not valid Python{line}") from error
+        self.nodes: dict[str, ast.Module | _Definition] = {}
+        self.scopes: dict[str, list[_Element]] = {}
+        self._read("", tree, 0, len(self.lines))
+
+    def _read(self, scope: str, node: ast.Module | _Definition, first: int, last: int) -> None:
+        elements, at = [], first
+        for inner in () if isinstance(node, _Function) else _definitions(node):
+            start = min([inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)]) - 1
+            end = inner.end_lineno or start + 1
+            if start < at:  # two on one line
+                continue
+            name = f"{scope}.{inner.name}".lstrip(".")
+            while name in self.scopes:
+                name += "'"
+            elements += [_Element(_bare(self.lines[line]), line, line + 1) for line in range(at, start)]
+            elements.append(_Element(f"\0{name}", start, end))
+            self._read(name, inner, start, end)
+            at = end
+        elements += [_Element(_bare(self.lines[line]), line, line + 1) for line in range(at, last)]
+        self.scopes[scope], self.nodes[scope] = elements, node
+
+    def keys(self, scope: str) -> list[str]:
+        return [element.key for element in self.scopes[scope]]
+
+    def version(self, start: int, end: int) -> Version:
+        return Version(start + 1, "".join(self.lines[start:end]))
+
+    def statements(self, scope: str) -> list[_Statement]:
+        """The statements of a scope in their order, definitions of its own left out."""
+        node = self.nodes[scope]
+        own = [] if isinstance(node, _Function) else list(_definitions(node))
+        return list(_in_block([one for one in node.body if one not in own], ()))
+
+    def whole(self, scope: str) -> Version:
+        elements = self.scopes[scope]
+        return self.version(elements[0].start, elements[-1].end) if elements else Version(1, "")
+
+
+def merge(before: str, after: str, text: str, *, strict: bool) -> str:
+    """`text` with the change from `before` to `after` in it.
+
+    Args:
+        strict: the datasets of the place and the functions they use have to be those of `before`.
+
+    Raises:
+        PlaceChanged: a place of the change is not in `text`, or the change is in it already.
+        Unreadable: a text is no Python.
+    """
+    old, new, now = _Text(before), _Text(after), _Text(text)
+    edits = list(_edits(old, new))
+    found = [(*_find(edit, old, now), edit) for edit in edits]
+    if strict:
+        for scope in dict.fromkeys(edit.scope for edit in edits):
+            _refuse_other_meaning(scope, [edit for edit in edits if edit.scope == scope], old, new, now)
+    lines = list(now.lines)
+    # From the end, so that line numbers stay; where two meet, what belongs to the scope around goes behind.
+    found.sort(key=lambda one: (one[0], one[1], -one[2].depth), reverse=True)
+    for start, end, edit in found:
+        lines[start:end] = _as_beside(edit.lines, lines, start)
+        if start and edit.lines and not _ended(lines[start - 1]):
+            lines[start - 1] += _line_end(lines)
+    merged = _Text(now.mark + "".join(lines))
+    if strict:
+        _refuse_other_result(edits, old, new, now, merged)
+    return merged.mark + "".join(merged.lines)
+
+
+def _edits(old: _Text, new: _Text) -> Iterator[_Edit]:
+    for scope in old.scopes:
+        if scope not in new.scopes:
+            continue  # it goes with its element of the scope around it
+        others = new.scopes[scope]
+        for tag, i, j, k, m in matcher(old.keys(scope), new.keys(scope)).get_opcodes():
+            if tag != "equal":
+                start = _start_of(others, k)
+                end = _end_of(others, m - 1) if m > k else start
+                yield _Edit(scope, i, j, tuple(new.lines[start:end]), start, end)
+
+
+def _find(edit: _Edit, old: _Text, now: _Text) -> tuple[int, int]:
+    """The lines of `now` that the edit replaces."""
+    scope = edit.scope
+    if scope not in now.scopes:
+        raise PlaceChanged(_named(scope), old.whole(scope), None)
+    same = [code for code in matcher(old.keys(scope), now.keys(scope)).get_opcodes() if code[0] == "equal"]
+    at = {i + step: k + step for _, i, j, k, _ in same for step in range(j - i)}
+    there, here = old.scopes[scope], now.scopes[scope]
+    if edit.first < edit.last:
+        return _find_lines(edit, at, old, now)
+    behind = -1 if edit.first == 0 else _behind(edit.first, at, there, here)
+    front = len(here) if edit.first == len(there) else at.get(edit.first)
+    after = None if behind is None else _end_of(here, behind)
+    before = None if front is None else _start_of(here, front)
+    if after is None or before is None:
+        place = before if after is None else after
+        if place is None:
+            raise _changed(edit, old, now)
+        return place, place
+    if _holds(now.lines[after:before], edit.lines):
+        raise _changed(edit, old, now)  # it is in already
+    place = after if after == before or _indented_alike(now.lines, after, edit.lines) else before
+    return place, place
+
+
+def _find_lines(edit: _Edit, at: Mapping[int, int], old: _Text, now: _Text) -> tuple[int, int]:
+    """Lines that are replaced have to be there, one after the other; blank lines around them may be fewer."""
+    there, here = old.scopes[edit.scope], now.scopes[edit.scope]
+    solid = [position for position in range(edit.first, edit.last) if there[position].key.strip()]
+    low, high = (solid[0], solid[-1] + 1) if solid else (edit.first, edit.last)
+    first = at.get(low)
+    if first is None or any(at.get(low + step) != first + step for step in range(high - low)):
+        raise _changed(edit, old, now)
+    last = first + high - low
+    if not _same(now.lines[here[first].start : here[last - 1].end], old.lines[there[low].start : there[high - 1].end]):
+        raise _changed(edit, old, now)  # a definition that goes, and was edited
+    for _ in range(low - edit.first):
+        first -= first > 0 and not here[first - 1].key.strip()
+    for _ in range(edit.last - high):
+        last += last < len(here) and not here[last].key.strip()
+    return here[first].start, here[last - 1].end
+
+
+def _behind(
+    first: int, at: Mapping[int, int], there: Sequence[_Element], here: Sequence[_Element]
+) -> int | None:
+    """Where the element in front of `first` stands now; a blank line by what stands in front of it."""
+    position = first - 1
+    while position > 0 and position not in at and not there[position].key.strip():
+        position -= 1
+    found = at.get(position)
+    if found is not None:
+        for _ in range(first - 1 - position):
+            if found + 1 < len(here) and not here[found + 1].key.strip():
+                found += 1
+    return found
+
+
+def _end_of(elements: Sequence[_Element], position: int) -> int:
+    return elements[position].end if position >= 0 else elements[0].start if elements else 0
+
+
+def _start_of(elements: Sequence[_Element], position: int) -> int:
+    return elements[position].start if position < len(elements) else elements[-1].end if elements else 0
+
+
+def _same(lines: Sequence[str], others: Sequence[str]) -> bool:
+    return [_bare(line) for line in lines] == [_bare(line) for line in others]
+
+
+def _holds(lines: Sequence[str], wanted: Sequence[str]) -> bool:
+    size = len(wanted)
+    return any(_same(lines[start : start + size], wanted) for start in range(len(lines) - size + 1))
+
+
+def _indented_alike(lines: Sequence[str], after: int, new: Sequence[str]) -> bool:
+    """Whether lines put behind line `after` belong to the block that ends there."""
+    return after > 0 and bool(new) and _indentation(lines[after - 1]) == _indentation(new[0])
+
+
+def _changed(edit: _Edit, old: _Text, now: _Text) -> PlaceChanged:
+    """Both versions of the place of an edit, with the lines beside it that differ."""
+    scope = edit.scope
+    return _both(scope, edit.first, max(edit.last, edit.first + 1), old, now)
+
+
+def _both(scope: str, first: int, last: int, old: _Text, now: _Text) -> PlaceChanged:
+    there, here = old.scopes[scope], now.scopes[scope]
+    last = min(last, len(there))
+    starts, ends = [first], [last]
+    theirs: list[int] = []
+    for tag, i, j, k, m in matcher(old.keys(scope), now.keys(scope)).get_opcodes():
+        if j < first or i > last:
+            continue
+        if tag == "equal":
+            theirs += [k + max(0, first - i), m - max(0, j - last)]
+        else:
+            starts.append(i)
+            ends.append(j)
+            theirs += [k, m]
+    first, last = min(starts), max(ends)
+    before = old.version(_start_of(there, first), _end_of(there, last - 1))
+    if not theirs or min(theirs) >= max(theirs):
+        return PlaceChanged(_named(scope), before, None if scope else Version(1, ""))
+    low, high = min(theirs), max(theirs)
+    return PlaceChanged(_named(scope), before, now.version(_start_of(here, low), _end_of(here, high - 1)))
+
+
+# -- what the place means
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """What it is, in which blocks, and where it stands; of a compound statement the head alone."""
+
+    code: tuple[str, ...]  # the heads of the blocks around it, and its own code
+    start: int  # lines, from 0
+    end: int
+    bound: frozenset[str]  # names that it binds
+    used: frozenset[str]
+    methods: frozenset[str]  # that it calls
+
+    @property
+    def makes_dataset(self) -> bool:
+        """Whether what it binds looks like a dataset."""
+        return bool(self.methods & _OPERATORS) or any(name.endswith("Dataset") for name in self.used)
+
+    def touches(self, start: int, end: int) -> bool:
+        return self.start < end and start < self.end
+
+
+def _refuse_other_meaning(scope: str, edits: Sequence[_Edit], old: _Text, new: _Text, now: _Text) -> None:
+    """Compares how the datasets of a place are made up to there, and the functions that takes."""
+    elements, there = old.scopes[scope], old.statements(scope)
+    spans = [_span(edit, elements) for edit in edits]
+    touched = [one for one in there if any(one.touches(*span) for span in spans)]
+    touched += [one for one in new.statements(scope) if any(one.touches(edit.start, edit.end) for edit in edits)]
+    end = max(end for _, end in spans)
+    datasets = _datasets([*there, *new.statements(scope)], touched)
+    made = _made(there, datasets, end)
+    if _made(now.statements(scope), datasets)[: len(made)] != made:
+        first = min([one.start for one in there if one.bound & datasets] + [start for start, _ in spans])
+        inside = [at for at, element in enumerate(elements) if first <= element.start < max(end, first + 1)]
+        raise _both(scope, inside[0], inside[-1] + 1, old, now)
+    running = [*touched, *(one for one in there if one.start < end and one.bound & datasets)]
+    for name in _functions({name for one in running for name in one.used}, scope, old):
+        if name == scope:
+            continue
+        if name not in now.nodes:
+            raise PlaceChanged(_named(name), old.whole(name), None)
+        if ast.dump(old.nodes[name]) != ast.dump(now.nodes[name]):
+            raise _both(name, 0, len(old.scopes[name]), old, now)
+
+
+def _refuse_other_result(edits: Sequence[_Edit], old: _Text, new: _Text, now: _Text, merged: _Text) -> None:
+    """Compares what came of it with what was proven: lines that were put between others may end up too late."""
+    for name in new.scopes.keys() - old.scopes.keys():
+        if name in now.scopes:  # a name the patch gives to a function of its own
+            raise PlaceChanged(_named(name), Version(1, ""), now.whole(name))
+    for scope in dict.fromkeys(edit.scope for edit in edits):
+        own = [edit for edit in edits if edit.scope == scope]
+        statements, end = new.statements(scope), max(edit.end for edit in own)
+        touched = [one for one in statements if any(one.touches(edit.start, edit.end) for edit in own)]
+        datasets = _datasets(statements, touched)
+        made = _made(statements, datasets, end)
+        if _made(merged.statements(scope), datasets)[: len(made)] != made:
+            raise _changed(own[0], old, now)
+
+
+def _span(edit: _Edit, elements: Sequence[_Element]) -> tuple[int, int]:
+    start = _start_of(elements, edit.first)
+    return start, _end_of(elements, edit.last - 1) if edit.first < edit.last else start
+
+
+def _made(statements: Sequence[_Statement], datasets: set[str], end: int | None = None) -> list[tuple[str, ...]]:
+    """The statements in front of line `end` that bind one of these names."""
+    return [one.code for one in statements if one.bound & datasets and (end is None or one.start < end)]
+
+
+def _datasets(statements: Sequence[_Statement], touched: Sequence[_Statement]) -> set[str]:
+    """The names that the touched statements bind, and those of the datasets that these are made from."""
+    known = {name for one in statements for name in one.bound if one.makes_dataset}
+    found = {name for one in touched for name in (*one.bound, *(one.used & known))}
+    while True:
+        more = {name for one in statements if one.bound & found for name in one.used & known}
+        if more <= found:
+            return found
+        found |= more
+
+
+def _functions(used: set[str], scope: str, text: _Text) -> list[str]:
+    """The scopes of a text that code with these names in it runs, and those that these run."""
+    owner = scope.rpartition(".")[0]
+    found: list[str] = []
+    waiting = sorted(used)
+    while waiting:
+        name = waiting.pop()
+        for scoped in (name, f"{owner}.{name.partition('.')[2]}" if name.startswith(("self.", "cls.")) else name):
+            node = text.nodes.get(scoped)
+            if isinstance(node, _Function) and scoped not in found:
+                found.append(scoped)
+                waiting += sorted(_used(node))
+    return found
+
+
+def _in_block(body: Sequence[ast.stmt], around: tuple[str, ...]) -> Iterator[_Statement]:
+    for statement in body:
+        fields = dict(ast.iter_fields(statement))
+        blocks = {name: fields[name] for name in _BLOCKS if isinstance(fields.get(name), list)}
+        head = _head(statement, blocks)
+        code = (*around, ast.unparse(head))
+        inner = [part for block in blocks.values() for part in block]
+        end = max(min((part.lineno for part in inner if hasattr(part, "lineno")), default=0) - 1, statement.lineno)
+        last = end if blocks else statement.end_lineno or statement.lineno
+        yield _Statement(code, statement.lineno - 1, last, _bound(head), _used(head), _methods(head))
+        for name, block in blocks.items():
+            for part in block:
+                if isinstance(part, ast.ExceptHandler):
+                    caught = ast.unparse(part.type) if part.type else ""
+                    yield from _in_block(part.body, (*code, f"except {caught}"))
+                elif isinstance(part, ast.match_case):
+                    yield from _in_block(part.body, (*code, f"case {ast.unparse(part.pattern)}"))
+                else:
+                    yield from _in_block([part], (*code, name))
+
+
+def _head(statement: ast.stmt, blocks: Mapping[str, object]) -> ast.stmt:
+    """A compound statement without what stands in its blocks; another one as it is."""
+    if not blocks:
+        return statement
+    empty: dict[str, object] = {name: [] for name in blocks} | {"body": [ast.Pass()]}
+    fields = {name: value for name, value in ast.iter_fields(statement)} | empty
+    if isinstance(statement, ast.Match):
+        return ast.copy_location(ast.Expr(statement.subject), statement)
+    if isinstance(statement, ast.Try | ast.TryStar):
+        return ast.copy_location(ast.Pass(), statement)
+    return ast.copy_location(type(statement)(**fields), statement)
+
+
+def _bound(head: ast.stmt) -> frozenset[str]:
+    """Names and dotted names; for an item of a container that of the container."""
+    stored = [node for node in ast.walk(head) if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)]
+    return frozenset({_dotted(node.value if isinstance(node, ast.Subscript) else node) for node in stored} - {""})
+
+
+def _used(node: ast.AST) -> frozenset[str]:
+    """Names and dotted names."""
+    return frozenset({_dotted(one) for one in ast.walk(node)} - {""})
+
+
+def _methods(node: ast.AST) -> frozenset[str]:
+    calls = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
+    return frozenset(function.attr for function in calls if isinstance(function, ast.Attribute))
+
+
+def _dotted(node: ast.AST) -> str:
+    """ "self.data" for such an attribute, the name for a name; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (owner := _dotted(node.value)):
+        return f"{owner}.{node.attr}"
+    return ""
+
+
+# -- lines
+
+
+def _definitions(node: ast.Module | ast.ClassDef) -> Iterator[_Definition]:
+    return (one for one in node.body if isinstance(one, _Definition))
+
+
+def _named(scope: str) -> str:
+    return f"{scope}()" if scope else ""
+
+
+def _bare(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _ended(line: str) -> bool:
+    return line.endswith(("\r", "\n"))
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _line_end(lines: Sequence[str]) -> str:
+    """How the lines of a text end, as most of its first do."""
+    return next((line[len(_bare(line)) :] for line in lines if _ended(line)), "\n")
+
+
+def _as_beside(new: Sequence[str], lines: Sequence[str], place: int) -> list[str]:
+    """Lines with the line ends of the text they go into; the last one of a text may have none."""
+    end = _line_end(lines[max(0, place - 1) :] or lines)
+    made = [_bare(line) + end for line in new]
+    if made and place == len(lines) and not _ended(new[-1]):
+        made[-1] = _bare(made[-1])
+    return made

@@ -1,0 +1,226 @@
+"""The places of a patch in a file that was edited since: found by what stands there, or refused."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import Counter
+
+import pytest
+
+from pipetune.source.places import PlaceChanged, Unreadable, Version, merge
+
+BEFORE = '''\
+"""A script."""
+
+import tensorflow as tf
+
+BATCH = 32
+
+
+def decode(record):
+    # a JPEG
+    return tf.io.decode_jpeg(record)
+
+
+def augment(image):
+    return flip(image)
+
+
+def flip(image):
+    return image[::-1]
+
+
+def training(pattern):
+    dataset = tf.data.Dataset.list_files(pattern)
+    dataset = dataset.map(decode)
+    dataset = dataset.map(augment)
+    dataset = dataset.batch(BATCH)
+    return dataset
+
+
+class Data:
+    def validation(self):
+        self.images = tf.data.Dataset.range(3)
+        self.images = self.images.map(decode)
+        return self.images
+
+
+if __name__ == "__main__":
+    train = training("*.jpg")
+    print("training")
+    for batch in train:
+        print(batch)
+'''
+MAP = "    dataset = dataset.map(augment)\n"
+PARALLEL = "    dataset = dataset.map(augment, num_parallel_calls=2)\n"
+CACHED = "    dataset = dataset.map(decode)\n    dataset = dataset.cache()\n"
+PATCHES = {
+    "a line": BEFORE.replace(MAP, PARALLEL),
+    "a line more": BEFORE.replace("    dataset = dataset.map(decode)\n", CACHED),
+    "the last statement": BEFORE.replace("    return dataset\n", "    return dataset.prefetch(1)\n"),
+    "a line less": BEFORE.replace("    dataset = dataset.batch(BATCH)\n", ""),
+    "a function more": BEFORE.replace(
+        "def training(", "def augment_batch(images):\n    return images[:, ::-1]\n\n\ndef training("
+    ).replace(MAP, "    dataset = dataset.map(augment_batch)\n"),
+    "lines change places": BEFORE.replace(
+        MAP + "    dataset = dataset.batch(BATCH)\n", "    dataset = dataset.batch(BATCH)\n" + MAP
+    ),
+    "a method": BEFORE.replace("self.images.map(decode)", "self.images.map(decode).cache()"),
+    "the script itself": BEFORE.replace("in train:", "in train.prefetch(2):"),
+    "several places": BEFORE.replace(MAP, PARALLEL)
+    .replace("images.map(decode)", "images.map(decode, num_parallel_calls=2)")
+    .replace("import tensorflow as tf\n", "import tensorflow as tf\nimport numpy as np\n"),
+}
+
+
+def moved(text: str, function: str) -> str:
+    """The function, with the blank lines behind it, at the top of the functions."""
+    start = text.index(f"def {function}(")
+    end = text.index("\n\n\n", start) + 3
+    return text[:start].replace("def decode", text[start:end] + "def decode", 1) + text[end:]
+
+
+ELSEWHERE = {
+    "nothing": lambda text: text,
+    "a comment at the end": lambda text: text + "# done\n",
+    "lines at the top": lambda text: "# mine\n\n" + text,
+    "another number": lambda text: text.replace("BATCH = 32", "BATCH = 64"),
+    "a comment in a function that is used": lambda text: text.replace("# a JPEG", "# a JPEG of the\n    # camera"),
+    "a new function": lambda text: text.replace("class Data", "def more():\n    return 1\n\n\nclass Data"),
+    "a statement above": lambda text: text.replace("    dataset = tf", "    print(pattern)\n    dataset = tf"),
+    "a statement between": lambda text: text.replace("map(decode)\n    d", "map(decode)\n    print(dataset)\n    d"),
+    "a statement behind": lambda text: text.replace('print("training")', 'print("training")\n    seen = 0'),
+    "CRLF": lambda text: text.replace("\n", "\r\n"),
+    "a byte order mark": lambda text: "\ufeff" + text,
+    "no newline at the end": lambda text: text.rstrip("\n"),
+    "a function moved": lambda text: moved(text, "flip"),
+    "the function moved": lambda text: moved(text, "training"),
+    "another method": lambda text: text.replace("class Data:\n", "class Data:\n    def one(self): ...\n\n"),
+}
+
+
+BESIDE = {("a line more", "a statement between"), ("lines change places", "a statement between")}
+"""Both put a line where the edit did: either order is right."""
+
+
+@pytest.mark.parametrize("edit", ELSEWHERE)
+@pytest.mark.parametrize("patch", PATCHES)
+def test_edits_elsewhere_do_not_matter_there_and_back(patch: str, edit: str) -> None:
+    after, change = PATCHES[patch], ELSEWHERE[edit]
+    edited = change(BEFORE)
+    assert edited != BEFORE or edit == "nothing"
+    patched = merge(BEFORE, after, edited, strict=True)
+    assert patched != edited
+    wanted = change(after)
+    if (patch, edit) in BESIDE:
+        assert _counted(patched) == _counted(wanted)
+        return
+    assert patched == wanted
+    assert merge(after, BEFORE, patched, strict=False) == edited
+    with pytest.raises(PlaceChanged):
+        merge(BEFORE, after, patched, strict=True)  # it is in already
+    with pytest.raises(PlaceChanged):
+        merge(after, BEFORE, edited, strict=False)  # it is out already
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        ("dataset.map(augment)", "dataset.map(augment, num_parallel_calls=4)", "training()"),
+        ("dataset.map(augment)", "dataset.map(augment)  # mine", "training()"),
+        ("    dataset = dataset.map(decode)\n", "", "training()"),
+        (MAP, "    dataset = dataset.map(noise)\n" + MAP, "training()"),
+        (MAP, "    if BATCH:\n    " + MAP, "training()"),
+        ("list_files(pattern)", "list_files(pattern).skip(5)", "training()"),
+        ("def training(", "def input_data(", "training()"),
+        ("return flip(image)", "return flip(image) + tf.random.uniform([])", "augment()"),
+        ("return image[::-1]", "return image[::-1] + tf.random.uniform([])", "flip()"),
+        ("def flip(", "def turn(", "flip()"),
+        ("tf.io.decode_jpeg(record)", "tf.io.decode_jpeg(record, ratio=2)", "decode()"),
+    ],
+)
+def test_where_the_place_or_what_it_uses_changed_both_versions_are_known(old: str, new: str, where: str) -> None:
+    edited = BEFORE.replace(old, new)
+    with pytest.raises(PlaceChanged) as caught:
+        merge(BEFORE, PATCHES["a line"], edited, strict=True)
+    found = caught.value
+    assert found.where == where
+    assert BEFORE.splitlines()[found.analyzed.line - 1] == found.analyzed.text.splitlines()[0]
+    if found.now is None:
+        assert f"def {where[:-2]}(" not in edited
+    else:
+        assert edited.splitlines()[found.now.line - 1] == found.now.text.splitlines()[0]
+        assert found.analyzed.text != found.now.text
+        changed = {line.strip() for line in edited.splitlines()} - {line.strip() for line in BEFORE.splitlines()}
+        assert changed <= {line.strip() for line in found.now.text.splitlines()}
+
+
+def test_a_change_of_what_is_made_of_the_dataset_later_is_elsewhere() -> None:
+    edited = BEFORE.replace("    return dataset\n", "    dataset = dataset.repeat()\n    return dataset\n")
+    patched = merge(BEFORE, PATCHES["a line"], edited, strict=True)
+    assert PARALLEL in patched and "dataset.repeat()" in patched
+
+
+def test_another_dataset_of_the_same_block_is_elsewhere() -> None:
+    script = "from tensorflow import data\ntrain = data.Dataset.range(3)\nval = data.Dataset.range(2)\n{}{}fit(train)\n"
+    before = script.format("train = train.map(one)\n", "val = val.batch(2)\n")
+    after = script.format("train = train.map(one).cache()\n", "val = val.batch(2)\n")
+    edited = script.format("train = train.map(one)\n", "val = val.map(other).batch(4)\n")
+    assert merge(before, after, edited, strict=True) == edited.replace("map(one)", "map(one).cache()")
+    joined = before.replace("fit(train)", "train = train.zip(val)\nfit(train)")
+    after = joined.replace("fit(train)", "fit(train.prefetch(1))")
+    with pytest.raises(PlaceChanged):  # now it is one of those the place is made of
+        merge(joined, after, joined.replace("batch(2)", "map(other).batch(2)"), strict=True)
+
+
+def test_a_name_the_patch_takes_must_be_free() -> None:
+    edited = BEFORE + "\n\ndef augment_batch(images):\n    return images\n"
+    with pytest.raises(PlaceChanged) as caught:
+        merge(BEFORE, PATCHES["a function more"], edited, strict=True)
+    assert caught.value.where == "augment_batch()"
+
+
+def test_what_is_no_python_is_said_with_its_line() -> None:
+    with pytest.raises(Unreadable, match="not valid Python, line 1"):
+        merge(BEFORE, PATCHES["a line"], "def\n" + BEFORE, strict=True)
+
+
+def test_long_versions_are_cut_in_the_middle() -> None:
+    shown = Version(1, "".join(f"    line {number}\n" for number in range(100))).shown.splitlines()
+    assert len(shown) == 25 and shown[0] == "line 0" and shown[-1] == "line 99" and "76 more lines" in shown[12]
+
+
+def test_whatever_is_edited_the_result_is_right_or_refused() -> None:
+    """Lines taken out, doubled and exchanged at random: what comes out has the edited lines and the patch's."""
+    draw, refused, merged = random.Random(5), 0, 0
+    lines = BEFORE.splitlines(keepends=True)
+    for _ in range(400):
+        edited = list(lines)
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randrange(len(edited))
+            match draw.randrange(3):
+                case 0:
+                    del edited[at]
+                case 1:
+                    edited.insert(at, edited[at])
+                case 2:
+                    other = draw.randrange(len(edited))
+                    edited[at], edited[other] = edited[other], edited[at]
+        text = "".join(edited)
+        for after in PATCHES.values():
+            try:
+                found = merge(BEFORE, after, text, strict=True)
+            except (PlaceChanged, Unreadable):
+                refused += 1
+                continue
+            merged += 1
+            ast.parse(found)
+            gone = _counted(BEFORE) - _counted(after)
+            come = _counted(after) - _counted(BEFORE)
+            assert _counted(found) == _counted(text) - gone + come, text
+    assert refused > 100 and merged > 100
+
+
+def _counted(text: str) -> Counter[str]:
+    return Counter(text.splitlines())
