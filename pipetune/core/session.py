@@ -114,6 +114,7 @@ class PatchResult:
     verified: bool | None = None
     verification: str = ""  # what running it showed
     expected: tuple[str, ...] = ()  # digests of the first elements the patched source must yield
+    process_mib: float | None = None  # that a process needs to run the script to its first step and measure there
 
 
 @dataclass(frozen=True)
