@@ -17,6 +17,7 @@ from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.edits import Plan
 from pipetune.core.json_lines import JsonLines
 from pipetune.core.measurement import Window
+from pipetune.core.session import PatchResult
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,18 @@ class MeasureTraining:
 
 
 @dataclass(frozen=True)
+class WritePatch:
+    """Write the patch of these rewrites of the plan alone, by their keys."""
+
+    rewrites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Leave:
     """There is nothing more to do."""
 
 
-Order = Begin | Prepare | Train | MeasureInput | MeasureTraining | Leave
+Order = Begin | Prepare | Train | MeasureInput | MeasureTraining | WritePatch | Leave
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,8 @@ class Answer:
     operators: tuple[str, ...] = ()  # of the first answer: the pipeline it found, operator by operator
     checked: str = ""  # of the first answer, where a patch is verified: how its pipeline was compared, in words
     peak_rss_mib: float | None = None  # that the input alone took in a window; None: it was not looked at
+    failed: tuple[str, ...] = ()  # the rewrites that `why` is about, by their keys; none: nobody knows which
+    patch: PatchResult | None = None  # that was asked for
 
 
 class Link:

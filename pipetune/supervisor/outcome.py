@@ -82,6 +82,7 @@ def carried_over(before: Session, after: Session, trial: TrialStarted, why: str)
 
 def with_verification(session: Session, found: Verification) -> Session:
     """The session after its patch was run. One that is not proven is never emitted, nor said to be faster."""
+    session = replace(session, patch=found.patch or session.patch)
     patch, dataset = session.patch, session.tuned_dataset
     if patch is None or dataset is None or dataset.plan is None:
         return session
@@ -144,6 +145,7 @@ def withheld(session: Session, why: str, *, verified: bool | None = False) -> Se
         rates={name: rate for name, rate in dataset.rates.items() if name != "tuned"},
         input_speedup=None,
         input_speedup_over_autotune=None,
+        gains={},
         rejected=(*dataset.rejected, *(() if stays else rejected)),
         offered=tuple(replace(one, gain=None, why=_BESIDE if one.gain else one.why) for one in dataset.offered),
         **changes,

@@ -11,13 +11,15 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from pipetune.core import sessionfile
 from pipetune.core.edits import Plan
-from pipetune.core.in_step import Answer, Begin, Leave, Link, MeasureInput, MeasureTraining, Order, Prepare
+from pipetune.core.in_step import Answer, Begin, Leave, Link, MeasureInput, MeasureTraining, Order, Prepare, WritePatch
 from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import Outcome, Rate, RunFailed, Trial, Window
 from pipetune.core.messages import Job, Message
-from pipetune.core.session import Session
+from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
 from pipetune.search.confirmation import AUTOTUNE, Confirmation, confirm
 from pipetune.supervisor.cluster import Cluster
@@ -27,6 +29,7 @@ from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.outcome import last_line
 from pipetune.supervisor.watch import Watch
 
+_ROUNDS = 3  # of running a patch: each takes out of it what failed
 _ORIGINAL = Plan("defaults")
 _MARGIN = 0.2  # of the memory, for what cannot be predicted: as in the search
 _ANSWER_SECONDS = 60.0  # for the rest of an answer whose beginning is there
@@ -51,6 +54,7 @@ class Verification:
     rate: Rate | None = None  # the same, at a first look
     start_seconds: float = 0.0  # the ways of the processes to their first training steps
     interrupted: Conversation | None = None  # the user ended it
+    patch: PatchResult | None = None  # what is left of it, where a part of it was taken out
 
     @property
     def verified(self) -> bool:
@@ -86,6 +90,14 @@ class Held:
         if answer.window is None:
             raise RunFailed(answer.why or "no window was taken")
         return answer.window
+
+    def patch_of(self, rewrites: tuple[str, ...]) -> PatchResult | None:
+        """The patch of these rewrites alone; None where it cannot be written.
+
+        Raises:
+            Stopped: the process ended, or had to be ended.
+        """
+        return self._ask(WritePatch(rewrites)).patch
 
     def leave(self) -> None:
         """Has the process end by itself, so that it releases what it holds.
@@ -169,7 +181,7 @@ def verify(
             found = race.in_turn()
     except Stopped as stopped:
         found = Verification(str(stopped), interrupted=_interrupted(stopped.conversation))
-    return replace(found, start_seconds=race.start_seconds)
+    return replace(found, start_seconds=race.start_seconds, patch=race.patch)
 
 
 def fits_twice(session: Session, *, processes: int) -> bool:
@@ -188,17 +200,23 @@ class _Scripts:
     """Both scripts: takes windows as `search.confirmation.Windows` do, each in the process that it belongs to."""
 
     def __init__(self, session: Session, starter: Starter, settings: Settings, told: Callable[[str], None]) -> None:
-        dataset, patch = session.tuned_dataset, session.patch
-        assert dataset is not None and dataset.plan is not None and patch is not None
-        covered = [one for one in dataset.plan.rewrites if one.key in patch.covered]
-        self._whole = len(covered) == len(dataset.plan.rewrites)
-        self._plan = Plan("the patched script", tuple(covered))
-        self._session, self._starter, self._settings, self._told = session, starter, settings, told
+        dataset = session.tuned_dataset
+        assert dataset is not None
+        self._starter, self._settings, self._told = starter, settings, told
+        self._take(session)
         self._profile, self._pipeline = dataset.profile, dataset.pipeline
         self._there: dict[bool, Held] = {}  # by whether it is patched
         self._arrived: Answer | None = None  # the patched one, for the first time
         self._stack = contextlib.ExitStack()
+        self.patch: PatchResult | None = None  # what is left of it, where something was taken out
         self.start_seconds = 0.0
+
+    def _take(self, session: Session) -> None:
+        """From now on the patch is the one of this session."""
+        assert session.patch is not None and session.plan is not None
+        covered = [one for one in session.plan.rewrites if one.key in session.patch.covered]
+        self._session, self._whole = session, len(covered) == len(session.plan.rewrites)
+        self._plan = Plan("the patched script", tuple(covered))
 
     # -- what a confirmation asks for
 
@@ -223,20 +241,48 @@ class _Scripts:
     # -- processes
 
     def side_by_side(self) -> Verification:
-        """Both at a time: they import side by side; the second runs the user's script once the first stands."""
-        with contextlib.ExitStack() as stack:
-            patched = stack.enter_context(self._starter.started(patched=True, checks=True))
-            original = stack.enter_context(self._starter.started(patched=False))
-            why = self._begin(patched, patched=True)
-            if why:
-                return Verification(why)
-            try:
-                why = self._begin(original, patched=False)
-                return Verification(why) if why else self._measured()
-            except Stopped as stopped:
-                if _interrupted(stopped.conversation):
-                    raise
-                return Verification(str(stopped))
+        """Both at a time: they import side by side; the second runs the user's script once the first stands.
+
+        Rewrites that fail are taken out of the patch, and what is left is run again.
+        """
+        with self._starter.started(patched=False) as original:
+            for _ in range(_ROUNDS):
+                with self._starter.started(patched=True, checks=True) as patched:
+                    answer = self._begin(patched, patched=True)
+                    if not answer.why:
+                        return self._beside(original)
+                if not self._take_out(answer, original):
+                    break
+            return Verification(answer.why)
+
+    def _beside(self, original: Held) -> Verification:
+        """Measured while the patched script stands; what goes wrong from here on may be for want of being alone."""
+        try:
+            why = "" if False in self._there else self._begin(original, patched=False).why
+            return Verification(why) if why else self._measured()
+        except Stopped as stopped:
+            if _interrupted(stopped.conversation):
+                raise
+            return Verification(str(stopped))
+
+    def _take_out(self, answer: Answer, original: Held) -> bool:
+        """Whether the patch can do without the rewrites that failed: then it is what is left of it from now on."""
+        before = self._session.patch
+        assert before is not None
+        left = tuple(one.key for one in self._plan.rewrites if one.key not in answer.failed)
+        if not answer.failed or not left:
+            return False
+        if False not in self._there and self._begin(original, patched=False).why:
+            return False
+        patch = original.patch_of(left)
+        if patch is None or not patch.diff:
+            return False
+        failed = [one for one in self._plan.rewrites if one.key in answer.failed]
+        rejected = tuple(Rejection(one.rule, one.node, answer.why) for one in failed)
+        self.patch = replace(patch, not_covered=(*before.not_covered, *rejected, *patch.not_covered))
+        self._take(replace(self._session, patch=self.patch))
+        sessionfile.save(self._session, Path(self._starter.job.session))
+        return True
 
     def in_turn(self) -> Verification:
         """One at a time, in fresh processes."""
@@ -255,20 +301,20 @@ class _Scripts:
         patched = plan is self._plan
         checks = patched and self._arrived is None
         held = self._stack.enter_context(self._starter.started(patched=patched, checks=checks))
-        why = self._begin(held, patched=patched)
+        why = self._begin(held, patched=patched).why
         if why:
             raise _Refused(why)
 
-    def _begin(self, held: Held, *, patched: bool) -> str:
-        """Has it run to its first training step; why it is of no use there, or ""."""
+    def _begin(self, held: Held, *, patched: bool) -> Answer:
+        """Has it run to its first training step; what it says there."""
         self._told(f"running {held.name}")
         self._there[patched] = held
         begun = time.monotonic()
         answer = held.begin()
         self.start_seconds += time.monotonic() - begun
-        if patched and self._arrived is None:
+        if patched and self._arrived is None and not answer.why:
             self._arrived = answer
-        return answer.why
+        return answer
 
     # -- results
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune.core import sessionfile
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Plan, Remove
+from pipetune.core.edits import Edit, Insert, Plan, Remove
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.garbage import short_collections
@@ -18,10 +18,10 @@ from pipetune.core.in_step import Answer, Begin, Link
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.session import Session
+from pipetune.core.session import PatchResult, Session
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Silence
-from pipetune.stages.emission import expected_digests, overlay_of
+from pipetune.stages.emission import expected_digests, make_patch, overlay_of
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import AS_WRITTEN
 from pipetune.stages.study import Study
@@ -59,11 +59,17 @@ def verify(job: Job, writer: MessageWriter) -> int:
     writer.send(Progress("verification", "running the script"))
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
-        journal = Journal(Session(VERSION, command={}), job.settings, Silence())
+        journal = Journal(Session(VERSION, session.command), job.settings, Silence())
         with study_of(job, writer, journal, use, consumer, seen) as study, short_collections():
+
+            def patch_of(keys: tuple[str, ...]) -> PatchResult:
+                plan = session.plan or Plan("")
+                return make_patch(study, Plan(plan.name, tuple(one for one in plan.rewrites if one.key in keys)))
+
             first = _arrived(study, session, job)
             writer.send(Progress("windows", "waiting for what to measure"))
-            in_step.Held(study.runner, baselines_of(study)).serve(link, first)
+            held = in_step.Held(study.runner, baselines_of(study), patch=None if job.patched else patch_of)
+            held.serve(link, first)
             study.runner.forget()
         return 0
 
@@ -81,9 +87,11 @@ def _arrived(study: Study, session: Session, job: Job) -> Answer:
         return Answer(why, operators=in_step.operators_of(found))
     covered = Plan("covered", tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
     wanted = apply_edits(dataset.pipeline, covered.edits)
-    difference = first_difference(found, wanted)
-    if difference:
-        return Answer(f"The patched source builds another pipeline than the plan: {difference}.")
+    different = _first_difference(found, wanted)
+    if different:
+        blamed = (one for one in covered.rewrites if any(_is_about(edit, different.node) for edit in one.edits))
+        why = f"The patched source builds another pipeline than the plan: {different.words}."
+        return Answer(why, failed=tuple(one.key for one in blamed))
     if not job.checks:
         return Answer(operators=in_step.operators_of(found))
     if not patch.expected and any(map(_written_otherwise, wanted)):
@@ -126,12 +134,29 @@ def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> 
     return texts
 
 
+def _is_about(edit: Edit, node: str) -> bool:
+    return node in (getattr(edit, name, None) for name in ("node", "after", "id", "gather"))
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """Where two pipelines differ: the operator of the plan, and how, in words."""
+
+    node: str
+    words: str
+
+
 def first_difference(found: Pipeline, wanted: Pipeline) -> str:
     """The first operator that differs, in words; '' if none does.
 
     Names and seeds do not count, nor what a function is made of where the source says it in other ops than the plan,
     nor where options are set, but which are in force at the end.
     """
+    different = _first_difference(found, wanted)
+    return different.words if different else ""
+
+
+def _first_difference(found: Pipeline, wanted: Pipeline) -> _Difference | None:
     found, wanted = _without_options(found), _without_options(wanted)
     here, there = found.describe(), wanted.describe()
     for index, (one, other) in enumerate(zip(here, there, strict=False)):
@@ -140,12 +165,12 @@ def first_difference(found: Pipeline, wanted: Pipeline) -> str:
         if wanted.nodes[index].op == BUCKETS and _made_by_buckets(found.nodes[index]):
             one = {**other, "inputs": one["inputs"]}
         if one != other:
-            return f"operator {index} is {_words(one)}, not {_words(other)}"
+            return _Difference(wanted.nodes[index].id, f"operator {index} is {_words(one)}, not {_words(other)}")
     if len(here) != len(there):
-        return f"it has {len(here)} operators, not {len(there)}"
+        return _Difference("", f"it has {len(here)} operators, not {len(there)}")
     if found.options != wanted.options:
-        return f"it sets the options {dict(found.options)}, not {dict(wanted.options)}"
-    return ""
+        return _Difference("", f"it sets the options {dict(found.options)}, not {dict(wanted.options)}")
+    return None
 
 
 def _without_options(pipeline: Pipeline) -> Pipeline:

@@ -9,10 +9,11 @@ from typing import Any
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
-from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, MeasureTraining, Order, Prepare, Train
+from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, MeasureTraining, Order, Prepare, Train, WritePatch
 from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.session import PatchResult
 from pipetune.core.team import Team
 from pipetune.tf.measure.runner import TensorFlowRunner
 from pipetune.tf.pipelines.live import LivePipeline
@@ -92,9 +93,21 @@ class Follower:
 class Held:
     """A script whose patch is verified, or the one without: measures the pipeline that it has built itself."""
 
-    def __init__(self, runner: TensorFlowRunner, baselines: Mapping[str, Plan]) -> None:
-        """`baselines` can be measured in its place, by their names."""
-        self._runner, self._baselines, self._plan = runner, baselines, _AS_WRITTEN
+    def __init__(
+        self,
+        runner: TensorFlowRunner,
+        baselines: Mapping[str, Plan],
+        *,
+        patch: Callable[[tuple[str, ...]], PatchResult] | None = None,
+    ) -> None:
+        """Takes what it can do.
+
+        Args:
+            runner: measures.
+            baselines: can be measured in place of the pipeline, by their names.
+            patch: writes the patch of rewrites, by their keys; None where it has nothing to write it from.
+        """
+        self._runner, self._baselines, self._patch, self._plan = runner, baselines, patch, _AS_WRITTEN
 
     def serve(self, link: Link, first: Answer) -> None:
         """Answers that it is there, then every order, until it may leave or nobody is there to give one."""
@@ -110,6 +123,8 @@ class Held:
             case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
                 window = self._runner.input_window(self._plan, seconds=seconds, warmup_seconds=warmup_seconds)
                 return Answer(window=replace(window, intervals=()))
+            case WritePatch(rewrites=rewrites) if self._patch is not None:
+                return Answer(patch=self._patch(rewrites))
         return Answer(why="A script that is measured knows no such order.")
 
 

@@ -19,7 +19,7 @@ from pipetune.core.functions import Cut, CutKind
 from pipetune.core.messages import Job, Mode
 from pipetune.testing.words import pipeline
 from pipetune.worker import verifying
-from pipetune.worker.verifying import first_difference, with_file_caches_in
+from pipetune.worker.verification import first_difference, with_file_caches_in
 from tests.core.sessions import session
 
 NAME = "pipetune-cache-82d49b9a1066104b-rank0"
