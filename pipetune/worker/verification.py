@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 import tempfile
 from collections.abc import Mapping
@@ -53,27 +55,37 @@ def verify(job: Job, writer: MessageWriter) -> int:
         job = replace(job, overlay=with_file_caches_in(folder, overlay_of(session), session.plan))
     if job.task is not None and not job.task.chief:
         return together.follow(job, writer)
-    link = Link(job.orders)
-    if not isinstance(link.next_order(_BEGIN_SECONDS), Begin):
-        return 0
-    writer.send(Progress("verification", "running the script"))
+    with contextlib.closing(Link(job.orders)) as link:
+        if not isinstance(link.next_order(_BEGIN_SECONDS), Begin):
+            return 0
+        writer.send(Progress("verification", "running the script"))
+        work = functools.partial(_serve, job, writer, session, link)
+        return observing.Observation(job, writer, work).run()
 
-    def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
-        journal = Journal(Session(VERSION, session.command), job.settings, Silence())
-        with study_of(job, writer, journal, use, consumer, seen) as study, short_collections():
 
-            def patch_of(keys: tuple[str, ...]) -> PatchResult:
-                plan = session.plan or Plan("")
-                return make_patch(study, Plan(plan.name, tuple(one for one in plan.rewrites if one.key in keys)))
+def _serve(
+    job: Job,
+    writer: MessageWriter,
+    session: Session,
+    link: Link,
+    use: consumption.Consumption,
+    consumer: consumers.Consumer,
+    seen: hooks.Hooks,
+) -> int:
+    """Where the script stands: checks what it has built there, and measures it until nothing more is asked."""
 
-            first = _arrived(study, session, job)
-            writer.send(Progress("windows", "waiting for what to measure"))
-            held = in_step.Held(study.runner, baselines_of(study), patch=None if job.patched else patch_of)
-            held.serve(link, first)
-            study.runner.forget()
-        return 0
+    def patch_of(keys: tuple[str, ...]) -> PatchResult:
+        plan = session.plan or Plan("")
+        return make_patch(study, Plan(plan.name, tuple(one for one in plan.rewrites if one.key in keys)))
 
-    return observing.Observation(job, writer, work).run()
+    journal = Journal(Session(VERSION, session.command), job.settings, Silence())
+    with study_of(job, writer, journal, use, consumer, seen) as study, short_collections():
+        first = _arrived(study, session, job)
+        writer.send(Progress("windows", "waiting for what to measure"))
+        held = in_step.Held(study.runner, baselines_of(study), patch=None if job.patched else patch_of)
+        held.serve(link, first)
+        study.runner.forget()
+    return 0
 
 
 def _arrived(study: Study, session: Session, job: Job) -> Answer:

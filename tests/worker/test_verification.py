@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,11 +16,13 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.core import sessionfile
 from pipetune.core.cluster import Task
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SplitFunction
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SplitFunction
+from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import Cut, CutKind
-from pipetune.core.messages import Job, Mode
+from pipetune.core.in_step import Begin, Leave, Link, Order
+from pipetune.core.messages import Job, MessageWriter, Mode
 from pipetune.testing.words import pipeline
-from pipetune.worker import verifying
+from pipetune.worker import verification
 from pipetune.worker.verification import first_difference, with_file_caches_in
 from tests.core.sessions import session
 
@@ -63,30 +67,68 @@ def test_the_first_part_of_a_function_hands_on_what_the_plan_says(spec: str, sam
     assert (first_difference(found, wanted) == "") is same
 
 
-@pytest.mark.parametrize(("task", "code", "told"), [(None, 1, 1), (Task(0, 2), 1, 1), (Task(1, 2), 0, 0)])
-def test_of_several_workers_the_chief_alone_says_what_came_of_it(
-    task: Task | None, code: int, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Observation:
-        """Of a script that does not come to its consumer."""
+@pytest.mark.parametrize(
+    ("edit", "node", "blamed"),
+    [
+        (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}), "prefetch@n1", True),
+        (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}), "n0", False),
+        (SetArgument("n1", "num_parallel_calls", 4), "n1", True),
+    ],
+)
+def test_a_rewrite_is_blamed_for_an_operator_that_it_is_about(edit: Edit, node: str, blamed: bool) -> None:
+    assert verification._is_about(edit, node) is blamed
 
+
+def test_where_pipelines_differ_the_operator_of_the_plan_is_known() -> None:
+    wanted = apply_edits(pipeline("range 9 | map"), [SetArgument("n1", "num_parallel_calls", 4)])
+    different = verification._first_difference(pipeline("range 9 | map"), wanted)
+    assert different is not None and different.node == "n1" and different.words.startswith("operator 1 is map")
+    assert verification._first_difference(wanted, wanted) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "order", "ran"),
+    [
+        pytest.param(None, Begin(), ["script"], id="begin"),
+        pytest.param(None, Leave(), [], id="leave"),
+        pytest.param(Task(0, 2), Begin(), ["script"], id="a chief"),
+        pytest.param(Task(1, 2), None, ["follows"], id="a worker that follows"),
+    ],
+)
+def test_the_script_runs_when_it_may(
+    task: Task | None, order: Order | None, ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes import side by side, and run the user's script one after the other."""
+    seen: list[str] = []
+
+    class Observation:
         def __init__(self, *_given: object) -> None:
             pass
 
         def run(self) -> int:
+            seen.append("script")
             return 0
 
-    class Writer:
-        def __init__(self) -> None:
-            self.sent: list[Any] = []
+    def follow(_job: Job, _writer: object) -> int:
+        seen.append("follows")
+        return 0
 
-        def send(self, message: Any) -> None:
-            self.sent.append(message)
-
-    monkeypatch.setattr(verifying.observing, "Observation", Observation)
-    monkeypatch.setattr(verifying, "overlay_of", lambda _session: {})
+    monkeypatch.setattr(verification.observing, "Observation", Observation)
+    monkeypatch.setattr(verification.together, "follow", follow)
     sessionfile.save(session(), tmp_path / "session.json")
-    writer = Writer()
-    job = Job(Mode.VERIFY, message_descriptor=-1, session=str(tmp_path / "session.json"), task=task)
-    assert verifying.verify(job, writer) == code  # type: ignore[arg-type]
-    assert len(writer.sent) == told
+    near, far = socket.socketpair()
+    with contextlib.closing(Link(near.detach())) as link, open(os.devnull, "wb") as nowhere:
+        if order is not None:
+            link.order(order)
+        saved = str(tmp_path / "session.json")
+        job = Job(Mode.VERIFY, nowhere.fileno(), session=saved, task=task, orders=far.detach())
+        assert verification.verify(job, MessageWriter(nowhere.fileno())) == 0
+        if task is not None and not task.chief:
+            os.close(job.orders)
+    assert seen == ran
+
+
+def test_without_a_patch_there_is_nothing_to_verify(tmp_path: Path) -> None:
+    sessionfile.save(replace(session(), patch=None), tmp_path / "session.json")
+    with pytest.raises(PipetuneError, match="holds no patch"):
+        verification.verify(Job(Mode.VERIFY, -1, session=str(tmp_path / "session.json")), None)  # type: ignore[arg-type]
