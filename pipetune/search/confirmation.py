@@ -281,7 +281,7 @@ class _Race:
             if found.high < ACCEPT_ABOVE or (found.low > 1 and _good(found)):
                 break
         assert found is not None
-        return replace(found, method=f"t on log ratios, 95 % over looks after {', '.join(map(str, LOOKS))} pairs")
+        return replace(found, method=f"t on log ratios, 95 % (looks at {', '.join(map(str, LOOKS))})")
 
     def _spent(self) -> float:
         return self._clock.now() - self._started
