@@ -41,6 +41,9 @@ _SHARE = 0.4
 _LEAST_SECONDS, _MOST_SECONDS = 0.6, 2.0
 """Of a window: as long as its first element takes (a shuffle buffer is filled), within these."""
 
+_START = 0.05
+"""Of an epoch: what its first element takes (a shuffle buffer is filled) counts from here on, in whole epochs."""
+
 _PROBE_STEPS = 10
 _WORDS = {DEFAULTS: "the script as it is", AUTOTUNE: "AUTOTUNE everywhere"}
 _INPUT_ROUNDS, _AUTOTUNE_ROUNDS = 2, 3
@@ -200,6 +203,7 @@ class _Race:
         Where the script's own training steps cannot be timed after all, the input alone is measured.
         """
         seen = [step_seconds] if step_seconds else []
+        longest = math.inf
         if self._visit is None:
             longest = 0.0
             for name in (DEFAULTS, TUNED):
@@ -216,13 +220,11 @@ class _Race:
         if self.unit == "training" and seen and not self._settings.steps:
             # As long for the slower of both; the faster is to be seen for a while, too.
             wanted = max(self._seconds / max(seen), self._seconds / 4 / min(seen))
-            self._steps = self._whole_epochs(min(max(math.ceil(wanted), FEWEST_STEPS), MOST_STEPS))
-
-    def _whole_epochs(self, steps: int) -> int:
-        """The start of an epoch counts where epochs are short: a shuffle buffer is filled there."""
-        epoch = self._runner.epoch_steps
-        whole = epoch * -(-steps // epoch) if epoch else steps
-        return whole if whole <= min(LONGEST_EPOCHS * steps, MOST_STEPS) else steps
+            self._steps = min(max(math.ceil(wanted), FEWEST_STEPS), MOST_STEPS)
+            epoch = self._runner.epoch_steps
+            if epoch and longest > _START * epoch * max(seen):
+                whole = epoch * -(-self._steps // epoch)
+                self._steps = whole if whole <= min(LONGEST_EPOCHS * self._steps, MOST_STEPS) else self._steps
 
     # -- windows
 

@@ -135,11 +135,15 @@ def test_windows_have_as_many_steps_as_were_asked_for() -> None:
     assert confirmed(training(1.5), steps=7).pairs[0].tuned.steps == 7
 
 
-def test_a_window_covers_whole_epochs_where_they_are_short() -> None:
-    short, long = training(1.5), training(1.5)
-    short.epoch_steps, long.epoch_steps = 40, 500
-    steps = [confirmed(made, seconds=1).pairs[0].tuned.steps for made in (short, long)]
-    assert steps == [40, pytest.approx(30, rel=0.1)]
+@pytest.mark.parametrize(
+    ("epoch", "first_seconds", "steps"),
+    [(40, 0.2, 40), (500, 0.2, 30), (40, 0.02, 30)],
+    ids=["short", "long", "short, and soon begun"],
+)
+def test_a_window_covers_whole_epochs_where_their_start_counts(epoch: int, first_seconds: float, steps: int) -> None:
+    made = training(1.5)
+    made.epoch_steps, made.first_seconds = epoch, first_seconds
+    assert confirmed(made, seconds=1).pairs[0].tuned.steps == pytest.approx(steps, rel=0.1)
 
 
 @pytest.mark.parametrize(
