@@ -116,8 +116,10 @@ def confirm(
     """Measure `plan` and the script as it is in pairs of windows, in an order drawn for each pair.
 
     In training steps where they can be timed, else the input alone. Confirmed: the low end of the interval lies above
-    1 (the input alone: above `ACCEPT_ABOVE`), and not all of the interval below what was `claimed`: two measurements
-    of one change that disagree so cannot be relied on. More than was claimed does no harm.
+    1 (the input alone: above `ACCEPT_ABOVE`). What lies wholly below what was `claimed` is measured for longer, and
+    said, but is no reason to withhold it: what a change is worth depends on what runs beside it (the `csv` example on
+    two shared cores, measured right each time: 7.4 to 10.9, an hour later 5.6 to 8.2, then 4.2 to 7.2), and the number
+    that is shown is the one of this measurement.
 
     Args:
         plan: what is measured.
@@ -135,22 +137,18 @@ def confirm(
     race = _Race(plan, runner, baselines, settings, clock or SystemClock(), notify, visit)
     try:
         race.begin(step_seconds)
-        gain = race.decide()
+        before = claimed.gain if claimed is not None and claimed.unit == race.unit else None
+        gain = race.decide(before)
     except RunFailed as problem:
         return Confirmation(False, f"It could not be measured: {str(problem).rstrip('.')}.", race.unit)
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
     least = 1.0 if race.unit == "training" else ACCEPT_ABOVE
-    before = claimed.gain if claimed is not None and claimed.unit == race.unit else None
-    below = before is not None and gain.high < before.low
-    confirmed = gain.low > least and not below
+    confirmed = gain.low > least
     if confirmed:
         race.look_beside()
         why = f"Measured anew: {spoken}."
-    elif before is not None and below and gain.low > least:
-        why = (
-            f"Measured anew it ran {spoken}, but {before.low:.2f} to {before.high:.2f} times as fast in the search: "
-            "two measurements of one change disagree."
-        )
+        if before is not None and gain.high < before.low:
+            why += f" The search had measured {before.low:.2f} to {before.high:.2f}."
     else:
         less = "slower" if gain.high < 1 else "not faster" if gain.high < ACCEPT_ABOVE else "not proven faster"
         why = f"It is {less}: {spoken}."
@@ -269,8 +267,8 @@ class _Race:
 
     # -- decisions
 
-    def decide(self) -> Interval:
-        """Takes pairs until a look decides, or the next would take more than the budget."""
+    def decide(self, claimed: Interval | None) -> Interval:
+        """Takes pairs until a look decides, or the next would take more than there is time for."""
         begun = self._clock.now()
         found: Interval | None = None
         for look, error in zip(LOOKS, ERRORS, strict=True):
@@ -280,7 +278,8 @@ class _Race:
             while len(self.pairs) < look:
                 self._side_by_side() if self._visit is None else self._in_turn()
             found = ratio_interval(self.ratios(), error=error)
-            if found.high < ACCEPT_ABOVE or (found.low > 1 and _good(found)):
+            as_claimed = claimed is None or found.high >= claimed.low
+            if found.high < ACCEPT_ABOVE or (found.low > 1 and _good(found) and as_claimed):
                 break
         assert found is not None
         return replace(found, method=f"t on log ratios, 95 % (looks at {', '.join(map(str, LOOKS))})")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipetune.core import sessionfile
 from pipetune.core.codec import encode
-from pipetune.core.messages import Job, Message, Mode, Progress, SessionSaved
+from pipetune.core.messages import Job, Log, Message, Mode, SessionSaved
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
 from pipetune.supervisor import accelerators, in_cluster
@@ -150,7 +150,7 @@ class _Run:
                 self._processes,
                 self._request.limits,
                 self._interrupts,
-                lambda message: None if isinstance(message, Progress) else show(message, self._screen),
+                lambda message: show(message, self._screen) if isinstance(message, Log) else None,
             ),
             settings=settings,
             together=self._tasks is None and verification.fits_twice(self._session, processes=processes),

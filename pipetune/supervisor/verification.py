@@ -64,8 +64,8 @@ class Verification:
 class Held:
     """One script at its first training step, or on its way there."""
 
-    def __init__(self, name: str, link: Link, watched: Watch) -> None:
-        self.name, self._link, self._watched = name, link, watched
+    def __init__(self, name: str, link: Link, watched: Watch, *, end_seconds: float) -> None:
+        self.name, self._link, self._watched, self._end_seconds = name, link, watched, end_seconds
         self._prepared = _ORIGINAL.name
 
     def begin(self) -> Answer:
@@ -107,7 +107,7 @@ class Held:
         """
         with contextlib.suppress(LinkBroken):
             self._link.order(Leave())
-        self._watched.wait()
+        self._watched.wait(seconds=self._end_seconds)
         ended = self._watched.end()
         if ended.ending is Ending.INTERRUPTED:
             raise Stopped(self.name, ended)
@@ -150,7 +150,8 @@ class Starter:
                 phase="verification",
                 others=cluster.others,
             )
-            held = Held("the patched script" if patched else "the script as it is", link, watched)
+            name = "the patched script" if patched else "the script as it is"
+            held = Held(name, link, watched, end_seconds=self.limits.ending)
             yield held
             held.leave()
 

@@ -48,10 +48,14 @@ class Watch:
         self._killed_before = _memory_kills()
         self._speaks = True  # its pipe is open
 
-    def wait(self, answer: int | None = None) -> bool:
+    def wait(self, answer: int | None = None, *, seconds: float | None = None) -> bool:
         """Listens until the descriptor `answer` can be read; False once the worker has ended, or has to be ended.
 
         Whoever is told False, or waits no more, calls `end`.
+
+        Args:
+            answer: None: until it has ended.
+            seconds: how long it may be silent; None: as the phase says that it is in.
         """
         running, said = self._running, self.conversation
         with selectors.DefaultSelector() as selector:
@@ -60,7 +64,7 @@ class Watch:
             wanted = (answer,) if answer is not None else ()
             for descriptor in (*own, running.ended, self._interrupts.descriptor, *wanted, *theirs):
                 selector.register(descriptor, selectors.EVENT_READ)
-            deadline = time.monotonic() + self._silence()
+            deadline = time.monotonic() + (self._silence() if seconds is None else seconds)
             stopping = False
             while True:
                 ready = {key.fd for key, _ in selector.select(_seconds_until(deadline))}
