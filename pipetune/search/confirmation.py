@@ -46,7 +46,8 @@ _START = 0.05
 
 _PROBE_STEPS = 10
 _WORDS = {DEFAULTS: "the script as it is", AUTOTUNE: "AUTOTUNE everywhere"}
-_INPUT_ROUNDS, _AUTOTUNE_ROUNDS = 2, 3
+_INPUT_ROUNDS, _AUTOTUNE_ROUNDS = 3, 3
+_FEWEST_BESIDE = 3  # pairs: the interval of two spans a factor of 100 as a rule
 _BLOCK = LOOKS[0]  # pairs of one sequence ABBA
 
 
@@ -282,7 +283,7 @@ class _Race:
             if found.high < ACCEPT_ABOVE or (found.low > 1 and _good(found) and as_claimed):
                 break
         assert found is not None
-        return replace(found, method=f"t on log ratios, 95 % (looks at {', '.join(map(str, LOOKS))})")
+        return replace(found, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %
 
     def _spent(self) -> float:
         return self._clock.now() - self._started
@@ -318,13 +319,13 @@ class _Race:
         return [_ratio(pair, self.unit) for pair in self.pairs]
 
     def speedup(self, over: str, unit: str) -> Interval | None:
-        """Of the plan; None where fewer than two pairs were taken."""
+        """Of the plan; None where there are too few pairs to say anything."""
         if over == AUTOTUNE:
             sample = self._beside[unit]
         else:
             both = zip(self.taken[TUNED, unit], self.taken[over, unit], strict=False)
             sample = [rate_of(tuned, unit) / rate_of(other, unit) for tuned, other in both]
-        return ratio_interval(sample) if len(sample) >= 2 else None
+        return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
 
     def training(self, gain: Interval, bound_step_seconds: float | None) -> Training:
         """The step times, and their ratios."""

@@ -231,7 +231,7 @@ def test_one_at_a_time_they_are_visited_abba_and_the_first_window_of_a_visit_doe
     assert each == ["visit", "training", *["training"] * 3, "input"]
     assert {key for unit, key in made.windows} == {"defaults", "a@n1"}
     assert [pair.tuned_first for pair in found.pairs] == [first == "a@n1"] * 3 + [first != "a@n1"] * 3
-    assert found.input_speedup is not None and found.input_speedup.pairs == 2
+    assert set(found.rates) == {"defaults", "tuned"} and found.input_speedup is None, "two windows of each are too few"
 
 
 def test_which_of_both_comes_first_is_drawn() -> None:
