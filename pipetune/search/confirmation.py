@@ -141,10 +141,9 @@ def confirm(
         before = claimed.gain if claimed is not None and claimed.unit == race.unit else None
         gain = race.decide(before)
     except RunFailed as problem:
-        return Confirmation(False, f"It could not be measured: {str(problem).rstrip('.')}.", race.unit)
+        return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", race.unit)
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
-    least = 1.0 if race.unit == "training" else ACCEPT_ABOVE
-    confirmed = gain.low > least
+    confirmed = gain.low > race.least
     if confirmed:
         race.look_beside()
         why = f"Measured anew: {spoken}."
@@ -193,6 +192,11 @@ class _Race:
         self._started = clock.now()
         self._steps = settings.steps or _PROBE_STEPS
         self._seconds = _LEAST_SECONDS
+
+    @property
+    def least(self) -> float:
+        """What the low end of the interval has to lie above."""
+        return 1.0 if self.unit == "training" else ACCEPT_ABOVE
 
     # -- how long windows are
 
@@ -280,7 +284,7 @@ class _Race:
                 self._side_by_side() if self._visit is None else self._in_turn()
             found = ratio_interval(self.ratios(), error=error)
             as_claimed = claimed is None or found.high >= claimed.low
-            if found.high < ACCEPT_ABOVE or (found.low > 1 and _good(found) and as_claimed):
+            if found.high < ACCEPT_ABOVE or (found.low > self.least and _good(found) and as_claimed):
                 break
         assert found is not None
         return replace(found, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %
@@ -290,7 +294,7 @@ class _Race:
 
     def _room(self, found: Interval) -> float:
         """Seconds for all: what is proven already is made narrower within its share alone."""
-        return self._settings.budget_seconds * (_SHARE if found.low > 1 else 1.0)
+        return self._settings.budget_seconds * (_SHARE if found.low > self.least else 1.0)
 
     def look_beside(self) -> None:
         """What is told and decides nothing, as far as its time goes: the input alone, and AUTOTUNE everywhere."""

@@ -163,12 +163,13 @@ class _Run:
         }
         self._session = replace(self._session, seconds=seconds)
         if found.interrupted is not None:
-            why = "The patch was not measured: the run was interrupted."
-            self._session = withheld(concluded(self._session, found.interrupted), why, verified=None)
-            return 130
-        self._session = with_verification(self._session, found)
+            self._session = concluded(self._session, found.interrupted)
+        if found.interrupted is None or found.verified:
+            self._session = with_verification(self._session, found)
+        else:
+            self._session = withheld(self._session, "It was not measured: the run was interrupted.", verified=None)
         self._request.results.save(self._session)
-        return 0
+        return 0 if found.interrupted is None else 130
 
     @property
     def _verifies(self) -> bool:

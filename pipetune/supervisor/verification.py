@@ -66,7 +66,7 @@ class Held:
 
     def __init__(self, name: str, link: Link, watched: Watch, *, end_seconds: float) -> None:
         self.name, self._link, self._watched, self._end_seconds = name, link, watched, end_seconds
-        self._prepared = _ORIGINAL.name
+        self._prepared, self._over = _ORIGINAL.name, False
 
     def begin(self) -> Answer:
         """Runs the script to its first training step; what is known of it there.
@@ -105,20 +105,23 @@ class Held:
         Raises:
             Stopped: the user interrupted meanwhile.
         """
+        if self._over:
+            return
         with contextlib.suppress(LinkBroken):
             self._link.order(Leave())
         self._watched.wait(seconds=self._end_seconds)
-        ended = self._watched.end()
-        if ended.ending is Ending.INTERRUPTED:
-            raise Stopped(self.name, ended)
+        stopped = Stopped(self.name, self._watched.end())
+        if _interrupted(stopped):
+            raise stopped
 
     def _ask(self, order: Order) -> Answer:
-        with contextlib.suppress(LinkBroken):  # then it has ended, as is heard next
+        try:
             self._link.order(order)
             if self._watched.wait(self._link.fileno()):
                 return self._link.next_answer(_ANSWER_SECONDS)
-            raise Stopped(self.name, self._watched.end())
-        self._watched.wait()
+        except LinkBroken:  # it ends, as is heard next
+            self._watched.wait(seconds=self._end_seconds)
+        self._over = True
         raise Stopped(self.name, self._watched.end())
 
 
@@ -181,7 +184,7 @@ def verify(
             told("once more, one after the other")
             found = race.in_turn()
     except Stopped as stopped:
-        found = Verification(str(stopped), interrupted=_interrupted(stopped.conversation))
+        found = Verification(str(stopped), interrupted=_interrupted(stopped))
     return replace(found, start_seconds=race.start_seconds, patch=race.patch)
 
 
@@ -208,6 +211,7 @@ class _Scripts:
         self._profile, self._pipeline = dataset.profile, dataset.pipeline
         self._there: dict[bool, Held] = {}  # by whether it is patched
         self._arrived: Answer | None = None  # the patched one, for the first time
+        self._interrupted: Conversation | None = None
         self._stack = contextlib.ExitStack()
         self.patch: PatchResult | None = None  # what is left of it, where something was taken out
         self.start_seconds = 0.0
@@ -237,7 +241,11 @@ class _Scripts:
 
     def _measure(self, plan: Plan, order: Order) -> Window:
         patched = plan is self._plan
-        return self._there[patched].measure(_ORIGINAL.name if patched else plan.name, order)
+        try:
+            return self._there[patched].measure(_ORIGINAL.name if patched else plan.name, order)
+        except Stopped as stopped:  # what was measured until then counts
+            self._interrupted = self._interrupted or _interrupted(stopped)
+            raise RunFailed(str(stopped)) from stopped
 
     # -- processes
 
@@ -251,20 +259,11 @@ class _Scripts:
                 with self._starter.started(patched=True, checks=True) as patched:
                     answer = self._begin(patched, patched=True)
                     if not answer.why:
-                        return self._beside(original)
+                        why = "" if False in self._there else self._begin(original, patched=False).why
+                        return Verification(why) if why else self._measured()
                 if not self._take_out(answer, original):
                     break
             return Verification(answer.why)
-
-    def _beside(self, original: Held) -> Verification:
-        """Measured while the patched script stands; what goes wrong from here on may be for want of being alone."""
-        try:
-            why = "" if False in self._there else self._begin(original, patched=False).why
-            return Verification(why) if why else self._measured()
-        except Stopped as stopped:
-            if _interrupted(stopped.conversation):
-                raise
-            return Verification(str(stopped))
 
     def _take_out(self, answer: Answer, original: Held) -> bool:
         """Whether the patch can do without the rewrites that failed: then it is what is left of it from now on."""
@@ -288,14 +287,12 @@ class _Scripts:
     def in_turn(self) -> Verification:
         """One at a time, in fresh processes."""
         with self._stack:
-            try:
-                return self._measured(visit=self._visit)
-            except _Refused as refused:
-                return Verification(str(refused))
+            return self._measured(visit=self._visit)
 
     def disturbed(self, found: Verification) -> bool:
-        """Whether one that stood beside the other came to no number."""
-        return len(self._there) == 2 and (found.proof is None or found.proof.gain is None)
+        """Whether one that stood beside the other came to no number, and the user did not want it so."""
+        without = found.proof is None or found.proof.gain is None
+        return without and len(self._there) == 2 and found.interrupted is None
 
     def _visit(self, plan: Plan) -> None:
         self._stack.close()
@@ -304,14 +301,23 @@ class _Scripts:
         held = self._stack.enter_context(self._starter.started(patched=patched, checks=checks))
         why = self._begin(held, patched=patched).why
         if why:
-            raise _Refused(why)
+            raise RunFailed(why)
 
     def _begin(self, held: Held, *, patched: bool) -> Answer:
-        """Has it run to its first training step; what it says there."""
+        """Has it run to its first training step; what it says there, or why it did not come there.
+
+        Raises:
+            Stopped: the user interrupted.
+        """
         self._told(f"running {held.name}")
         self._there[patched] = held
         begun = time.monotonic()
-        answer = held.begin()
+        try:
+            answer = held.begin()
+        except Stopped as stopped:
+            if _interrupted(stopped):
+                raise
+            answer = Answer(str(stopped))
         self.start_seconds += time.monotonic() - begun
         if patched and self._arrived is None and not answer.why:
             self._arrived = answer
@@ -340,6 +346,7 @@ class _Scripts:
             proof=proof,
             peak_rss_mib=arrived.peak_rss_mib,
             rate=_rate(arrived.window),
+            interrupted=self._interrupted,
         )
 
     def _claimed(self) -> Trial | None:
@@ -357,10 +364,6 @@ class _Scripts:
             self._told(f"pair {details['pairs']}: {details['ratio']:.2f} times as fast so far")
 
 
-class _Refused(Exception):
-    """The pipeline of a script is not the one it has to be."""
-
-
 def _rate(window: Window | None) -> Rate | None:
     if window is None:
         return None
@@ -372,8 +375,8 @@ def _rate(window: Window | None) -> Rate | None:
     )
 
 
-def _interrupted(conversation: Conversation) -> Conversation | None:
-    return conversation if conversation.ending is Ending.INTERRUPTED else None
+def _interrupted(stopped: Stopped) -> Conversation | None:
+    return stopped.conversation if stopped.conversation.ending is Ending.INTERRUPTED else None
 
 
 def _how(conversation: Conversation) -> str:

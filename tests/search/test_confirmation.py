@@ -160,7 +160,7 @@ def test_what_is_faster_by_less_than_was_claimed_is_measured_for_longer_and_told
 
 def test_a_plan_that_fails_now_is_not_confirmed() -> None:
     found = confirmed(runner(fails={"a@n1": "killed"}))
-    assert not found.confirmed and found.why == "It could not be measured: tuned: killed."
+    assert not found.confirmed and found.why == "It was not measured: tuned: killed."
     assert found.trial(PLAN, kind="verification").outcome is Outcome.FAILED
 
 

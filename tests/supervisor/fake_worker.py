@@ -148,7 +148,8 @@ class Scenarios:
         self.analyzed(PART) if self.job.mode is not Mode.VERIFY else self.held()
 
     def disturbed(self) -> None:
-        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(windows=3)
+        windows = int((*self.job.arguments, "3")[3])
+        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(windows=windows)
 
     def part_of_the_patch_fails(self) -> None:
         if self.job.mode is not Mode.VERIFY:
