@@ -310,12 +310,6 @@ class Scenarios:
     def patch_fails(self) -> None:
         self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(why="elements differ at 17")
 
-    def patch_dies(self) -> None:
-        if self.job.mode is Mode.VERIFY and self.job.patched:
-            self.begun()
-            os._exit(1)
-        self.normal()
-
     def patch_raises(self) -> None:
         if self.job.mode is Mode.VERIFY and self.job.patched:
             self.begun()
