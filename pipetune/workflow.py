@@ -13,14 +13,14 @@ from pipetune.stages.conversion import offer_conversion
 from pipetune.stages.costs import refine_costs
 from pipetune.stages.course import take_course
 from pipetune.stages.division import count_division
-from pipetune.stages.emission import distribute, make_patch
+from pipetune.stages.emission import distribute
 from pipetune.stages.files import measure_files
 from pipetune.stages.memory import watch_memory
 from pipetune.stages.outlook import look_ahead
 from pipetune.stages.own_work import read_own_work, weigh_passes
 from pipetune.stages.planning import find_plan
 from pipetune.stages.profiling import take_profile
-from pipetune.stages.proving import confirm_plan
+from pipetune.stages.proving import prove_plan
 from pipetune.stages.reading import tell_reading
 from pipetune.stages.skew import compare_inputs
 from pipetune.stages.study import Study
@@ -28,7 +28,7 @@ from pipetune.stages.verdict import give_verdict, worth_trials
 
 
 def analyze(study: Study) -> Session:
-    """Profile, verdict, trials, confirmation, emission; the session is saved after every step.
+    """Profile, verdict, trials, patch, emission; the session is saved after every step.
 
     Raises:
         RunFailed: the pipeline cannot be run at all; the session has status "failed" and the reason.
@@ -38,10 +38,7 @@ def analyze(study: Study) -> Session:
     journal.update(machine=study.machine, datasets=study.subject.results())
     try:
         with short_collections():
-            plan = find_and_prove(study)
-            if plan is not None:
-                make_patch(study, plan)
-            distribute(study, plan)
+            distribute(study, find_and_prove(study))
             if study.settings.dataset == "all":
                 analyze_others(study)
         return journal.update(status="done", complete=True)
@@ -51,7 +48,7 @@ def analyze(study: Study) -> Session:
 
 
 def find_and_prove(study: Study) -> Plan | None:
-    """The confirmed plan of one dataset, or None; everything measured on the way is in the session."""
+    """The proven plan of one dataset, or None; everything measured on the way is in the session."""
     try:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
@@ -65,7 +62,7 @@ def find_and_prove(study: Study) -> Plan | None:
         count_division(study)
         advise(study, profile, diagnosis)
         tried = worth_trials(study, diagnosis)
-        plan = confirm_plan(study, find_plan(study, profile, diagnosis)) if tried else None
+        plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
         offer_conversion(study)
         look_ahead(study, study.runner.profile or profile, diagnosis, plan)
         weigh_passes(study, tried=tried)

@@ -92,8 +92,6 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
             runner,
             baselines=_BASELINES,
             settings=settings,
-            budget=budget,
-            found=found,
             clock=clock,
         )
         confirmed = proof.confirmed

@@ -37,6 +37,7 @@ class Window:
     exhausted: bool = False  # the data ran out before the window was full
     intervals: tuple[float, ...] = ()  # seconds from element to element, the last ones of an input window
     compile_seconds: float = 0.0  # of the wall seconds, spent tracing or compiling a shape not seen before
+    others_seconds: float | None = None  # CPU seconds that other processes took on our cores meanwhile; None: not known
 
     @property
     def step_seconds(self) -> float:
@@ -49,6 +50,15 @@ class Window:
     @property
     def cpu_seconds_per_example(self) -> float:
         return self.cpu_seconds / self.examples
+
+
+@dataclass(frozen=True)
+class WindowPair:
+    """Two windows of one unit that belong together: the tuned pipeline's, and the one of the script as it is."""
+
+    tuned: Window
+    original: Window
+    tuned_first: bool
 
 
 @dataclass(frozen=True)
@@ -82,12 +92,13 @@ class Trial:
     outcome: Outcome
     why: str
     gain: Interval | None = None  # rate over the plan it was tried against
-    kind: str = "search"  # "baseline", "screening", "search", "ablation", "confirmation"
+    kind: str = "search"  # "baseline", "screening", "search", "ablation", "confirmation", "verification"
     unit: str = "input"  # "input": the pipeline alone; "training": inside the training step
     ratios: tuple[float, ...] = ()  # every pair, in the order measured
     seconds: float = 0.0
     predicted: float | None = None  # examples per second of the input alone
     measured: float | None = None  # the same, where it was run alone
+    windows: tuple[WindowPair, ...] = ()  # behind `ratios`, of a confirmation or a verification
 
 
 class RunFailed(Exception):

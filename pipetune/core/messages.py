@@ -23,8 +23,7 @@ from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval
-from pipetune.core.session import Rejection, Session
+from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 
 
@@ -32,7 +31,7 @@ class Mode(enum.StrEnum):
     """What a worker is started for."""
 
     ANALYZE = "analyze"  # capture, profile, try, confirm
-    VERIFY = "verify"  # run the patched source up to the consumer and compare it with the plan
+    VERIFY = "verify"  # run the script, patched or as it is, to its first training step, and measure when asked to
     SERVE = "serve"  # run the script of a task that takes steps from another process, and measure nothing
     RUN = "run"  # run the script with a plan applied
     MACHINE = "machine"  # read the machine as TensorFlow sees it, into a session
@@ -53,14 +52,17 @@ class Job:
     directory: str = ""  # the working directory it runs in
     out: str = ""  # where results go
     undo: str = ""  # the folder for undo journals of the script's files; "": there is none, and no loop is measured
-    session: str = ""  # path of the session.json whose patch "verify" proves, or that a dead worker left
+    session: str = ""  # path of the session.json whose patch "verify" is about, or that a dead worker left
+    verifies: bool = True  # "analyze": a patch is verified afterwards, in processes of their own
+    patched: bool = False  # "verify": with the patch
+    checks: bool = False  # "verify": compare the elements with those of the plan, and look at the memory
+    orders: int = -1  # "verify": descriptor of the socket that orders come over
     plan: str = ""  # "run": path of plan.json
     overlay: Mapping[str, str] = field(default_factory=dict)  # "verify": text to compile for each file
     skip: tuple[str, ...] = ()  # keys of plans that ended a worker before: `Failed`, not tried again
     skip_reason: str = ""  # how it ended: "killed by signal 9 (out of memory?)"
     attempt: int = 1  # 2 after a restart
     command: Mapping[str, object] = field(default_factory=dict)  # for `Session.command`
-    expected: Mapping[str, object] = field(default_factory=dict)  # "verify": digests and the like
     limit_seconds: float | None = None  # for the whole job
     task: Task | None = None  # which of several processes that train in step; None: it trains alone
 
@@ -76,7 +78,7 @@ class Started:
 class Progress:
     """What is being done now. Counts as a sign of life."""
 
-    phase: str  # "capture", "profile", "trials", "confirmation", "verification"
+    phase: str  # "capture", "profile", "trials", "confirmation", "verification", "windows"
     doing: str
     best: str = ""  # the best plan so far, in words; not a result before it is confirmed
     elapsed_seconds: float = 0.0
@@ -109,18 +111,6 @@ class SessionSaved:
     """Everything measured so far; the supervisor writes it to session.json."""
 
     session: Session
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The outcome of running the patched source."""
-
-    verified: bool
-    detail: str
-    peak_rss_mib: float | None = None
-    speedup: Interval | None = None
-    failed_rewrites: tuple[str, ...] = ()  # keys that must leave the patch
-    not_covered: tuple[Rejection, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,7 +191,6 @@ Message = (
     | TrialEnded
     | VerdictKnown
     | SessionSaved
-    | Verified
     | Suppressed
     | ScriptFailed
     | ScriptExited

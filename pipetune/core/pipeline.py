@@ -101,6 +101,18 @@ class Pipeline:
                 wanted |= set(node.inputs)
         return tuple(reversed(found))
 
+    def epoch_elements(self, counted: Mapping[str, int]) -> int | None:
+        """Elements of the output per epoch: those that the outermost repeat takes in; None where nobody knows.
+
+        Args:
+            counted: elements of an epoch by operator, where they were counted.
+        """
+        node = self.output
+        while node.op in ("repeat", "prefetch", "with_options") and len(node.inputs) == 1:
+            node = self[node.inputs[0]]
+        elements = counted.get(node.id, node.cardinality)
+        return elements if elements > 0 else None
+
     def consumers(self, node_id: str) -> tuple[Node, ...]:
         """The nodes that read `node_id` directly."""
         return tuple(node for node in self.nodes if node_id in node.inputs)

@@ -117,6 +117,7 @@ class PatchResult:
     verification: str = ""  # what running it showed
     expected: tuple[str, ...] = ()  # digests of the first elements the patched source must yield
     texts: dict[str, str] = field(default_factory=dict)  # each file as captured: what its places are found by
+    process_mib: float | None = None  # that a process needs to run the script to its first step and measure there
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pipetune.core.session import DatasetResult, DistributedResult, PatchResult,
 from pipetune.core.skew import InputSkew
 
 RATES = ("off", "defaults", "autotune", "tuned")
-SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "total")
+SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "verification", "total")
 
 
 def summary(session: Session) -> dict[str, Json]:

@@ -18,6 +18,8 @@ ACCEPTANCE = 1.03
 
 BASELINE = "baseline"
 
+_LAST = ("verification", "confirmation")  # measured anew, the patch before the plan
+
 TRAINING = "training step"
 _UNIT_WORDS = {"input": "input alone", "training": TRAINING}
 
@@ -52,7 +54,7 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class Attempts:
-    """All trials, the confirmation first, then in the order tried."""
+    """All trials, what was measured last of the plan first, then in the order tried."""
 
     rows: tuple[TrialRow, ...]
     tally: tuple[tuple[str, int, str], ...]  # outcome, how many, what it means
@@ -65,7 +67,7 @@ def attempts(session: Session, places: Places) -> Attempts:
         pipeline for result in session.datasets for pipeline in (result.tuned, result.pipeline) if pipeline is not None
     )
     # The sort is stable: within the two halves the order in which they were tried stays.
-    ordered = sorted(session.trials, key=lambda trial: trial.kind != "confirmation")
+    ordered = sorted(session.trials, key=lambda trial: _LAST.index(trial.kind) if trial.kind in _LAST else len(_LAST))
     tried = [trial for trial in session.trials if trial.kind != BASELINE]
     tally = tuple(
         (outcome.value, number, OUTCOME_MEANING[outcome])

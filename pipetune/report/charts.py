@@ -123,8 +123,8 @@ def whisker(gain: Figure, axis: RatioAxis, pairs: tuple[float, ...] = ()) -> Whi
 
 
 def confirmation(attempts: Attempts) -> TrialRow | None:
-    """The confirming pairs of the training step, where they were kept."""
-    rows = (row for row in attempts.rows if row.kind == "confirmation" and row.unit == TRAINING)
+    """The last pairs of the training step, where they were kept: those behind the first number."""
+    rows = (row for row in attempts.rows if row.kind in ("verification", "confirmation") and row.unit == TRAINING)
     return next((row for row in rows if row.ratios), None)
 
 

@@ -15,7 +15,10 @@ from pipetune.report.places import Places
 from pipetune.report.values import Fact
 
 _MOMENTS = {"to_95_percent": "95 % of the final rate, after the trials began"}
-_PHASES = ("capture", "profile", "verdict", "skew", "costs", "course", "trials", "confirmation", "patch", "total")
+_PHASES = (
+    *("capture", "profile", "verdict", "skew", "costs", "course", "trials", "confirmation", "emission"),
+    *("verification_starts", "verification", "total"),
+)
 _SUPPRESSED = {
     "saves_suppressed": "saves of models and checkpoints that did nothing",
     "summaries_suppressed": "summaries that were not written",
@@ -136,6 +139,6 @@ def phases(session: Session) -> tuple[Fact, ...]:
     others = [name for name in session.seconds if name not in _PHASES and name not in _MOMENTS]
     moments = [name for name in _MOMENTS if name in session.seconds]
     return tuple(
-        Fact(_MOMENTS.get(name, words.clean(name)), words.seconds(session.seconds[name]))
+        Fact(_MOMENTS.get(name, words.clean(name.replace("_", " "))), words.seconds(session.seconds[name]))
         for name in (*others, *known, *moments)
     )

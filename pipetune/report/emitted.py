@@ -64,17 +64,13 @@ def patch(session: Session, places: Places) -> PatchView:
     pipelines = (result.pipeline, result.tuned) if result else ()
     diff = places.foreign(value.diff, lines=True)
     detail = f" {places.said(value.verification)}" if value.verification else ""
-    head = {
-        True: "The patched source was run and confirmed.",
-        False: "The patched source was run and not confirmed.",
-        None: "The patched source was not run.",
-    }[value.verified]
-    if not value.diff and value.verified is False:
-        head = "No patch: the patched source was run and not confirmed."
-    elif not value.diff and places.confidential and value.covered:
+    head = "The patched source was not run." if value.verified is None else "The patched source was run and measured."
+    if not value.diff and places.confidential and value.covered:
         head = "The patch is withheld: the session is confidential."
+    elif not value.diff and detail:
+        head = "No patch."
     elif not value.diff:
-        head, detail = "No patch: nothing of the plan can be written in the source.", ""
+        head = "No patch: nothing of the plan can be written in the source."
     return PatchView(
         diff=diff,
         lines=tuple((_diff_kind(line), line) for line in diff.splitlines()),

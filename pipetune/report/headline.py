@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pipetune.core.planfile import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.session import DatasetResult, Session
+from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.core.session_outcome import decisive_trials, is_unconfirmed, undecided_trials, untried_rewrites
 from pipetune.report import words
 from pipetune.report.handover import step_note
@@ -37,7 +38,7 @@ class VerdictView:
 class Headline:
     """What stands first.
 
-    `kind` is one of faster, slower, unproven, input-only, nothing, not-input-bound, undetermined, profiled,
+    `kind` is one of faster, slower, unproven, withheld, input-only, nothing, not-input-bound, undetermined, profiled,
     interrupted, failed, no-dataset, running; `big` is what stands in large type.
     """
 
@@ -96,6 +97,8 @@ def _unfinished(kind: str, big: str, sentence: str, found: Headline, detail: str
 def _measured(session: Session, result: DatasetResult | None) -> Headline:
     training = session.training
     diagnosis = result.diagnosis if result else None
+    if session.patch is not None and session.patch.verified is False:
+        return _withheld(session, session.patch)
     if result is not None and result.plan is not None and result.plan.rewrites:
         if training and training.speedup:
             return _confirmed(session)
@@ -103,7 +106,7 @@ def _measured(session: Session, result: DatasetResult | None) -> Headline:
         gain = interval(result.input_speedup, words.ratio, why="the input alone was not measured")
         text = f"The input alone delivers {gain.text} the examples." if gain.known else "A plan was found."
         big = gain.short if gain.known else "Plan found"
-        return Headline("input-only", Figure(why=why), big, text, _doubts(session))
+        return Headline("input-only", Figure(why=why), big, text)
     return _without_plan(session, diagnosis)
 
 
@@ -116,20 +119,22 @@ def _confirmed(session: Session) -> Headline:
         tuned = words.milliseconds(training.tuned_step_ms)
         written = words.milliseconds(training.defaults_step_ms)
         steps = f": a step takes {tuned} instead of {written}"
-    doubts = _doubts(session)
     if training.speedup.low > 1:
-        return Headline("faster", speedup, speedup.short, f"Training runs {speedup.short} as fast{steps}.", doubts)
+        return Headline("faster", speedup, speedup.short, f"Training runs {speedup.short} as fast{steps}.")
     if training.speedup.high < 1:
         text = f"Training runs slower with the plan{steps}."
-        return Headline("slower", speedup, speedup.short, text, doubts)
+        return Headline("slower", speedup, speedup.short, text)
     text = "Training is not proven faster: the interval includes 1.00x"
-    return Headline("unproven", speedup, speedup.short, f"{text}{steps}.", doubts)
+    return Headline("unproven", speedup, speedup.short, f"{text}{steps}.")
 
 
-def _doubts(session: Session) -> tuple[str, ...]:
-    if session.patch and session.patch.verified is False:
-        return ("The patched source was run and not confirmed: no patch was made, the plan still applies.",)
-    return ()
+def _withheld(session: Session, patch: PatchResult) -> Headline:
+    """A patch was written, and is not handed out: nothing is said to be faster."""
+    why = words.sentence(words.clean(patch.verification))
+    details = [f"Rewrites that the source cannot say are in {PLAN_FILE}."] if session.plan is not None else []
+    missing = Figure(why="the patched script is not proven faster than the script as it is")
+    text = f"The patched script was run, and the patch is withheld. {why}"
+    return Headline("withheld", missing, "No patch", text, tuple(details))
 
 
 def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
@@ -143,10 +148,10 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         return Headline("not-input-bound", missing, "Nothing to gain", text, ("No patch was made.",))
     tried, undecided, untried = len(decisive_trials(session)), undecided_trials(session), untried_rewrites(session)
     if is_unconfirmed(session):
-        missing = Figure(why="the plan was not confirmed")
+        missing = Figure(why="the plan was not confirmed by fresh measurements")
         found = f" {words.clean(session.training.why)}" if session.training and session.training.why else ""
         found = found if found.endswith(".") or not found else f"{found}."
-        text = f"A plan was faster in its trials, and was not confirmed by fresh measurements.{found}{most}"
+        text = f"What its trials showed of a plan was not confirmed by fresh measurements.{found}{most}"
         return Headline("undetermined", missing, "Not confirmed", text, ("No patch was made.",))
     if undecided or untried:
         missing = Figure(why="nothing was decided in the time given")

@@ -1,5 +1,7 @@
-"""Confirmation: the final plan measured anew. The only numbers a user sees; none of them took part in
-choosing.
+"""The last measurement of a plan: fresh windows of it beside the script as it is, the only numbers a user sees.
+
+None of them took part in choosing the plan. Where the plan is a patch, each window is taken in a process of its own
+script, patched or as it is (`supervisor.verification`); where no such process can be had, in the one that searched.
 """
 
 from __future__ import annotations
@@ -8,271 +10,347 @@ import math
 import random
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Outcome, Rate, RunFailed, Trial, Window
+from pipetune.core.measurement import Interval, Outcome, Rate, RunFailed, Trial, Window, WindowPair
 from pipetune.core.session import Training
 from pipetune.core.settings import Settings
-from pipetune.search.baselines import DEFAULTS, choose_steps, rate_from
-from pipetune.search.budget import Budget, Part
-from pipetune.search.meter import Meter, Refused, rate_of
-from pipetune.search.result import SearchResult
-from pipetune.search.runner import Clock, Notify, Runner, SystemClock, silent
+from pipetune.search.baselines import DEFAULTS, MOST_STEPS, rate_from
+from pipetune.search.meter import FEWEST_STEPS, LONGEST_EPOCHS, rate_of
+from pipetune.search.runner import Clock, Notify, SystemClock, silent
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 
 AUTOTUNE = "autotune"
 TUNED = "tuned"
-FEWEST_ROUNDS, MOST_ROUNDS = 5, 16
 
-PRECISION = 0.03
-"""How far an interval should reach to either side: acceptance asks for +3 %, so a wider one says little."""
+LOOKS = (6, 12, 18)
+"""Pairs after which a decision is made: six at least, more of them where six leave it open."""
 
-GOOD_ROUNDS = 12
-"""Rounds of the unit that decides, however quiet the search was: the machine may be louder now (six pairs gave +-7 %
-behind a search of +-2.4 %)."""
+ERRORS = (0.025, 0.015, 0.010)
+"""Of the interval of each look: together 5 %, so that 95 % hold whichever look is the last (the union bound)."""
 
-OVERRUN = 0.2
-"""Share of the budget that rounds may take beyond it where the noise of the search asks for more of them."""
+NARROW, CLEAR = 1.25, 1.2
+"""A proven interval is good enough where it is as narrow (high / low), or lies as far above 1."""
+
+_SHARE = 0.4
+"""Of the budget: what the pairs and what is measured beside them may take. A look that decides may take all of it."""
+
+_LEAST_SECONDS, _MOST_SECONDS = 0.6, 2.0
+"""Of a window: as long as its first element takes (a shuffle buffer is filled), within these."""
+
+_START = 0.05
+"""Of an epoch: what its first element takes (a shuffle buffer is filled) counts from here on, in whole epochs."""
+
+_PROBE_STEPS = 10
+_WORDS = {DEFAULTS: "the script as it is", AUTOTUNE: "AUTOTUNE everywhere"}
+_INPUT_ROUNDS, _AUTOTUNE_ROUNDS = 3, 3
+_FEWEST_BESIDE = 3  # pairs: the interval of two spans a factor of 100 as a rule
+_BLOCK = LOOKS[0]  # pairs of one sequence ABBA
+
+
+class Windows(Protocol):
+    """Takes windows, each on a fresh iterator; whatever one changes is put back."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether training windows are possible."""
+        ...
+
+    @property
+    def epoch_steps(self) -> int | None:
+        """Elements per epoch, a training step each; None where nobody knows."""
+        ...
+
+    def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+        """Consume the input alone; may raise `RunFailed`."""
+        ...
+
+    def training_window(self, plan: Plan, *, steps: int) -> Window:
+        """Take training steps; may raise `RunFailed`."""
+        ...
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What the fresh numbers say. Not confirmed means: no patch."""
+    """What the fresh numbers say. Not confirmed means: nothing is recommended."""
 
     confirmed: bool
     why: str
-    input_speedup: Interval | None = None  # tuned over defaults, input alone
+    unit: str = "input"  # what decided: "input" or "training"
+    gain: Interval | None = None  # of the plan over the script as it is, in that unit
+    pairs: tuple[WindowPair, ...] = ()
+    input_speedup: Interval | None = None
     input_speedup_over_autotune: Interval | None = None
     training: Training | None = None
-    rates: dict[str, Rate] = field(default_factory=dict)  # "defaults", "autotune", "tuned"
-    trials: tuple[Trial, ...] = ()
-    rounds: int = 0
+    rates: dict[str, Rate] = field(default_factory=dict)  # "defaults", "autotune", "tuned": the input alone
+
+    def trial(self, plan: Plan, *, kind: str) -> Trial:
+        """This as a trial of `plan`."""
+        return Trial(
+            plan,
+            Outcome.ACCEPTED if self.confirmed else Outcome.REJECTED if self.gain else Outcome.FAILED,
+            self.why,
+            gain=self.gain,
+            kind=kind,
+            unit=self.unit,
+            ratios=tuple(_ratio(pair, self.unit) for pair in self.pairs),
+            windows=self.pairs,
+        )
 
 
 def confirm(
     plan: Plan,
-    runner: Runner,
+    runner: Windows,
     *,
     baselines: Mapping[str, Plan],
     settings: Settings,
-    budget: Budget,
-    found: SearchResult | None = None,
-    pairs: int | None = None,
+    claimed: Trial | None = None,
+    step_seconds: float | None = None,
+    bound_step_seconds: float | None = None,
     clock: Clock | None = None,
     notify: Notify = silent,
-    bound_step_seconds: float | None = None,
-    memory_limit_bytes: float | None = None,
+    visit: Callable[[Plan], None] | None = None,
 ) -> Confirmation:
-    """Measure `plan`, `defaults` and `autotune` in rounds of one fresh window each, in random order.
+    """Measure `plan` and the script as it is in pairs of windows, in an order drawn for each pair.
 
-    One tuned window of a round serves both ratios. The number of rounds is fixed before the first (`pairs`,
-    or what the time left allows, 5 to 16). Where the runner trains, rounds of training windows follow. Those of the
-    unit that decides are `GOOD_ROUNDS`, or as many as bring the interval of the search to `PRECISION`, if `OVERRUN`
-    allows.
-
-    Confirmed: where the runner trains and shares processors with the model, or the plan gains inside the step
-    only, the 95 % interval of the training speedup over `defaults` lies above 1; elsewhere that of the input
-    speedup above `ACCEPT_ABOVE`.
+    In training steps where they can be timed, else the input alone. Confirmed: the low end of the interval lies above
+    1 (the input alone: above `ACCEPT_ABOVE`). What lies wholly below what was `claimed` is measured for longer, and
+    said, but is no reason to withhold it: what a change is worth depends on what runs beside it (the `csv` example on
+    two shared cores, measured right each time: 7.4 to 10.9, an hour later 5.6 to 8.2, then 4.2 to 7.2), and the number
+    that is shown is the one of this measurement.
 
     Args:
-        found: the search's result, for the window lengths it settled on.
-        budget: the one the search used; its confirmation part is what is left.
-        bound_step_seconds: a step on one repeated batch, from the profile; shown beside the others.
+        plan: what is measured.
+        runner: takes the windows.
+        baselines: "defaults", the script as it is; "autotune", measured beside them where there is time.
+        settings: budget, seed and steps of a window.
+        claimed: the trial that the search has accepted this plan by; what it says in another unit does not count.
+        step_seconds: of a training step as it is, where it is known.
+        bound_step_seconds: of a step on one repeated batch; shown beside the others.
+        clock: what the time is measured by.
+        notify: hears "trying" before each window and "pair" behind each pair.
+        visit: where only one of both can be there at a time, called before the windows of one begin; they are then
+            taken in the order ABBA.
     """
-    clock = clock or SystemClock()
-    meter = Meter(
-        runner,
-        clock,
-        budget=_Unlimited(budget, clock),
-        memory_limit_bytes=memory_limit_bytes,
-        notify=notify,
-    )
-    if found is not None and found.window_seconds:
-        meter.window_seconds, meter.warmup_seconds = found.window_seconds, found.warmup_seconds
-        meter.steps = found.steps or meter.steps
-        meter.restless += found.restless
-        for name, seconds in found.window_costs.items():
-            meter.expect(name, seconds)
-    draw = random.Random(settings.seed + 1)
-    contenders = {
-        name: variant
-        for name, variant in {
-            DEFAULTS: baselines[DEFAULTS],
-            AUTOTUNE: baselines.get(AUTOTUNE),
-            TUNED: plan,
-        }.items()
-        if variant is not None
-    }
-    notes: list[str] = []
-    units = ["input"]
-    if runner.trains:
-        try:
-            if found is None or not found.steps:
-                choose_steps(contenders[DEFAULTS], meter, steps=settings.steps)
-            units.append("training")
-        except RunFailed as problem:
-            notes.append(str(problem))
-    measured: dict[str, dict[str, list[Window]]] = {}
-    inside = runner.trains and (runner.shares_processors or plan.only_training)
-    for position, unit in enumerate(units):
-        share = budget.left(Part.CONFIRMATION) / (len(units) - position)
-        meter.shorten(unit, seconds=share / len(contenders) / FEWEST_ROUNDS)
-        wanted = _rounds_wanted(found, unit) if unit == ("training" if inside else "input") else FEWEST_ROUNDS
-        try:
-            measured[unit] = _rounds(
-                contenders,
-                meter,
-                unit,
-                seconds=share,
-                more_seconds=OVERRUN * budget.seconds,
-                wanted=wanted,
-                pairs=pairs,
-                draw=draw,
-                notify=notify,
-            )
-        except RunFailed as problem:
-            if unit == "input":
-                return Confirmation(False, f"The plan could not be measured again: {problem}.")
-            notes.append(str(problem))
-    inputs = measured["input"]
-    over_defaults = _speedup(inputs, DEFAULTS, "input")
-    over_autotune = _speedup(inputs, AUTOTUNE, "input")
-    training = _training(measured.get("training"), bound_step_seconds, "; ".join(notes))
-    decides = training.speedup if inside else over_defaults
-    unit = "training" if decides is training.speedup else "input"
-    above = 1.0 if unit == "training" else ACCEPT_ABOVE
-    confirmed = decides is not None and decides.low > above
-    if decides is None:
-        why = "The training step could not be measured: " + "; ".join(notes)
+    race = _Race(plan, runner, baselines, settings, clock or SystemClock(), notify, visit)
+    try:
+        race.begin(step_seconds)
+        before = claimed.gain if claimed is not None and claimed.unit == race.unit else None
+        gain = race.decide(before)
+    except RunFailed as problem:
+        return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", race.unit)
+    spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
+    confirmed = gain.low > race.least
+    if confirmed:
+        race.look_beside()
+        why = f"Measured anew: {spoken}."
+        if before is not None and gain.high < before.low:
+            why += f" The search had measured {before.low:.2f} to {before.high:.2f}."
     else:
-        spoken = f"{decides.median:.2f} times as fast ({decides.low:.2f} to {decides.high:.2f}, {unit})"
-        why = f"Confirmed with fresh measurements: {spoken}." if confirmed else f"Not confirmed: {spoken}."
-    trials = tuple(
-        Trial(
-            plan,
-            Outcome.ACCEPTED if confirmed else Outcome.REJECTED,
-            why,
-            gain=_speedup(windows, DEFAULTS, name),
-            kind="confirmation",
-            unit=name,
-            ratios=_ratios(windows, DEFAULTS, name),
-        )
-        for name, windows in measured.items()
-    )
-    for trial in trials:
-        notify("trial", trial=trial)
+        less = "slower" if gain.high < 1 else "not faster" if gain.high < ACCEPT_ABOVE else "not proven faster"
+        why = f"It is {less}: {spoken}."
+    inputs = {name: taken for name in race.contenders if (taken := race.taken[name, "input"])}
     return Confirmation(
         confirmed=confirmed,
         why=why,
-        input_speedup=over_defaults,
-        input_speedup_over_autotune=over_autotune,
-        training=training,
-        rates={name: rate_from(windows) for name, windows in inputs.items()},
-        trials=trials,
-        rounds=len(inputs[TUNED]),
+        unit=race.unit,
+        gain=gain,
+        pairs=tuple(race.pairs),
+        input_speedup=gain if race.unit == "input" else race.speedup(DEFAULTS, "input"),
+        input_speedup_over_autotune=race.speedup(AUTOTUNE, "input"),
+        training=race.training(gain, bound_step_seconds) if race.unit == "training" else None,
+        rates={name: rate_from(taken) for name, taken in inputs.items()},
     )
 
 
-class _Unlimited(Budget):
-    """The confirmation is never cut short: its rounds are fixed before it begins."""
+class _Race:
+    """Windows of the contenders, and what they show."""
 
-    def __init__(self, budget: Budget, clock: Clock) -> None:
-        super().__init__(budget.seconds, clock)
+    def __init__(
+        self,
+        plan: Plan,
+        runner: Windows,
+        baselines: Mapping[str, Plan],
+        settings: Settings,
+        clock: Clock,
+        notify: Notify,
+        visit: Callable[[Plan], None] | None,
+    ) -> None:
+        self.contenders = {TUNED: plan, DEFAULTS: baselines[DEFAULTS]}
+        if AUTOTUNE in baselines and visit is None:
+            self.contenders[AUTOTUNE] = baselines[AUTOTUNE]
+        self.unit = "training" if runner.trains else "input"
+        self.pairs: list[WindowPair] = []
+        self.taken: dict[tuple[str, str], list[Window]] = defaultdict(list)  # by contender and unit
+        self._beside: dict[str, list[float]] = defaultdict(list)  # ratios over "autotune", by unit
+        self._runner, self._settings, self._visit = runner, settings, visit
+        self._clock, self._notify = clock, notify
+        self._draw = random.Random(settings.seed + 1)
+        self._started = clock.now()
+        self._steps = settings.steps or _PROBE_STEPS
+        self._seconds = _LEAST_SECONDS
 
-    def require(self, part: Part, seconds: float) -> None:
-        return
+    @property
+    def least(self) -> float:
+        """What the low end of the interval has to lie above."""
+        return 1.0 if self.unit == "training" else ACCEPT_ABOVE
 
+    # -- how long windows are
 
-def _rounds(
-    contenders: Mapping[str, Plan],
-    meter: Meter,
-    unit: str,
-    *,
-    seconds: float,
-    more_seconds: float,
-    wanted: int,
-    pairs: int | None,
-    draw: random.Random,
-    notify: Notify,
-) -> dict[str, list[Window]]:
-    """The windows of each contender, as many rounds as planned before the first.
+    def begin(self, step_seconds: float | None) -> None:
+        """One window of both that does not count: it traces, compiles, fills the page cache, and shows what one takes.
 
-    As many as `seconds` hold; up to `wanted` where `more_seconds` hold these too. Where the cost of a window is not
-    known from the search, a first round is thrown away to learn it. A failing "autotune" leaves; any other failure
-    is raised as `RunFailed`.
-    """
-    names = list(contenders)
-    windows: dict[str, list[Window]] = defaultdict(list)
-    if not meter.knows(unit):
-        _round(names, contenders, windows, meter, unit, draw=draw, notify=notify)
-        windows.clear()
-    once = len(names) * meter.cost(unit)
-    affordable = max(int(seconds / once), min(wanted, int((seconds + more_seconds) / once)))
-    for _ in range(pairs or min(max(affordable, FEWEST_ROUNDS), MOST_ROUNDS)):
-        _round(names, contenders, windows, meter, unit, draw=draw, notify=notify)
-    return dict(windows)
+        Where the script's own training steps cannot be timed after all, the input alone is measured.
+        """
+        seen = [step_seconds] if step_seconds else []
+        longest = math.inf
+        if self._visit is None:
+            longest = 0.0
+            for name in (DEFAULTS, TUNED):
+                try:
+                    window = self._window(name, self.unit)
+                except RunFailed:
+                    if name == TUNED or self.unit == "input":
+                        raise
+                    self.unit = "input"
+                    return self.begin(None)
+                longest = max(longest, window.first_seconds)
+                seen.append(window.step_seconds)
+            self._seconds = min(max(_LEAST_SECONDS, longest), _MOST_SECONDS)
+        if self.unit == "training" and seen and not self._settings.steps:
+            # As long for the slower of both; the faster is to be seen for a while, too.
+            wanted = max(self._seconds / max(seen), self._seconds / 4 / min(seen))
+            self._steps = min(max(math.ceil(wanted), FEWEST_STEPS), MOST_STEPS)
+            epoch = self._runner.epoch_steps
+            if epoch and longest > _START * epoch * max(seen):
+                whole = epoch * -(-self._steps // epoch)
+                self._steps = whole if whole <= min(LONGEST_EPOCHS * self._steps, MOST_STEPS) else self._steps
 
+    # -- windows
 
-def _rounds_wanted(found: SearchResult | None, unit: str) -> int:
-    """Rounds after which the interval that the plan was accepted by would reach `PRECISION` to either side."""
-    if found is None or found.gain is None or found.unit != unit:
-        return FEWEST_ROUNDS
-    reach = math.log(found.gain.high / found.gain.low) / 2
-    return max(GOOD_ROUNDS, math.ceil(found.gain.pairs * (reach / PRECISION) ** 2))
-
-
-def _round(
-    names: list[str],
-    contenders: Mapping[str, Plan],
-    windows: dict[str, list[Window]],
-    meter: Meter,
-    unit: str,
-    *,
-    draw: random.Random,
-    notify: Notify,
-) -> None:
-    """One window of each name still there, in random order."""
-    draw.shuffle(names)
-    for name in list(names):
+    def _window(self, name: str, unit: str) -> Window:
+        plan = self.contenders[name]
+        self._notify("trying", plan=plan)
         try:
-            windows[name].append(meter.window(contenders[name], unit, part=Part.CONFIRMATION))
-        except (RunFailed, Refused) as problem:
-            if name != AUTOTUNE:
-                raise RunFailed(f"{name}: {problem}") from problem
-            names.remove(name)
-            windows.pop(name, None)
+            if unit == "training":
+                return self._runner.training_window(plan, steps=self._steps)
+            return self._runner.input_window(plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
+        except RunFailed as problem:
+            raise RunFailed(f"{_WORDS.get(name, plan.name)}: {problem}") from problem
 
+    def _keep(self, name: str, unit: str) -> Window:
+        window = self._window(name, unit)
+        self.taken[name, unit].append(window)
+        return window
 
-def _ratios(windows: Mapping[str, list[Window]], over: str, unit: str) -> tuple[float, ...]:
-    return tuple(
-        rate_of(one, unit) / rate_of(other, unit)
-        for one, other in zip(windows.get(TUNED, []), windows.get(over, []), strict=False)
-    )
+    def _side_by_side(self) -> None:
+        order = self._draw.sample((TUNED, DEFAULTS), 2)
+        windows = {name: self._keep(name, self.unit) for name in order}
+        self._pair(windows[TUNED], windows[DEFAULTS], tuned_first=order[0] == TUNED)
 
+    def _in_turn(self) -> None:
+        """ABBA, each in a fresh process; a window of each that does not count comes first."""
+        first, second = self._draw.sample((TUNED, DEFAULTS), 2)
+        windows: dict[str, list[Window]] = {TUNED: [], DEFAULTS: []}
+        assert self._visit is not None
+        for name in (first, second, second, first):
+            self._visit(self.contenders[name])
+            self._window(name, self.unit)
+            windows[name] += [self._keep(name, self.unit) for _ in range(_BLOCK // 2)]
+            if self.unit == "training":
+                self._keep(name, "input")
+        for number, (tuned, original) in enumerate(zip(windows[TUNED], windows[DEFAULTS], strict=True)):
+            self._pair(tuned, original, tuned_first=(first == TUNED) == (number < _BLOCK // 2))
 
-def _speedup(windows: Mapping[str, list[Window]], over: str, unit: str) -> Interval | None:
-    sample = _ratios(windows, over, unit)
-    return ratio_interval(sample) if len(sample) >= 2 else None
+    def _pair(self, tuned: Window, original: Window, *, tuned_first: bool) -> None:
+        tuned, original = replace(tuned, intervals=()), replace(original, intervals=())
+        self.pairs.append(WindowPair(tuned, original, tuned_first))
+        self._notify("pair", pairs=len(self.pairs), ratio=statistics.median(self.ratios()))
 
+    # -- decisions
 
-def _training(windows: Mapping[str, list[Window]] | None, bound: float | None, why: str) -> Training:
-    bound_ms = None if bound is None else 1000 * bound
-    if windows is None:
-        return Training(bound_step_ms=bound_ms, why=why or "the consumer cannot be given another input")
+    def decide(self, claimed: Interval | None) -> Interval:
+        """Takes pairs until a look decides, or the next would take more than there is time for."""
+        begun = self._clock.now()
+        found: Interval | None = None
+        for look, error in zip(LOOKS, ERRORS, strict=True):
+            each = (self._clock.now() - begun) / max(1, len(self.pairs))
+            if found is not None and self._spent() + each * (look - len(self.pairs)) > self._room(found):
+                break
+            while len(self.pairs) < look:
+                self._side_by_side() if self._visit is None else self._in_turn()
+            found = ratio_interval(self.ratios(), error=error)
+            as_claimed = claimed is None or found.high >= claimed.low
+            if found.high < ACCEPT_ABOVE or (found.low > self.least and _good(found) and as_claimed):
+                break
+        assert found is not None
+        return replace(found, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %
 
-    def step_ms(name: str) -> float | None:
+    def _spent(self) -> float:
+        return self._clock.now() - self._started
+
+    def _room(self, found: Interval) -> float:
+        """Seconds for all: what is proven already is made narrower within its share alone."""
+        return self._settings.budget_seconds * (_SHARE if found.low > self.least else 1.0)
+
+    def look_beside(self) -> None:
+        """What is told and decides nothing, as far as its time goes: the input alone, and AUTOTUNE everywhere."""
+        if self._visit is not None:
+            return
+        rounds = [("input", tuple(self.contenders))] * _INPUT_ROUNDS if self.unit == "training" else []
+        if AUTOTUNE in self.contenders:
+            rounds += [(self.unit, (TUNED, AUTOTUNE))] * _AUTOTUNE_ROUNDS
+        begun, longest = self._clock.now(), 0.0
+        for unit, names in rounds:
+            if self._spent() + longest > _SHARE * self._settings.budget_seconds:
+                break
+            try:
+                windows = {name: self._keep(name, unit) for name in self._draw.sample(names, len(names))}
+            except RunFailed:
+                break  # it decides nothing
+            longest = max(longest, self._clock.now() - begun)
+            begun = self._clock.now()
+            if AUTOTUNE in windows:
+                self._beside[unit].append(rate_of(windows[TUNED], unit) / rate_of(windows[AUTOTUNE], unit))
+
+    # -- results
+
+    def ratios(self) -> list[float]:
+        """Of the pairs, in the unit that decides."""
+        return [_ratio(pair, self.unit) for pair in self.pairs]
+
+    def speedup(self, over: str, unit: str) -> Interval | None:
+        """Of the plan; None where there are too few pairs to say anything."""
+        if over == AUTOTUNE:
+            sample = self._beside[unit]
+        else:
+            both = zip(self.taken[TUNED, unit], self.taken[over, unit], strict=False)
+            sample = [rate_of(tuned, unit) / rate_of(other, unit) for tuned, other in both]
+        return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
+
+    def training(self, gain: Interval, bound_step_seconds: float | None) -> Training:
+        """The step times, and their ratios."""
+        return Training(
+            defaults_step_ms=self._step_ms(DEFAULTS),
+            tuned_step_ms=self._step_ms(TUNED),
+            bound_step_ms=None if bound_step_seconds is None else 1000 * bound_step_seconds,
+            autotune_step_ms=self._step_ms(AUTOTUNE),
+            speedup=gain,
+            speedup_over_autotune=self.speedup(AUTOTUNE, "training"),
+        )
+
+    def _step_ms(self, name: str) -> float | None:
         """The geometric mean: the interval of the speedup holds the ratio of two of them, of two medians it may not."""
-        found = windows.get(name)
-        return 1000 * statistics.geometric_mean(window.step_seconds for window in found) if found else None
+        taken = self.taken[name, "training"]
+        return 1000 * statistics.geometric_mean(window.step_seconds for window in taken) if taken else None
 
-    return Training(
-        defaults_step_ms=step_ms(DEFAULTS),
-        tuned_step_ms=step_ms(TUNED),
-        bound_step_ms=bound_ms,
-        autotune_step_ms=step_ms(AUTOTUNE),
-        speedup=_speedup(windows, DEFAULTS, "training"),
-        speedup_over_autotune=_speedup(windows, AUTOTUNE, "training"),
-        why=why,
-    )
+
+def _ratio(pair: WindowPair, unit: str) -> float:
+    return rate_of(pair.tuned, unit) / rate_of(pair.original, unit)
+
+
+def _good(found: Interval) -> bool:
+    return found.low > CLEAR or found.high / found.low < NARROW

@@ -18,13 +18,13 @@ from pipetune.stages.shared_calls import SharedCalls
 from pipetune.stages.stored_prefix import stored_prefix
 from pipetune.stages.study import Study
 from pipetune.tf.equality import reproduction
-from pipetune.tf.measure import as_written
+from pipetune.tf.measure import as_written, machine
 from pipetune.tf.measure.windows import host_part
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.script import workers
 
-_DIGESTS = 64  # elements whose digests the patched source must repeat
-_DIGEST_SECONDS = 8.0
+_DIGESTS = 32  # elements whose digests the patched source must repeat
+_DIGEST_SECONDS = 4.0
 _WORKERS = 2  # of the job that the script as it is is looked at in
 _MOST_BYTES = 64 * 2**20  # of files that are read for it, some times over
 
@@ -49,9 +49,17 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
             not_covered=emission.not_covered,
             shared=tuple(key for key in emission.covered if key in shared.accepted),
             expected=_expected(study, study.runner.edited(covered)) if emission.files else (),
+            process_mib=_process_bytes(study, plan) / 2**20,
         )
         journal.update(patch=patch, notes=(*journal.session.notes, *emission.notes, *shared.notes))
     return patch
+
+
+def _process_bytes(study: Study, plan: Plan) -> float:
+    """What a process would need that holds the script at its first step: as this one there, or as it is by now."""
+    peak = study.runner.profile.peak_rss_mib if study.runner.profile is not None else None
+    input_bytes = max((peak or 0.0) * 2**20, study.runner.predicted_bytes(plan))
+    return max(study.resident_bytes + input_bytes, float(machine.rss_bytes()))
 
 
 def _expected(study: Study, edited: Pipeline) -> tuple[str, ...]:

@@ -169,8 +169,9 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
             gains=found.gains,
             predictions=found.predictions,
         )
+        why = () if found.chosen else (found.why,)  # a plan is told of when it is proven
         study.journal.update(
-            trials=(*earlier, *found.trials), notes=(*study.journal.session.notes, found.why, *found.notes)
+            trials=(*earlier, *found.trials), notes=(*study.journal.session.notes, *why, *found.notes)
         )
         if found.seconds_to_most is not None and study.journal.studies_training:
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}

@@ -1,74 +1,91 @@
-"""Step 4: the plan measured anew; only what is confirmed goes on to become a patch."""
+"""Step 4: the plan in the source as a patch, which is verified; what is not verified is measured anew here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Rate, Trial
+from pipetune.core.measurement import Rate
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Order, Training
 from pipetune.model.throughput import predict_rate
-from pipetune.search.confirmation import confirm
+from pipetune.search.confirmation import Confirmation, confirm
+from pipetune.stages.emission import make_patch
 from pipetune.stages.planning import Planned
 from pipetune.stages.study import Study
 
 
-def confirm_plan(study: Study, planned: Planned) -> Plan | None:
-    """The plan, if fresh measurements confirm it; its numbers are in the session either way."""
+def prove_plan(study: Study, planned: Planned) -> Plan | None:
+    """The plan of the search, in the session; None where there is none, or fresh measurements do not confirm it.
+
+    A patch that holds all of it is verified in processes of its own, and measured there: in a session that ends here
+    it is without a number. What the source cannot say, and what nobody will verify, is measured in this process.
+    """
     plan = planned.result.chosen
-    journal, runner, profile = study.journal, study.runner, study.runner.profile
+    profile = study.runner.profile
     if plan is None or profile is None:
         return None
-    with journal.phase("confirmation", "measuring the final plan anew"):
-        bound = profile.consumer.bound_seconds
+    elements = predict_rate(study.runner.edited(plan), profile, study.cores)
+    study.journal.dataset(
+        plan=plan,
+        tuned=study.runner.edited(plan),
+        predicted=Rate(
+            examples_per_second=elements * profile.examples_per_element if elements else None,
+            peak_rss_mib=study.runner.predicted_bytes(plan) / 2**20,
+        ),
+        comparison=planned.result.comparison,
+        order=order_of(study.subject.source.pipeline, plan),
+    )
+    patch = make_patch(study, plan) if study.journal.studies_training else None
+    if patch is not None and study.verifies and {one.key for one in plan.rewrites} <= set(patch.covered):
+        return plan
+    proof = _confirmed(study, planned, plan)
+    if proof.confirmed:
+        return plan
+    study.journal.dataset(plan=None, tuned=None, predicted=None)
+    if patch is not None:
+        study.journal.update(patch=None)
+    return None
+
+
+def _confirmed(study: Study, planned: Planned, plan: Plan) -> Confirmation:
+    """The plan measured anew in this process; the numbers are in the session either way."""
+    journal, profile = study.journal, study.runner.profile
+    assert profile is not None
+    with journal.phase("confirmation", "measuring the plan anew"):
         proof = confirm(
             plan,
-            runner,
+            study.runner,
             baselines=planned.baselines,
             settings=study.settings,
-            budget=planned.budget,
-            found=planned.result,
+            step_seconds=profile.consumer.real_seconds,
+            bound_step_seconds=profile.consumer.bound_seconds,
             notify=journal.notify,
-            bound_step_seconds=bound,
-            memory_limit_bytes=study.memory_limit_bytes,
         )
-        tuned = runner.edited(plan)
-        first = journal.result
-        rates = {**first.rates, **proof.rates}
+        rates = {**journal.result.rates, **proof.rates}
         rates["defaults"] = replace(rates["defaults"], peak_rss_mib=profile.peak_rss_mib)
-        elements = predict_rate(tuned, profile, study.cores)
         journal.dataset(
             rates=rates,
-            plan=plan if proof.confirmed else None,
-            tuned=tuned if proof.confirmed else None,
             input_speedup=proof.input_speedup if proof.confirmed else None,
             input_speedup_over_autotune=proof.input_speedup_over_autotune if proof.confirmed else None,
-            predicted=Rate(
-                examples_per_second=elements * profile.examples_per_element if elements else None,
-                peak_rss_mib=study.runner.predicted_bytes(plan) / 2**20,
-            ),
-            comparison=planned.result.comparison,
-            order=order_of(study.subject.source.pipeline, plan),
         )
-        training = proof.training
-        if not proof.confirmed and training is not None:
-            training = replace(training, speedup=None, tuned_step_ms=None, why=proof.why)
-        if training is None and not runner.trains:
-            training = Training(why=study.subject.consumer.sentence)
-        journal.update(
-            trials=(*planned.earlier, *planned.result.trials, *_beside_predictions(proof.trials, planned)),
-            training=training if journal.studies_training else journal.session.training,
-            notes=(*journal.session.notes, proof.why),
-        )
-    return plan if proof.confirmed else None
+        trial = proof.trial(plan, kind="confirmation")
+        known = {one.plan: one.predicted for one in planned.result.predictions}
+        trials = (*planned.earlier, *planned.result.trials, replace(trial, predicted=known.get(plan.key)))
+        why = () if proof.confirmed else (proof.why,)
+        journal.update(trials=trials, notes=(*journal.session.notes, *why))
+        if journal.studies_training:
+            journal.update(training=_training(study, proof))
+    return proof
 
 
-def _beside_predictions(trials: Sequence[Trial], planned: Planned) -> tuple[Trial, ...]:
-    """The trials of the confirmation beside what was predicted of their plans before."""
-    known = {one.plan: one.predicted for one in planned.result.predictions}
-    return tuple(replace(trial, predicted=known.get(trial.plan.key)) for trial in trials)
+def _training(study: Study, proof: Confirmation) -> Training | None:
+    before = study.journal.session.training
+    if proof.training is None:
+        return before if study.runner.trains else Training(why=study.subject.consumer.sentence)
+    if proof.confirmed:
+        return proof.training
+    return replace(proof.training, speedup=None, speedup_over_autotune=None, tuned_step_ms=None, why=proof.why)
 
 
 def order_of(pipeline: Pipeline, plan: Plan) -> Order:

@@ -94,6 +94,7 @@ class Study:
     journal: Journal
     team: Team | None = None  # the other workers, where several train in step and this is their chief
     elsewhere: bool = False  # the job was there before: who shares a machine now does so when it trains
+    verifies: bool = False  # a patch will be verified in processes of its own: only what cannot be is confirmed here
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune ran the pipeline at all
     failed: Mapping[str, str] = field(

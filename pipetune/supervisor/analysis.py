@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipetune.core import scratch, sessionfile
 from pipetune.core.codec import encode
-from pipetune.core.messages import Job, Message, Mode, SessionSaved, Verified
+from pipetune.core.messages import Job, Log, Message, Mode, SessionSaved
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
 from pipetune.supervisor import accelerators, in_cluster
@@ -23,7 +23,7 @@ from pipetune.supervisor.elsewhere import Tasks
 from pipetune.supervisor.gathering import gathered
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.others import last_lines
-from pipetune.supervisor.outcome import carried_over, concluded, last_line, with_verification
+from pipetune.supervisor.outcome import carried_over, concluded, with_verification, withheld
 from pipetune.supervisor.request import Analysis, Request, job_of
 from pipetune.supervisor.runs import ResultsFolder
 from pipetune.supervisor.servers import started_with_servers
@@ -32,7 +32,6 @@ from pipetune.supervisor.watch import watch
 
 _SCRIPT_FAILED = 3  # exit status
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
-_ROUNDS = 3  # of verification: each takes out of the patch what failed
 
 
 def analyze(request: Request, *, screen: Screen) -> Analysis:
@@ -155,43 +154,61 @@ class _Run:
         return second
 
     def _verify(self) -> int:
-        """Run the patched source until what is left of the patch is proven; the exit status."""
-        if self._request.place is not None and self._tasks is None:
+        """Measure the patched script beside the script as it is; the exit status."""
+        patch = self._session.patch
+        if patch is None or not patch.diff:
+            return 0
+        if not self._verifies:
             self._leave_unverified()
             return 0
-        for _ in range(_ROUNDS):
-            patch = self._session.patch
-            if patch is None or not patch.diff or patch.verified is not None:
-                return 0
-            elapsed = time.monotonic() - self._started
-            self._screen.update("verification", "running the patched script", elapsed=elapsed)
-            sessionfile.save(self._session, self._private)
-            job = replace(self._job(Mode.VERIFY), session=str(self._private))
-            conversation = self._converse(job, self._keep)
-            if conversation.ending is Ending.INTERRUPTED:
-                self._session = concluded(self._session, conversation)
-                return 130
-            renewed = self._session.patch
-            if renewed is not None and renewed.diff and renewed != patch and renewed.verified is None:
-                continue  # the worker took out what failed: run what is left
-            self._session = with_verification(
-                self._session, conversation.verified or Verified(False, _why_unverified(conversation))
-            )
-            self._request.results.save(self._session)
-        patch = self._session.patch
-        if patch is not None and patch.diff and patch.verified is None:
-            self._session = with_verification(
-                self._session,
-                Verified(False, f"still failing after {_ROUNDS} rounds of taking out what failed"),
-            )
-        return 0
+        from pipetune.supervisor import verification  # SciPy is half a second that only a patch is worth
+
+        begun = time.monotonic()
+        sessionfile.save(self._session, self._private)
+        settings = self._request.settings
+        processes = settings.workers + (settings.parameter_servers + 1 if settings.parameter_servers else 0)
+        found = verification.verify(
+            self._session,
+            verification.Starter(
+                replace(self._job(Mode.VERIFY), session=str(self._private)),
+                self._processes,
+                self._files.kept,
+                self._request.limits,
+                self._interrupts,
+                lambda message: show(message, self._screen) if isinstance(message, Log) else None,
+            ),
+            settings=settings,
+            together=self._tasks is None and verification.fits_twice(self._session, processes=processes),
+            told=self._tell_verification,
+        )
+        seconds = {
+            **self._session.seconds,
+            "verification_starts": round(found.start_seconds, 3),
+            "verification": round(time.monotonic() - begun - found.start_seconds, 3),
+        }
+        self._session = replace(self._session, seconds=seconds)
+        if found.interrupted is not None:
+            self._session = concluded(self._session, found.interrupted)
+        if found.interrupted is None or found.verified:
+            self._session = with_verification(self._session, found)
+        else:
+            self._session = withheld(self._session, "It was not measured: the run was interrupted.", verified=None)
+        self._request.results.save(self._session)
+        return 0 if found.interrupted is None else 130
+
+    @property
+    def _verifies(self) -> bool:
+        """Whether a patch can be verified: one task of a cluster alone would wait for the others."""
+        return self._request.place is None or self._tasks is not None
+
+    def _tell_verification(self, doing: str) -> None:
+        self._screen.update("verification", doing, elapsed=time.monotonic() - self._started)
 
     def _leave_unverified(self) -> None:
-        """The patched script would wait for the other tasks, each of which has a patch of its own or none."""
         patch = self._session.patch
-        if patch is not None and patch.diff:
-            why = "It trains together with the other tasks of the cluster."
-            self._session = replace(self._session, patch=replace(patch, verification=why))
+        assert patch is not None
+        why = "It trains together with the other tasks of the cluster."
+        self._session = replace(self._session, patch=replace(patch, verification=why))
 
     def _gather(self) -> None:
         place = self._request.place
@@ -218,7 +235,6 @@ class _Run:
                 limits=request.limits,
                 interrupts=self._interrupts,
                 on_message=on_message,
-                phase="verification" if job.mode is Mode.VERIFY else "",
                 others=running.others,
             )
 
@@ -232,7 +248,7 @@ class _Run:
         return started(job, workers=workers, logs=logs, command=command)
 
     def _job(self, mode: Mode) -> Job:
-        return replace(job_of(self._request, mode), command=self._command())
+        return replace(job_of(self._request, mode), command=self._command(), verifies=self._verifies)
 
     def _command(self) -> dict[str, object]:
         target, settings = self._request.target, self._request.settings
@@ -246,12 +262,3 @@ class _Run:
             "seed": settings.seed,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-
-
-def _why_unverified(conversation: Conversation) -> str:
-    cause = conversation.cause
-    if cause.script_failed:
-        return f"the patched script raised: {last_line(cause.script_failed.traceback)}"
-    if cause.failed:
-        return cause.failed.message
-    return f"the patched script {conversation.why or 'ended without a result'}"

@@ -58,7 +58,7 @@ def started(
                 mine = [near for near, _ in pairs] if index == 0 else [pairs[index - 1][1]]
                 task = tasks.Task(index, workers, tuple(end.fileno() for end in mine))
                 one = worker(
-                    replace(job, task=task),
+                    replace(job, task=task, orders=job.orders if index == 0 else -1),
                     log=logs[index],
                     command=command,
                     alone=False,

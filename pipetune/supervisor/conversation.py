@@ -23,7 +23,6 @@ from pipetune.core.messages import (
     TrialEnded,
     TrialStarted,
     VerdictKnown,
-    Verified,
     from_line,
 )
 from pipetune.core.session import Session
@@ -46,7 +45,6 @@ class Conversation:
 
     session: Session | None = None
     verdict: VerdictKnown | None = None
-    verified: Verified | None = None
     script_failed: ScriptFailed | None = None
     script_exited: ScriptExited | None = None
     failed: Failed | None = None
@@ -83,8 +81,6 @@ class Conversation:
                 self.session = session
             case VerdictKnown():
                 self.verdict = message
-            case Verified():
-                self.verified = message
             case ScriptFailed():
                 self.script_failed = message
             case ScriptExited():

@@ -144,7 +144,7 @@ class Tasks:
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(rendezvous.opened(host)) if host else ""
             stack.callback(self._end)
-            self._tell(Begin(self._begun, replace(job, session=""), session, where))
+            self._tell(Begin(self._begun, replace(job, session="", orders=-1), session, where))
             links = self._links(stack)
             descriptors = tuple(one.fileno() for _, one in sorted(links.items()))
             task = Task(0, len(self), descriptors, elsewhere=True)

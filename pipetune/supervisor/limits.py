@@ -11,7 +11,8 @@ _PHASES = {
     "profile": 300.0,
     "trials": 300.0,
     "confirmation": 300.0,
-    "verification": 1800.0,
+    "verification": 1800.0,  # the script again
+    "windows": 300.0,  # one at a time
 }
 
 
@@ -38,7 +39,7 @@ class Limits:
     @classmethod
     def chosen(cls, *, budget_seconds: float, script_seconds: float | None = None) -> Limits:
         """The limits of a run: no trial takes longer than the budget; the script as long as the user says."""
-        phases = {name: max(_PHASES[name], budget_seconds) for name in ("trials", "confirmation")}
+        phases = {name: max(_PHASES[name], budget_seconds) for name in ("trials", "confirmation", "windows")}
         start = cls.start
         if script_seconds is not None:
             phases |= {"capture": script_seconds, "verification": script_seconds}

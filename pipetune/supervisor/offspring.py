@@ -20,14 +20,26 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _HELPER_SECONDS = 2.0  # they take some milliseconds
 
 
+_adopting = False
+
+
 @contextlib.contextmanager
 def adopted() -> Iterator[None]:
-    """Inside, orphaned descendants become children of this process; on leaving, those are killed."""
+    """Inside, orphaned descendants become children of this process; on leaving, those are killed.
+
+    Of several that are open at a time, for workers side by side, the outermost does it for all.
+    """
+    global _adopting
+    if _adopting:
+        yield
+        return
     before = set(_descendants())
     subreaper = _set_subreaper(True)
+    _adopting = True
     try:
         yield
     finally:
+        _adopting = False
         try:
             _kill([process for process in _descendants() if process not in before])
         finally:

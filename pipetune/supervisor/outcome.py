@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from pipetune.core.edits import Plan
 from pipetune.core.measurement import Outcome, Rate, Trial
-from pipetune.core.messages import TrialStarted, Verified
+from pipetune.core.messages import TrialStarted
 from pipetune.core.session import Rejection, Session
 from pipetune.supervisor.conversation import Conversation, Ending
 
+if TYPE_CHECKING:
+    from pipetune.supervisor.verification import Verification
+
+_BESIDE = "It was measured beside a plan that is not recommended."
 _TRACEBACK = "Traceback (most recent call last):"
 _STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
 
@@ -74,34 +80,80 @@ def carried_over(before: Session, after: Session, trial: TrialStarted, why: str)
     return replace(after, trials=(*trials, *after.trials))
 
 
-def with_verification(session: Session, verified: Verified) -> Session:
-    """The session after its patch was run. A patch that failed is never emitted."""
-    patch = session.patch
-    if patch is None:
+def with_verification(session: Session, found: Verification) -> Session:
+    """The session after its patch was run. One that is not proven is never emitted, nor said to be faster."""
+    session = replace(session, patch=found.patch or session.patch)
+    patch, dataset = session.patch, session.tuned_dataset
+    if patch is None or dataset is None or dataset.plan is None:
         return session
-    if not verified.verified:
-        failed = tuple(
-            Rejection(key.partition("@")[0], key.partition("@")[2].partition("=")[0], verified.detail)
-            for key in verified.failed_rewrites or patch.covered
-        )
-        gone = {(rejection.rule, rejection.node) for rejection in failed}
-        kept = tuple(old for old in patch.not_covered if (old.rule, old.node) not in gone)
-        patch = replace(patch, diff="", files=(), covered=(), not_covered=(*kept, *failed))
-    patch = replace(patch, verified=verified.verified, verification=verified.detail)
-    session = replace(session, patch=patch)
-    if verified.peak_rss_mib is None or not verified.verified:
-        return session
-    tuned = session.tuned_dataset
-    datasets = tuple(
-        replace(
-            dataset,
-            rates={
-                **dataset.rates,
-                "tuned": replace(dataset.rates.get("tuned", Rate()), peak_rss_mib=verified.peak_rss_mib),
-            },
-        )
-        if dataset is tuned
-        else dataset
-        for dataset in session.datasets
+    proof = found.proof
+    if proof is not None:
+        covered = tuple(one for one in dataset.plan.rewrites if one.key in patch.covered)
+        trial = proof.trial(Plan("the patch", covered), kind="verification")
+        session = replace(session, trials=(*session.trials, trial))
+    if proof is None or not proof.confirmed:
+        return withheld(session, found.why)
+    checked = f"Run in a process of its own: {found.checked}. " if found.checked else ""
+    rates = {**dataset.rates, "tuned": found.rate or Rate(), **proof.rates}
+    rates["tuned"] = replace(rates["tuned"], peak_rss_mib=found.peak_rss_mib)
+    if "defaults" in dataset.rates:
+        rates["defaults"] = replace(rates["defaults"], peak_rss_mib=dataset.rates["defaults"].peak_rss_mib)
+    session = replace(
+        session,
+        patch=replace(patch, verified=True, verification=f"{checked}{proof.why}"),
+        training=proof.training or session.training,
     )
-    return replace(session, datasets=datasets)
+    return _with_dataset(
+        session,
+        rates=rates,
+        input_speedup=proof.input_speedup,
+        input_speedup_over_autotune=proof.input_speedup_over_autotune,
+    )
+
+
+def withheld(session: Session, why: str, *, verified: bool | None = False) -> Session:
+    """The session without its patch, and without any number that spoke for it.
+
+    A plan of which the source says a part alone has been measured by itself, and stays.
+
+    Args:
+        why: a sentence, for the reader.
+        verified: as in `PatchResult`: None where the patch was not measured at all.
+    """
+    patch, dataset = session.patch, session.tuned_dataset
+    if patch is None or dataset is None:
+        return session
+    plan = dataset.plan
+    covered = [one for one in plan.rewrites if one.key in patch.covered] if plan is not None else []
+    stays = plan is not None and len(covered) < len(plan.rewrites)
+    rejected = tuple(Rejection(one.rule, one.node, why) for one in covered)
+    gone = {(one.rule, one.node) for one in rejected}
+    left = tuple(one for one in patch.not_covered if (one.rule, one.node) not in gone)
+    patch = replace(
+        patch, diff="", files=(), covered=(), not_covered=(*left, *rejected), verified=verified, verification=why
+    )
+    training = session.training
+    if training is not None:
+        training = replace(training, speedup=None, speedup_over_autotune=None, tuned_step_ms=None, why=why)
+    form = session.distributed
+    if form is not None and form.module and not stays:
+        form = replace(form, advice=(*form.advice, "It holds rewrites that the patch was withheld for."))
+    session = replace(session, patch=patch, training=training, distributed=form)
+    changes: dict[str, Any] = {} if stays else {"plan": None, "tuned": None, "predicted": None, "what_if": ()}
+    return _with_dataset(
+        session,
+        rates={name: rate for name, rate in dataset.rates.items() if name != "tuned"},
+        input_speedup=None,
+        input_speedup_over_autotune=None,
+        gains={},
+        rejected=(*dataset.rejected, *(() if stays else rejected)),
+        offered=tuple(replace(one, gain=None, why=_BESIDE if one.gain else one.why) for one in dataset.offered),
+        **changes,
+    )
+
+
+def _with_dataset(session: Session, **changes: Any) -> Session:
+    """With these fields of the dataset that the session is about."""
+    tuned = session.tuned_dataset
+    datasets = (replace(one, **changes) if one is tuned else one for one in session.datasets)
+    return replace(session, datasets=tuple(datasets))

@@ -57,7 +57,7 @@ def worker(
     """A worker at work on `job`; on leaving, it and everything it started has ended.
 
     Args:
-        job: the task; its `message_descriptor` is filled in here, and the descriptors of its links are handed down.
+        job: the task; its `message_descriptor` is filled in here, and the descriptors of its sockets are handed down.
         log: file that takes what the user's script prints; None: it prints where we print.
         command: how to start a worker; the path of the job file is added.
         attached: stay on the terminal: its input, its Ctrl-C.
@@ -76,7 +76,8 @@ def worker(
                 environment = {**(environment or {}), VARIABLE: job.undo}
             if alone and not attached:  # what a script that runs for itself starts is its own business
                 stack.enter_context(adopted())
-            handed_down = (write_end, *(job.task.link if job.task else ()))
+            orders = (job.orders,) if job.orders >= 0 else ()
+            handed_down = (write_end, *orders, *(job.task.link if job.task else ()))
             with _output(log) as output:
                 process = _start([*command, str(path)], job, output, handed_down, environment, attached=attached)
         finally:

@@ -46,7 +46,7 @@ def started_with_servers(
         running = [
             stack.enter_context(
                 worker(
-                    job if kind == "chief" else replace(job, mode=Mode.SERVE),
+                    job if kind == "chief" else replace(job, mode=Mode.SERVE, orders=-1),
                     log=log,
                     command=command,
                     alone=False,

@@ -19,6 +19,100 @@ _CAUSE_SECONDS = 2.0
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
+class Watch:
+    """Everything a worker says, from its start on."""
+
+    def __init__(
+        self,
+        running: WorkerProcess,
+        *,
+        limits: Limits,
+        interrupts: Interrupts,
+        on_message: Callable[[Message], None],
+        phase: str = "",
+        others: Sequence[Beside] = (),
+    ) -> None:
+        """Takes what is listened to.
+
+        Args:
+            running: the worker.
+            limits: how long it may be silent.
+            interrupts: where Ctrl-C is noticed.
+            on_message: called with each message, after the conversation took note of it.
+            phase: which limit holds until the worker names its phase.
+            others: that train in step with it; when one of them is lost, the worker is ended.
+        """
+        self.conversation = Conversation(phase=phase)
+        self._running, self._limits, self._interrupts, self._others = running, limits, interrupts, others
+        self._lines = Lines(self.conversation, on_message)
+        self._killed_before = _memory_kills()
+        self._speaks = True  # its pipe is open
+
+    def wait(self, answer: int | None = None, *, seconds: float | None = None) -> bool:
+        """Listens until the descriptor `answer` can be read; False once the worker has ended, or has to be ended.
+
+        Whoever is told False, or waits no more, calls `end`.
+
+        Args:
+            answer: None: until it has ended.
+            seconds: how long it may be silent; None: as the phase says that it is in.
+        """
+        running, said = self._running, self.conversation
+        with selectors.DefaultSelector() as selector:
+            theirs = (descriptor for other in self._others for descriptor in other.descriptors)
+            own = (running.messages,) if self._speaks else ()
+            wanted = (answer,) if answer is not None else ()
+            for descriptor in (*own, running.ended, self._interrupts.descriptor, *wanted, *theirs):
+                selector.register(descriptor, selectors.EVENT_READ)
+            deadline = time.monotonic() + (self._silence() if seconds is None else seconds)
+            stopping = False
+            while True:
+                ready = {key.fd for key, _ in selector.select(_seconds_until(deadline))}
+                if running.messages in ready:
+                    heard = said.heard
+                    if self._lines.read(running.messages) == 0:
+                        self._speaks = False
+                        selector.unregister(running.messages)
+                    if said.heard > heard and not stopping:
+                        deadline = time.monotonic() + self._silence()
+                if running.ended in ready:
+                    return False
+                lost = [other for other in self._others if other.hear(ready, selector)]
+                if said.out_of_step and not lost:
+                    lost = _ended_meanwhile(self._others)
+                if (lost or said.out_of_step) and not said.finished and not stopping:
+                    said.lost = lost[0].conversation if lost else None
+                    return False
+                if self._interrupts.descriptor in ready:
+                    self._interrupts.take()
+                    if running.attached:  # the terminal told it already, and what it does then is its own affair
+                        continue
+                    said.ending = Ending.INTERRUPTED
+                    if stopping:  # asked twice: at once
+                        return False
+                    stopping = True
+                    deadline = time.monotonic() + self._limits.grace
+                    running.ask_to_stop()
+                elif answer in ready and not stopping:
+                    return True
+                elif time.monotonic() >= deadline:
+                    if not stopping and not said.finished:
+                        said.ending = Ending.HUNG
+                    return False
+
+    def end(self) -> Conversation:
+        """Ends the worker where it has not; what it said, and how it ended."""
+        self._running.kill()
+        self._running.process.wait()
+        while self._lines.read(self._running.messages) > 0:
+            pass
+        out_of_memory = _memory_kills() > self._killed_before
+        return _ended(self.conversation, self._running, limits=self._limits, out_of_memory=out_of_memory)
+
+    def _silence(self) -> float:
+        return self._limits.ending if self.conversation.finished else self._limits.silence(self.conversation.phase)
+
+
 def watch(
     running: WorkerProcess,
     *,
@@ -28,60 +122,12 @@ def watch(
     phase: str = "",
     others: Sequence[Beside] = (),
 ) -> Conversation:
-    """Everything the worker says, until it has ended; it is stopped where that is needed.
-
-    Args:
-        running: the worker.
-        limits: how long it may be silent.
-        interrupts: where Ctrl-C is noticed.
-        on_message: called with each message, after the conversation took note of it.
-        phase: which limit holds until the worker names its phase.
-        others: that train in step with it; when one of them is lost, the worker is ended.
-    """
-    conversation = Conversation(phase=phase)
-    lines = Lines(conversation, on_message)
-    killed_before = _memory_kills()
-    with selectors.DefaultSelector() as selector:
-        theirs = (descriptor for other in others for descriptor in other.descriptors)
-        for descriptor in (running.messages, running.ended, interrupts.descriptor, *theirs):
-            selector.register(descriptor, selectors.EVENT_READ)
-        deadline = time.monotonic() + limits.silence(phase)
-        stopping = False
-        while True:
-            ready = {key.fd for key, _ in selector.select(_seconds_until(deadline))}
-            if running.messages in ready:
-                heard = conversation.heard
-                if lines.read(running.messages) == 0:
-                    selector.unregister(running.messages)
-                if conversation.heard > heard and not stopping:
-                    ending = conversation.finished is not None
-                    deadline = time.monotonic() + (
-                        limits.ending if ending else limits.silence(conversation.phase)
-                    )
-            if running.ended in ready:
-                break
-            lost = [other for other in others if other.hear(ready, selector)]
-            if conversation.out_of_step and not lost:
-                lost = _ended_meanwhile(others)
-            if (lost or conversation.out_of_step) and not conversation.finished and not stopping:
-                conversation.lost = lost[0].conversation if lost else None
-                break
-            if interrupts.descriptor in ready:
-                interrupts.take()
-                if running.attached:  # the terminal told it already, and what it does then is its own affair
-                    continue
-                conversation.ending = Ending.INTERRUPTED
-                if stopping:  # asked twice: at once
-                    break
-                stopping = True
-                deadline = time.monotonic() + limits.grace
-                running.ask_to_stop()
-            elif time.monotonic() >= deadline:
-                if not stopping and not conversation.finished:
-                    conversation.ending = Ending.HUNG
-                break
-        _close(running, lines)
-    return _ended(conversation, running, limits=limits, out_of_memory=_memory_kills() > killed_before)
+    """Everything the worker says, until it has ended; it is stopped where that is needed. Takes what `Watch` does."""
+    watched = Watch(
+        running, limits=limits, interrupts=interrupts, on_message=on_message, phase=phase, others=others
+    )
+    watched.wait()
+    return watched.end()
 
 
 def _ended_meanwhile(others: Sequence[Beside]) -> list[Beside]:
@@ -101,14 +147,6 @@ def _ended_meanwhile(others: Sequence[Beside]) -> list[Beside]:
 
 def _seconds_until(deadline: float) -> float | None:
     return None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
-
-
-def _close(running: WorkerProcess, lines: Lines) -> None:
-    """End the worker, and hear what it said last."""
-    running.kill()
-    running.process.wait()
-    while lines.read(running.messages) > 0:
-        pass
 
 
 def _ended(

@@ -100,9 +100,3 @@ def follow(job: Job, writer: MessageWriter) -> int:
 
 def _fell_out(writer: MessageWriter, why: str, cause: BaseException | None) -> None:
     writer.send(OutOfStep(why, script.users_traceback(cause) if cause is not None else ""))
-
-
-def stand_by(task: Task) -> int:
-    """Waits at the first training step until the chief is done with what it alone does there."""
-    in_step.wait_for_leave(Link(*task.link))
-    return 0

@@ -11,12 +11,11 @@ from pipetune.core.messages import Job, MessageWriter, Mode, SessionSaved, Start
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal
-from pipetune.stages.study import Study, Subject, others_of
 from pipetune.tf.measure import machine
 from pipetune.tf.measure.believed import read_believed
-from pipetune.tf.pipelines import replay, resuming
-from pipetune.tf.script import consumers, consumption, hooks, step_consumers
-from pipetune.worker import applying, observing, serving, together, verifying
+from pipetune.tf.script import consumers, consumption, hooks
+from pipetune.worker import applying, observing, serving, together, verification
+from pipetune.worker.first_step import study_of
 from pipetune.worker.telling import Telling
 
 SENTENCE = (
@@ -34,7 +33,7 @@ def do(job: Job, writer: MessageWriter) -> int:
         case Mode.ANALYZE:
             return analyze(job, writer)
         case Mode.VERIFY:
-            return verifying.verify(job, writer)
+            return verification.verify(job, writer)
         case Mode.RUN:
             return applying.run(job, writer)
         case Mode.MACHINE | Mode.DOCTOR:
@@ -60,22 +59,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
 
     def work(use: consumption.Consumption, consumer: consumers.Consumer, seen: hooks.Hooks) -> int:
         journal.update(seconds={"capture": round(time.monotonic() - started, 3)})
-        if job.settings.step_time_seconds is not None:
-            consumer = step_consumers.EmulatedConsumer(job.settings.step_time_seconds)
-        source = replay.read(use.dataset, name=use.name)
-        if not source.pipeline.nodes:
-            raise PipetuneError("The dataset has no readable operator.", exit_code=4)
-        with together.team_of(job.task, writer) as started_with:
-            team = together.join_in(job.task, started_with, use)
-            if team is not None:
-                consumer = together.consumer_of(team, use, source, consumer)
-            subject = Subject(
-                source, consumer, use, others_of(seen.seen, use), (*seen.resuming, *resuming.find(source))
-            )
-            failed = {key: job.skip_reason or "ended the worker" for key in job.skip}
-            here = replace(machine.read_machine(job.settings.device), believed=read_believed())
-            elsewhere = job.task is not None and job.task.elsewhere
-            study = Study(subject, job.settings, here, journal, team=team, elsewhere=elsewhere, failed=failed)
+        with study_of(job, writer, journal, use, consumer, seen) as study:
             note = serving.job_note(job.settings, use.handed.facts() if use.handed else None, cores=study.cores)
             if note:
                 journal.update(notes=(*journal.session.notes, note))

@@ -10,7 +10,6 @@ import pytest
 
 from pipetune.core.accuracy import Claim, Figure
 from pipetune.core.errors import PipetuneError
-from pipetune.core.measurement import Interval
 from pipetune.core.messages import (
     Failed,
     FigureMeasured,
@@ -29,7 +28,6 @@ from pipetune.core.messages import (
     TrialEnded,
     TrialStarted,
     VerdictKnown,
-    Verified,
     WorkloadMeasured,
     from_line,
     read_job,
@@ -47,7 +45,6 @@ EVERY_KIND: list[Message] = [
     TrialEnded("prefetch@n3"),
     VerdictKnown("Waits.", "input-bound"),
     SessionSaved(session()),
-    Verified(True, "equal", 700.0, Interval(1.2, 1.1, 1.3, 4)),
     Suppressed("saves_suppressed", 2),
     ScriptFailed('File "träin.py"\nValueError: \u2028 \x00'),
     ScriptExited(3, "bye"),

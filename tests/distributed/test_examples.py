@@ -9,23 +9,25 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipetune.core import sessionfile
+from pipetune.core import restoration, sessionfile
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.in_step import MeasureTraining
 from pipetune.core.messages import Job, Mode
 from pipetune.core.session import PatchResult
 from pipetune.core.settings import Settings
 from pipetune.core.workloads import find_workloads
 from pipetune.source.emit import emit
+from pipetune.supervisor.cluster import Cluster
 from pipetune.supervisor.interrupts import Interrupts
 from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.servers import started_with_servers
-from pipetune.supervisor.watch import watch
+from pipetune.supervisor.verification import Starter
 from tests.e2e.command import ROOT, Case, Done, analyze, pipetune
 from tests.e2e.forked import Forked, Script
 from tests.starting import search_path
@@ -324,15 +326,14 @@ def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
         session=str(saved),
     )
     logs = [tmp_path / f"{number}.log" for number in range(4)]
-    with Interrupts() as interrupts, started_with_servers(job, workers=2, servers=1, logs=logs) as cluster:
-        conversation = watch(
-            cluster.chief,
-            limits=Limits(),
-            interrupts=interrupts,
-            on_message=lambda _message: None,
-            phase="verification",
-            others=cluster.others,
-        )
-    assert conversation.verified is not None and conversation.verified.verified, (
-        conversation.verified or conversation.why
-    )
+
+    def processes(job: Job) -> AbstractContextManager[Cluster]:
+        return started_with_servers(job, workers=2, servers=1, logs=logs)
+
+    with Interrupts() as interrupts:
+        starter = Starter(job, processes, restoration.folder, Limits(), interrupts, lambda _message: None)
+        with starter.files() as undo, starter.started(patched=True, checks=True, undo=undo) as held:
+            answer = held.begin()
+            assert (answer.why, answer.checked.startswith("same operators as the plan")) == ("", True)
+            window = held.measure("defaults", MeasureTraining(6))
+            assert window.steps >= 6 and window.step_seconds > 0

@@ -47,6 +47,12 @@ def test_a_plan_is_proven_and_the_patch_verified(done: Done) -> None:
     assert patch["files"] == [str(done.folder / "overlap.py")]
     assert set(patch["covered"]) == {"prefetch"}
     assert "elements equal" in done.session["patch"]["verification"]
+    (trial,) = [one for one in done.session["trials"] if one["kind"] == "verification"]
+    assert trial["gain"] == summary["training"]["speedup"] and trial["unit"] == "training"
+    assert len(trial["windows"]) == len(trial["ratios"]) >= 6
+    for window in (pair[name] for pair in trial["windows"] for name in ("tuned", "original")):
+        assert window["wall_seconds"] > 0 and window["cpu_seconds"] > 0 and window["others_seconds"] is not None
+    assert summary["seconds"]["confirmation"] is None and summary["seconds"]["verification"] > 0
 
 
 @pytest.mark.run("tuned")

@@ -102,7 +102,7 @@ def _timeline(*, period: float, alone: float, bound: float):
 
 def test_the_pairs_beside_the_training_speedup_are_those_of_the_training_step():
     session = samples.photos()
-    training = next(trial for trial in session.trials if trial.kind == "confirmation")
+    training = next(trial for trial in session.trials if trial.kind == "verification")
     alone = replace(training, unit="input", ratios=(1.9, 1.8))
     both = make_view(replace(session, trials=(alone, *session.trials)))
     found = charts.confirmation(both.attempts)

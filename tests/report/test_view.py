@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session, Training
 from pipetune.report.changes import edit_words
 from pipetune.report.operators import argument_list
+from pipetune.report.terminal import summary_text
 from pipetune.report.view import make_view
 from tests.report import sessions as samples
 
@@ -52,7 +54,7 @@ def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
     accepted = replace(session.trials[-1], outcome=Outcome.ACCEPTED)
     headline = make_view(replace(session, trials=(accepted, *session.trials))).headline
     assert headline.big == "Not confirmed"
-    assert "faster in its trials" in headline.sentence and "none is proven" not in headline.sentence
+    assert "not confirmed by fresh measurements" in headline.sentence and "none is proven" not in headline.sentence
     why = "The training step could not be measured: The script's loop ended"
     unmeasured = replace(session, trials=(accepted, *session.trials), training=Training(why=why))
     assert f"{why}." in make_view(unmeasured).headline.sentence
@@ -100,12 +102,19 @@ def test_profile_without_trials_recommends_nothing():
     assert "nothing is recommended" in headline.details[0]
 
 
-def test_an_unverified_patch_is_said_first():
-    view = make_view(samples.unverified())
-    assert "not confirmed" in view.headline.details[0]
-    assert view.patch.sentence == "No patch: the patched source was run and not confirmed. Other elements at 12."
-    assert view.patch.not_covered == (("parallel-map at map", "The patched source yields other elements."),)
-    assert [step.label.split()[1] for step in view.next_steps] == ["run", "analyze"]
+def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
+    session = samples.unverified()
+    view = make_view(session)
+    why = "It is slower: 0.54 times as fast (0.50 to 0.58, 6 pairs)."
+    assert (view.headline.kind, view.headline.speedup.known) == ("withheld", False)
+    assert why in view.headline.sentence
+    assert view.patch.sentence == f"No patch. {why}"
+    assert view.patch.not_covered == (("parallel-map at map", why), ("prefetch at repeat", why))
+    assert view.main is not None and not view.main.changes.plan and not view.main.ladder.speedup.known
+    assert [step.label.split()[1] for step in view.next_steps] == ["analyze", "analyze"]
+    told = summary_text(session)
+    claims = [line for line in told.splitlines() if re.search(r"1\.[1-9]\d*x|as fast", line)]
+    assert [line.strip() for line in claims if "0.54" not in line] == []
 
 
 def test_verdict_shows_wait_bottleneck_and_the_most_to_save():
@@ -290,11 +299,11 @@ def test_edit_words(edit, text):
     assert edit_words(edit, samples.photo_pipeline()) == text
 
 
-def test_every_trial_is_shown_the_confirmation_first():
+def test_every_trial_is_shown_the_verification_first():
     view = make_view(samples.photos())
     rows = view.attempts.rows
     assert len(rows) == len(samples.photo_trials())
-    assert (rows[0].kind, rows[0].label) == ("confirmation", "parallel-map + prefetch")
+    assert (rows[0].kind, rows[0].label) == ("verification", "parallel-map + prefetch")
     assert {row.outcome for row in rows} >= {
         "accepted",
         "rejected",

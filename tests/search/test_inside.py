@@ -6,11 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Plan
-from pipetune.core.measurement import Outcome
-from pipetune.search.confirmation import confirm
 from pipetune.testing.runner import rewrite
-from tests.search.scenes import BASELINES, Scene, names, rewrites, runner
+from tests.search.scenes import Scene, names, rewrites, runner
 
 DEVICE = replace(rewrite("device"), only_training=True)
 TRAINS = {"step_seconds": 0.001}  # an accelerator: it shares no processors with the input
@@ -52,20 +49,3 @@ def test_it_is_not_tried_where_nothing_trains_and_the_reason_is_said() -> None:
 def test_what_changes_the_data_is_never_taken() -> None:
     scene = Scene([DEVICE], runner({"device@n1": 1.5}, unequal=frozenset({"device@n1"}), **TRAINS))
     assert scene.run().chosen is None
-
-
-@pytest.mark.parametrize(("part", "unit"), [(DEVICE, "training"), (rewrite("a"), "input")])
-def test_it_is_confirmed_by_training_steps(part: object, unit: str) -> None:
-    assert part is DEVICE or unit == "input"
-    scene = Scene([DEVICE, rewrite("a")], runner({"device@n1": 1.3, "a@n1": 1.3}, **TRAINS))
-    scene.run()
-    proof = confirm(
-        Plan("tuned", (part,)),  # type: ignore[arg-type]
-        scene.runner,
-        baselines=BASELINES,
-        settings=scene.settings,
-        budget=scene.budget,
-        clock=scene.runner.clock,
-    )
-    assert proof.confirmed and f", {unit})" in proof.why
-    assert all(trial.outcome is Outcome.ACCEPTED for trial in proof.trials)

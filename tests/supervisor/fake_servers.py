@@ -35,9 +35,9 @@ class Jobs(Scenarios):
         self.tell()
         if self.job.mode is Mode.SERVE:
             time.sleep(LONG)
-        count = 1 if self.job.mode is Mode.ANALYZE else 2
-        others = [Path(self.job.out) / f"told-{name}" for name in ("worker-0", "worker-1", "ps-0")]
-        while any(not path.exists() or path.read_text().count("\n") < count for path in others):
+        own, *others = (Path(self.job.out) / f"told-{name}" for name in ("chief-0", "worker-0", "worker-1", "ps-0"))
+        starts = own.read_text().count("\n")
+        while any(not path.exists() or path.read_text().count("\n") < starts for path in others):
             time.sleep(0.01)
         self.normal()
 

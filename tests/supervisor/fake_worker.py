@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.measurement import Interval, Outcome, Trial
+from pipetune.core.in_step import Answer, Begin, Leave, Link, MeasureTraining, WritePatch
+from pipetune.core.measurement import Outcome, Trial, Window
 from pipetune.core.messages import (
     Finished,
     Job,
@@ -32,16 +33,16 @@ from pipetune.core.messages import (
     TrialEnded,
     TrialStarted,
     VerdictKnown,
-    Verified,
     read_job,
 )
-from pipetune.core.session import Rejection, Session
+from pipetune.core.session import Session
 from pipetune.core.sessionfile import load
 from tests.core.sessions import PARALLEL, WINDOW, session
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: of the user\n'
 EARLY = replace(session(), trials=(), patch=None, training=None, complete=False, status="running")
-DONE = replace(session(), patch=replace(session().patch, verified=None))  # type: ignore[type-var]
+PART = replace(session(), patch=replace(session().patch, verified=None, process_mib=1000.0))  # type: ignore[type-var]
+DONE = replace(PART, patch=replace(PART.patch, covered=(WINDOW.key, PARALLEL.key)))  # type: ignore[type-var]
 
 
 class Scenarios:
@@ -61,15 +62,121 @@ class Scenarios:
         self.send(SessionSaved(EARLY))
 
     def normal(self) -> None:
+        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held()
+
+    def analyzed(self, session: Session) -> None:
         self.start()
-        if self.job.mode is Mode.VERIFY:
-            self.send(Verified(True, "same operators, equal elements", 321.0, Interval(1.2, 1.1, 1.3, 1)))
-        else:
-            self.verdict()
-            self.send(TrialStarted("prefetch@n3"))
-            self.send(TrialEnded("prefetch@n3"))
-            self.send(SessionSaved(DONE))
+        self.verdict()
+        self.send(TrialStarted("prefetch@n3"))
+        self.send(TrialEnded("prefetch@n3"))
+        self.send(SessionSaved(session))
         self.send(Finished(0))
+
+    # -- a script that is held at its first training step
+
+    def begun(self) -> Link:
+        """Waits until it may run the script, and does."""
+        link = Link(self.job.orders)
+        order = link.next_order(60)
+        if isinstance(order, Leave):
+            sys.exit(0)
+        assert isinstance(order, Begin)
+        self.start()
+        self.send(Progress("verification", "running the script"))
+        return link
+
+    def held(
+        self,
+        *,
+        patched: float = 0.01,
+        original: float = 0.02,
+        why: str = "",
+        failed: tuple[str, ...] = (),
+        windows: int = 1000,
+    ) -> None:
+        """Says that windows took what steps of so many seconds would have; no time passes.
+
+        Args:
+            why: the patched script is not what it should be.
+            failed: the rewrites that are to blame.
+            windows: after so many the process does what `interlude` does.
+        """
+        link = self.begun()
+        checked = "same operators, 64 elements equal" if self.job.checks else ""
+        link.answer(Answer(why if self.job.patched else "", checked=checked, peak_rss_mib=321.0, failed=failed))
+        self.send(Progress("windows", "waiting for what to measure"))
+        taken = 0
+        while not isinstance(order := link.next_order(60), Leave):
+            if isinstance(order, WritePatch):
+                assert not self.job.patched and DONE.patch is not None
+                link.answer(Answer(patch=replace(DONE.patch, diff="smaller", covered=order.rewrites)))
+                continue
+            taken += 1
+            if taken > windows:
+                self.interlude()
+            steps = order.steps if isinstance(order, MeasureTraining) else 10
+            step, jump = (patched, 7) if self.job.patched else (original, 3)
+            each = step * (1 + 0.01 * (taken * jump % 5))
+            window = Window(steps, 32 * steps, steps * each, steps * each, 0.1, others_seconds=0.2)
+            link.answer(Answer(window=None if type(order).__name__ == "Prepare" else window))
+        self.send(Finished(0))
+
+    def interlude(self) -> None:
+        """In the middle of the windows; the second word names what happens in one of both scripts, or in both."""
+        who, what = self.job.arguments[1:3]
+        if who != "both" and (who == "patched") != self.job.patched:
+            return
+        match what:
+            case "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exits":
+                os._exit(0)
+            case "hangs":
+                time.sleep(600)
+            case "ctrl-c":
+                os.kill(os.getppid(), signal.SIGINT)
+                time.sleep(600)
+
+    def patch_is_slower(self) -> None:
+        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(patched=0.037)
+
+    def harmful_part(self) -> None:
+        """Of the plan, which is faster as a whole, the source says a part alone, which is slower."""
+        self.analyzed(PART) if self.job.mode is not Mode.VERIFY else self.held(patched=0.037)
+
+    def helpful_part(self) -> None:
+        self.analyzed(PART) if self.job.mode is not Mode.VERIFY else self.held()
+
+    def disturbed(self) -> None:
+        windows = int((*self.job.arguments, "3")[3])
+        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(windows=windows)
+
+    def part_of_the_patch_fails(self) -> None:
+        if self.job.mode is not Mode.VERIFY:
+            return self.analyzed(DONE)
+        patch = load(self.job.session).patch
+        assert patch is not None
+        whole = self.job.patched and len(patch.covered) == 2
+        self.held(why="map differs" if whole else "", failed=(PARALLEL.key,) if whole else ())
+
+    def noted(self) -> None:
+        """Each start that gets to the script is noted; one at a time can hold the lock, if there is to be one."""
+        if self.job.mode is not Mode.VERIFY:
+            machine = session().machine
+            assert machine is not None
+            small = replace(machine, memory_available_bytes=2 << 30)
+            return self.analyzed(replace(DONE, machine=small if self.job.arguments[2] == "small" else machine))
+        notes, lock = Path(self.job.arguments[1]), Path(f"{self.job.arguments[1]}.lock")
+        link, self.begun = self.begun(), lambda: link  # type: ignore[method-assign]
+        with notes.open("a") as stream:
+            stream.write(("patched" if self.job.patched else "original") + "\n")
+        if self.job.arguments[2] == "lock" and lock.exists():
+            self.send(ScriptFailed(TRACEBACK))
+            self.send(Finished(3))
+            return
+        lock.touch()
+        self.held()
+        lock.unlink()
 
     def script_failed(self) -> None:
         self.start()
@@ -141,8 +248,9 @@ class Scenarios:
     def slow_phases(self) -> None:
         """Silent in every phase for longer than the limit of the phases that have none of their own."""
         if self.job.mode is Mode.VERIFY:
+            link, self.begun = self.begun(), lambda: link  # type: ignore[method-assign]
             time.sleep(0.5)
-            return self.normal()
+            return self.held()
         self.send(Started("now the script runs"))
         time.sleep(0.5)
         self.verdict()
@@ -206,51 +314,16 @@ class Scenarios:
         os.kill(os.getppid(), signal.SIGINT)
         time.sleep(600)
 
-    def interrupted_while_verifying(self) -> None:
-        if self.job.mode is Mode.VERIFY:
-            os.kill(os.getppid(), signal.SIGINT)
-            time.sleep(600)
-        self.normal()
-
     def patch_fails(self) -> None:
-        if self.job.mode is not Mode.VERIFY:
-            return self.normal()
-        assert load(self.job.session).patch == DONE.patch
-        self.start()
-        self.send(Verified(False, "elements differ at 17", failed_rewrites=(WINDOW.key,)))
-        self.send(Finished(0))
-
-    def patch_dies(self) -> None:
-        if self.job.mode is not Mode.VERIFY:
-            return self.normal()
-        os._exit(1)
+        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(why="elements differ at 17")
 
     def patch_raises(self) -> None:
-        if self.job.mode is not Mode.VERIFY:
-            return self.normal()
-        self.send(ScriptFailed(TRACEBACK))
-        self.send(Finished(3))
-
-    def part_of_the_patch_fails(self) -> None:
-        if self.job.mode is not Mode.VERIFY:
-            return self.normal()
-        found = load(self.job.session)
-        assert found.patch is not None
-        if found.patch.not_covered:
-            self.send(Verified(True, "what is left is proven"))
-        else:
-            smaller = replace(found.patch, diff="smaller", not_covered=(Rejection("cache", "n1", "differs"),))
-            self.send(SessionSaved(replace(found, patch=smaller)))
-            self.send(Verified(False, "cache differs", failed_rewrites=("cache@n1",)))
-        self.send(Finished(0))
-
-    def part_fails_for_ever(self) -> None:
-        if self.job.mode is not Mode.VERIFY:
-            return self.normal()
-        found = load(self.job.session)
-        assert found.patch is not None
-        self.send(SessionSaved(replace(found, patch=replace(found.patch, diff=found.patch.diff + "+"))))
-        self.send(Finished(0))
+        if self.job.mode is Mode.VERIFY and self.job.patched:
+            self.begun()
+            self.send(ScriptFailed(TRACEBACK))
+            self.send(Finished(3))
+            return
+        self.normal()
 
     def says_where_it_runs(self) -> None:
         self.send(Log(f"{os.getcwd()} {os.getsid(0) == os.getpid()} {sys.stdin.read()!r}"))

@@ -9,7 +9,7 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import live
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.tf.test_capture import Sample
 
 

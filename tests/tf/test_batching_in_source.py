@@ -17,7 +17,7 @@ from pipetune.rules.base import Rule, RuleContext
 from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import live, on_batches
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.tf.test_capture import Sample
 
 ARRAYS = "import numpy as np\nimport tensorflow as tf\nX = np.arange(126, dtype=np.float32).reshape(21, 3, 2)\n"

@@ -18,7 +18,7 @@ from pipetune.rules.base import RuleContext
 from pipetune.source.emit import emit
 from pipetune.stages.emission import expected_digests
 from pipetune.tf.pipelines import cropping, live, replay
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.tf.jpegs import jpeg
 from tests.tf.test_capture import Sample
 

@@ -26,7 +26,7 @@ from pipetune.tf.measure import grammar
 from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.pipelines.replay import replay
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.tf.test_capture import Sample
 
 ROWS = 101

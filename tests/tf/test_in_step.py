@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -13,10 +13,21 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Plan
-from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Order, Prepare, Train
+from pipetune.core.in_step import (
+    Answer,
+    Leave,
+    Link,
+    MeasureInput,
+    MeasureTraining,
+    Order,
+    Prepare,
+    Train,
+    WritePatch,
+)
 from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.session import PatchResult
 from pipetune.core.team import Team
 from pipetune.tf.measure import compiling, in_step
 from pipetune.tf.measure.runner import TensorFlowRunner
@@ -212,7 +223,51 @@ def test_without_its_chief_a_follower_ends(link: tuple[Link, Link]) -> None:
     assert told == [], "whoever started the chief knows"
     with pytest.raises(LinkBroken):
         link[1].next_order(1)
-    in_step.wait_for_leave(link[1])
+
+
+# -- a script that is measured when it is asked to
+
+
+def test_a_held_script_measures_itself_or_a_baseline_until_it_may_leave(link: tuple[Link, Link]) -> None:
+    asked: list[object] = []
+
+    class Runner:
+        def training_window(self, plan: Plan, *, steps: int) -> Window:
+            asked.append((plan.name, steps))
+            if steps == 9:
+                raise RunFailed("it raised")
+            return window(steps)
+
+        def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+            asked.append((plan.name, seconds, warmup_seconds))
+            return replace(window(), intervals=(0.1, 0.2))
+
+    held = in_step.Held(
+        cast(TensorFlowRunner, Runner()),
+        {name: Plan(name) for name in ("defaults", "autotune")},
+        patch=lambda rewrites: PatchResult(covered=rewrites),
+    )
+    orders: list[Order] = [
+        MeasureTraining(5),
+        Prepare(Plan("autotune")),
+        MeasureInput(1.0, 0.5),
+        MeasureTraining(9),
+        Prepare(Plan("defaults")),
+        MeasureTraining(6),
+        WritePatch(("prefetch@n3",)),
+        Train(3, 1),
+        Leave(),
+    ]
+    for order in orders:
+        link[0].order(order)
+    held.serve(link[1], Answer(checked="equal"))
+    answers = [link[0].next_answer(1) for _ in orders]
+    assert asked == [("defaults", 5), ("autotune", 1.0, 0.5), ("autotune", 9), ("defaults", 6)]
+    assert answers[0] == Answer(checked="equal"), "that it is there"
+    assert [one.window.steps if one.window else one.why for one in answers[1:7]] == [5, "", 5, "it raised", "", 6]
+    assert answers[3].window is not None and answers[3].window.intervals == ()
+    assert answers[7].patch == PatchResult(covered=("prefetch@n3",))
+    assert answers[8].why == "A script that is measured knows no such order."
 
 
 # -- windows of so many steps

@@ -28,7 +28,7 @@ from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.pipelines import gathering, live, on_batches, series
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.standalone.standalone_parts import collect
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.tf.test_capture import Sample
 
 ROWS = 301

@@ -24,7 +24,7 @@ from pipetune.tf.equality.compare import compare
 from pipetune.tf.measure.cropping_costs import measure_shrinking_shares
 from pipetune.tf.pipelines import live, shrinking
 from pipetune.tf.pipelines.replay import replay
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.tf.jpegs import photo, png
 from tests.tf.test_capture import Sample
 

@@ -18,7 +18,7 @@ from pipetune.rules.threads import RULE
 from pipetune.tf import private
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.tf.patching import check_patch
 from tests.tf.test_capture import Sample
 

@@ -72,12 +72,12 @@ def _equality(told: dict[str, Json]) -> dict[str, object] | None:
 
 
 def _why_no_plan(session: Session) -> str:
-    """The diagnosis where nothing was tried, else what the confirmation said, or the search last."""
+    """The diagnosis where nothing was tried, else what the last measurement said, or the search last."""
     dataset = session.tuned_dataset
     diagnosis = dataset.diagnosis if dataset is not None else None
     if diagnosis is not None and diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
         return f"no plan: {diagnosis.sentence}"
-    proofs = [trial.why for trial in session.trials if trial.kind == "confirmation"]
+    proofs = [trial.why for trial in session.trials if trial.kind in ("confirmation", "verification")]
     notes = [note for note in session.notes if not note.startswith(_ABOUT_THE_MACHINE)]
     said = session.status_detail or " ".join(proofs[-1:] or notes[-2:])
     return f"no plan: {said}" if said else "no plan"

@@ -1,16 +1,19 @@
-"""Several processes that train in step: the chief's runner, and what the other workers do when it says so."""
+"""Processes that do what they are told at their first training step: workers in step, scripts that are verified."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipetune.core.edits import Plan
-from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Order, Prepare, Train
+from pipetune.core.errors import PipetuneError
+from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, MeasureTraining, Order, Prepare, Train, WritePatch
 from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.session import PatchResult
 from pipetune.core.team import Team
 from pipetune.tf.measure.runner import TensorFlowRunner
 from pipetune.tf.pipelines.live import LivePipeline
@@ -60,28 +63,18 @@ class Follower:
 
     def follow(self) -> None:
         """Answers that it is there, then every order, until it may leave or the chief is gone."""
-        try:
-            self._link.answer(Answer(operators=operators_of(self._runner.source.pipeline)))
-            while not isinstance(order := self._link.next_order(_ORDER_SECONDS), Leave):
-                self._link.answer(self._do(order))
-        except LinkBroken:
-            return  # who started the chief ends this process too
+        serve(self._link, self._do, first=Answer(operators=operators_of(self._runner.source.pipeline)))
 
     def _do(self, order: Order) -> Answer:
-        try:
-            match order:
-                case Prepare(plan=plan):
-                    self._prepared = self._runner.prepared(plan)
-                    return Answer()
-                case Train(steps=steps, warmup=warmup):
-                    return Answer(window=self._train(steps, warmup))
-                case MeasureInput():
-                    window = self._runner.input_window(
-                        _AS_WRITTEN, seconds=order.seconds, warmup_seconds=order.warmup_seconds
-                    )
-                    return Answer(window=window)
-        except RunFailed as failure:
-            return Answer(why=str(failure) or type(failure).__name__)
+        match order:
+            case Prepare(plan=plan):
+                self._prepared = self._runner.prepared(plan)
+                return Answer()
+            case Train(steps=steps, warmup=warmup):
+                return Answer(window=self._train(steps, warmup))
+            case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
+                window = self._runner.input_window(_AS_WRITTEN, seconds=seconds, warmup_seconds=warmup_seconds)
+                return Answer(window=window)
         return Answer(why="This worker knows no such order.")
 
     def _train(self, steps: int, warmup: int) -> Window:
@@ -97,10 +90,54 @@ class Follower:
             self._runner.restore()
 
 
-def wait_for_leave(link: Link) -> None:
-    """Returns when the chief is done, or gone."""
-    with contextlib.suppress(LinkBroken):
-        link.next_order(_ORDER_SECONDS)
+class Held:
+    """A script whose patch is verified, or the one without: measures the pipeline that it has built itself."""
+
+    def __init__(
+        self,
+        runner: TensorFlowRunner,
+        baselines: Mapping[str, Plan],
+        *,
+        patch: Callable[[tuple[str, ...]], PatchResult] | None = None,
+    ) -> None:
+        """Takes what it can do.
+
+        Args:
+            runner: measures.
+            baselines: can be measured in place of the pipeline, by their names.
+            patch: writes the patch of rewrites, by their keys; None where it has nothing to write it from.
+        """
+        self._runner, self._baselines, self._patch, self._plan = runner, baselines, patch, _AS_WRITTEN
+
+    def serve(self, link: Link, first: Answer) -> None:
+        """Answers that it is there, then every order, until it may leave or nobody is there to give one."""
+        serve(link, self._do, first=first)
+
+    def _do(self, order: Order) -> Answer:
+        match order:
+            case Prepare(plan=Plan(name=name)):
+                self._plan = self._baselines[name]
+                return Answer()
+            case MeasureTraining(steps=steps):
+                return Answer(window=self._runner.training_window(self._plan, steps=steps))
+            case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
+                window = self._runner.input_window(self._plan, seconds=seconds, warmup_seconds=warmup_seconds)
+                return Answer(window=replace(window, intervals=()))
+            case WritePatch(rewrites=rewrites) if self._patch is not None:
+                return Answer(patch=self._patch(rewrites))
+        return Answer(why="A script that is measured knows no such order.")
+
+
+def serve(link: Link, do: Callable[[Order], Answer], *, first: Answer) -> None:
+    """Says `first`, then does each order and answers it, until there is nothing more to do or nobody is there."""
+    with contextlib.suppress(LinkBroken):  # who started the other end ends this process too
+        link.answer(first)
+        while not isinstance(order := link.next_order(_ORDER_SECONDS), Leave):
+            try:
+                answer = do(order)
+            except (RunFailed, PipetuneError) as failure:
+                answer = Answer(why=str(failure) or type(failure).__name__)
+            link.answer(answer)
 
 
 def operators_of(pipeline: Pipeline) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class LoadMeter:
         self._seconds = self._own = self._others = self._stolen = self._worst = 0.0
         self._windows = 0
         self._throttled = (0, 0, 0.0) if throttling(cgroup) is not None else None
+        self.last_others_seconds: float | None = None  # CPU seconds of others in the last window; None: not known
 
     @contextmanager
     def window(self) -> Iterator[None]:
@@ -73,10 +74,12 @@ class LoadMeter:
 
     def add(self, before: Reading | None, after: Reading | None) -> None:
         """Counts what happened between two readings."""
+        self.last_others_seconds = None
         if before is None or after is None or after.wall <= before.wall:
             return
         seconds, own = after.wall - before.wall, after.own - before.own
         others = after.busy - before.busy - own  # below zero by a tick now and then: it evens out in the sum
+        self.last_others_seconds = max(0.0, others)
         self._windows += 1
         self._seconds += seconds
         self._own += own

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -117,7 +117,7 @@ class TensorFlowRunner:
                     on_poll=log.take,
                 )
             self._remember(plan, log)
-            return window
+            return replace(window, others_seconds=self.load.last_others_seconds)
         finally:
             self._state.restore()
 
@@ -178,14 +178,8 @@ class TensorFlowRunner:
 
     @property
     def epoch_steps(self) -> int | None:
-        """Elements of the output per epoch: those that the outermost repeat takes in."""
-        pipeline = self.source.pipeline
-        counted = self.profile.cardinality if self.profile is not None and self.profile.cardinality else {}
-        node = pipeline.output
-        while node.op in ("repeat", "prefetch", "with_options") and len(node.inputs) == 1:
-            node = pipeline[node.inputs[0]]
-        elements = counted.get(node.id, node.cardinality)
-        return elements if elements > 0 else None
+        """Elements of the output per epoch."""
+        return self.source.pipeline.epoch_elements((self.profile.cardinality if self.profile else None) or {})
 
     def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
         self.make_cold()
@@ -201,7 +195,7 @@ class TensorFlowRunner:
         if window.compile_seconds and _COMPILED not in self.notes:
             self.notes.append(_COMPILED)
         examples = max(1, round(window.steps * self.examples_per_element))
-        return Window(**{**vars(window), "examples": examples})
+        return replace(window, examples=examples, others_seconds=self.load.last_others_seconds)
 
     def watch_autotune(self, plan: Plan, *, seconds: float) -> AutotuneReading:
         """What AUTOTUNE chose under `plan`: one iterator consumed until its numbers stand still, `seconds` at most.
@@ -234,12 +228,17 @@ class TensorFlowRunner:
                 raise RunFailed(error.message) from error
             except (tf.errors.OpError, ValueError, TypeError) as error:
                 raise RunFailed(f"The plan cannot be built: {first_line(error)}") from error
-            _fill_caches(edited, self.source.pipeline, nodes)
+            fill_caches(nodes[node] for node in added_caches(edited, self.source.pipeline))
             self._built[key] = nodes[replay.OUTPUT]
             while len(self._built) > self.kept:
                 self._built.popitem(last=False)
         self._built.move_to_end(key)
         return self._built[key]
+
+
+def added_caches(edited: Pipeline, original: Pipeline) -> tuple[str, ...]:
+    """The caches that edits have put in, by id."""
+    return tuple(node.id for node in edited if node.op == "cache" and node.id not in original)
 
 
 def _without_copies(edited: Pipeline, original: Pipeline) -> Pipeline:
@@ -248,14 +247,16 @@ def _without_copies(edited: Pipeline, original: Pipeline) -> Pipeline:
     return apply_edits(edited, [Remove(name) for name in copies])
 
 
-def _fill_caches(edited: Pipeline, original: Pipeline, nodes: Mapping[str, Any]) -> None:
-    """Reads every cache the plan adds once to its end: trials measure what the later epochs see."""
-    for node in edited:
-        if node.op != "cache" or node.id in original:
-            continue
+def fill_caches(caches: Iterable[Any]) -> None:
+    """Reads every dataset that ends in a cache once to its end: trials measure what the later epochs see.
+
+    Raises:
+        RunFailed: it raised, or took too long.
+    """
+    for dataset in caches:
         end = time.perf_counter() + _FILL_LIMIT_SECONDS
         try:
-            for _ in nodes[node.id]:
+            for _ in dataset:
                 if time.perf_counter() > end:
                     raise RunFailed(f"Filling the cache took longer than {_FILL_LIMIT_SECONDS:.0f} s.")
         except tf.errors.OpError as error:
