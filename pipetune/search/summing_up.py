@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipetune.core.measurement import Interval, Trial
+from pipetune.core.measurement import Trial
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.session import Offer
 from pipetune.search.baselines import DEFAULTS
 from pipetune.search.known import Known
 from pipetune.search.offers import missing_consent
-from pipetune.search.rejecting import rejections
+from pipetune.search.rejecting import rejections, undecided
 from pipetune.search.result import SearchResult
 
 MOST = 0.95
@@ -20,13 +20,13 @@ MOST = 0.95
 _BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
 
 
-def ending(known: Known) -> str:
+def _ending(known: Known, *, too_small: bool) -> str:
     """One sentence: how the search ended."""
     if known.chosen:
         return "A plan was proven faster than the pipeline as written."
     if not known.granted and not known.inside:
         return "No rewrite is legal here without consent."
-    if known.too_small:
+    if too_small:
         return f"The budget of {known.kit.meter.budget.seconds:.0f} s was too small to decide."
     return "No plan was proven faster than the pipeline as written."
 
@@ -38,30 +38,31 @@ def _restless(known: Known) -> list[str]:
     return [f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(plans)}."]
 
 
-def summed_up(
-    known: Known, why: str, *, gains: dict[str, Interval] | None = None, offers: Sequence[Offer] = ()
-) -> SearchResult:
-    """Everything that is known, as the value that leaves the search; `why` says how it ended."""
+def summed_up(known: Known, *, offers: Sequence[Offer] = (), why: str = "") -> SearchResult:
+    """Everything that is known, as the value that leaves the search; `why`: what ended it, where something did."""
     meter = known.kit.meter
     trials = [_beside_prediction(known, trial) for trial in (*known.trials, *known.kit.gate.trials)]
     kept = {rewrite.key for rewrite in known.chosen.rewrites} if known.chosen else set()
     kept |= {offer.rewrite.key for offer in offers}
     units = {"input", known.kit.unit, *(("training",) if known.chosen and known.chosen.only_training else ())}
+    left_out = rejections(
+        [rewrite for rewrite in known.candidates if rewrite.key not in kept],
+        known.chosen,
+        trials,
+        finalists=known.finalists,
+        known={**known.left_inside, **known.kit.gate.blamed},
+        gains=known.gains,
+        asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
+    )
+    too_small = known.chosen is None and undecided(left_out)
     return SearchResult(
         chosen=known.chosen,
-        why=why,
+        why=why or _ending(known, too_small=too_small),
         trials=tuple(trials),
         gain=known.accepted.gain if known.accepted else None,
-        gains=gains or {},
+        gains=known.gains,
         offers=tuple(offers),
-        rejections=rejections(
-            [rewrite for rewrite in known.candidates if rewrite.key not in kept],
-            trials,
-            blamed={**known.left_inside, **known.kit.gate.blamed},
-            gains=gains or {},
-            asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
-            screened=known.screened.rates,
-        ),
+        rejections=left_out,
         rates=known.rates,
         comparison=known.kit.gate.comparison(known.chosen) if known.chosen else None,
         unit=known.kit.unit,
@@ -69,7 +70,7 @@ def summed_up(
         warmup_seconds=meter.warmup_seconds,
         steps=meter.steps if "training" in units else 0,
         window_costs={unit: meter.cost(unit) for unit in units},
-        budget_too_small=known.too_small,
+        budget_too_small=too_small,
         restless=tuple(meter.restless),
         notes=(*known.notes, *_restless(known)),
         predictions=_predictions(known, trials),
