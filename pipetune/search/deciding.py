@@ -67,10 +67,10 @@ def decide(
     """Measure `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
 
     At a look (after `LOOKS` pairs) a plan is accepted when the low end of its interval is above `ACCEPT_ABOVE`, the
-    error being the look's share of `error`, divided over all plans of the race by Holm. What the looks not reached
-    would have spent is spent by a last one where the time is up: when that is, the ratios do not say. A plan is given
-    up where a gain that counts is out of sight (`FUTILE`), which can only lower the error. The first acceptance ends
-    the race: plans measured beside it and not proven by then are undecided.
+    error being as much of `error` as pairs were added since the last look, divided over all plans of the race by Holm.
+    Where the time is up a last look spends what is left: when that is, the ratios do not say. A plan is given up where
+    a gain that counts is out of sight (`FUTILE`), which can only lower the error. The first acceptance ends the race:
+    plans measured beside it and not proven by then are undecided.
 
     Args:
         part: the part of the budget whose end ends the race.
@@ -80,7 +80,7 @@ def decide(
         RunFailed: the base cannot be measured.
     """
     candidates = [_Candidate(Arm(plan)) for plan in plans]
-    base_arm, unspent = Arm(base), error
+    base_arm, spent = Arm(base), 0.0
     while len(base_arm.rates) < LOOKS[-1]:
         running = [candidate for candidate in candidates if candidate.outcome is None]
         if not running or any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates):
@@ -89,13 +89,14 @@ def decide(
             measure_round([base_arm, *(one.arm for one in running)], meter, draw, unit=unit, part=part)
         except OutOfBudget:
             if len(base_arm.rates) >= FEWEST_PAIRS:
-                _look(candidates, base_arm, error=unspent)
+                _look(candidates, base_arm, error=error - spent)
             break
         for candidate in running:
             _note_failure(candidate)
         if len(base_arm.rates) in LOOKS:
-            unspent -= error / len(LOOKS)
-            _look(candidates, base_arm, error=error / len(LOOKS))
+            share = error * len(base_arm.rates) / LOOKS[-1] - spent
+            spent += share
+            _look(candidates, base_arm, error=share)
     proven = any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates)
     return Decision(tuple(_trial(one, base_arm, unit, kind, proven=proven) for one in candidates))
 

@@ -40,8 +40,10 @@ def rejections(
         asking: rewrite key to the consent it needs, of those that are not offered themselves.
     """
     decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
-    decided |= {key: trial for key, trial in finalists.raced.items() if trial is not None}
-    waiting = {rewrite.key for rewrite in finalists.waiting(plan)}
+    for key, trial in finalists.raced.items():
+        if trial is not None and (trial.ratios or trial.outcome is not Outcome.UNDECIDED):
+            decided[key] = trial
+    waiting = {rewrite.key for rewrite in finalists.waiting(plan)} | set(finalists.raced)
     left = {one.key for one in finalists.rewrites}
     tried = {shape_of(one) for one in finalists.rewrites}
     groups = {group_of(one) for one in plan.rewrites} if plan else set()

@@ -1,8 +1,13 @@
 """The statistics of paired trials: intervals on log ratios, planned looks, Holm's division of the error.
 
-Deciding after every window gave 42 % false wins; here a decision is made at five planned looks, the error of the race
-is spent over the looks (a fifth each: the union bound needs no independence between looks), and divided over the
-candidates of one race by Holm (1979), valid whatever the dependence between them: they share base windows.
+Deciding after every window gave 42 % false wins; here a decision is made at planned looks, the error of the race is
+spent over them (the union bound needs no independence between looks), and divided over the candidates of one race by
+Holm (1979), valid whatever the dependence between them: they share base windows.
+
+The error is spent in step with the pairs (the linear spending function of Lan and DeMets, 1983), and what is left when
+the time is up by one last look. Simulated on recorded noise, a race that has time for 8 pairs then proves 1.2x in 70 %
+of races, one for 16 in 78 %; a fifth of the error at each of the five looks: 66 % and 74 %, for it has spent two fifths
+on the first six pairs.
 """
 
 from __future__ import annotations
