@@ -24,7 +24,7 @@ from pipetune.search.numbers import try_numbers
 from pipetune.search.offers import measure_offers
 from pipetune.search.result import SearchResult
 from pipetune.search.runner import Clock, Notify, Runner, SystemClock, silent
-from pipetune.search.statistics import FEWEST_PAIRS, LOOKS, USUAL_PAIRS, ratio_interval
+from pipetune.search.statistics import LOOKS, USUAL_PAIRS, ratio_interval
 from pipetune.search.summing_up import summed_up
 
 
@@ -170,13 +170,16 @@ class _Search(Known):
                 break
 
     def _time_for_a_race(self) -> bool:
-        """Whether the first looks can be reached; windows are shortened where there is no room for the very first."""
+        """Whether a later race can reach its first look; the first one is begun with any time there is.
+
+        What is raced may cost far less than windows did so far. Windows are shortened where no usual race fits.
+        """
         if self.kit.races:
             return self.kit.affords_race(1, self._part, rounds=LOOKS[0])
         if not self.kit.affords_race(1, self._part):
             left = self.kit.meter.budget.left(self._part)
             self.kit.meter.shorten(self.kit.unit, seconds=0.95 * left / (2 * USUAL_PAIRS))
-        return self.kit.affords_race(1, self._part, rounds=FEWEST_PAIRS)
+        return self.kit.affords_race(1, self._part, rounds=1)
 
     @property
     def _part(self) -> Part:
