@@ -69,7 +69,7 @@ def rejections(
         if key in left and not _unknown(rewrite):
             return Reason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{_seen(key)}"
         if key not in left and shape_of(rewrite) in tried:
-            return Reason.OTHER_KIND, "another number was tried at its place; numbers are measured beside a proven plan"
+            return Reason.OTHER_KIND, "other numbers are tried only where the rewrite is in a plan proven faster"
         return Reason.NO_TIME, "the time was up before it was tried"
 
     def _unknown(rewrite: Rewrite) -> bool:
