@@ -135,9 +135,9 @@ def _stays(rewrite: Rewrite, gain: Interval, *, spares: bool) -> bool:
     return gain.median >= WORTH and gain.low > NOT_BELOW
 
 
-def _affords(arms: int, kit: Kit) -> bool:
+def _affords(arms: int, kit: Kit, *, more_seconds: float = 0.0) -> bool:
     """Whether there is time for the fewest rounds of this many plans."""
-    return kit.meter.budget.affords(Part.ABLATION, kit.seconds(arms, rounds=FEWEST_ROUNDS))
+    return kit.meter.budget.affords(Part.ABLATION, kit.seconds(arms, rounds=FEWEST_ROUNDS) + more_seconds)
 
 
 def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectation, kit: Kit) -> Plan:
@@ -152,8 +152,9 @@ def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectati
         slower = belief.mean + belief.deviation < math.log(NOT_SLOWER)
         if len(more.rewrites) > len(grown.rewrites) and spares_memory(rewrite, kit.base, kit.meter) and not slower:
             grown = grown if kit.composer.conflict(more) else more
-    added = len(grown.rewrites) > len(plan.rewrites)
-    return grown if added and _affords(len(grown.rewrites) + 1, kit) and kit.gate.equal(grown) else plan
+    arms, proof = len(grown.rewrites) + 1, kit.gate.cost(4 * kit.meter.cost("input"))
+    added = len(grown.rewrites) > len(plan.rewrites) and _affords(arms, kit, more_seconds=proof)
+    return grown if added and kit.gate.equal(grown) else plan
 
 
 def _keeps(rest: Plan, plan: Plan, kit: Kit) -> bool:
