@@ -63,6 +63,11 @@ class Rejection:
     gain: Interval | None = None
     reason: Reason | None = None  # None: the plan has it, and it is not in the patch
 
+    @property
+    def open(self) -> bool:
+        """Whether no measurement decided on it, for the time was over."""
+        return self.reason in (Reason.UNDECIDED, Reason.NO_TIME)
+
 
 @dataclass(frozen=True)
 class Order:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Interval, Outcome, Trial
@@ -100,8 +100,3 @@ def _decides(trial: Trial) -> bool:
 def _words(rate: float) -> str:
     change = rate - 1
     return f"{change:+.0%}" if abs(change) >= 0.005 else "no difference"
-
-
-def undecided(found: Iterable[Rejection]) -> bool:
-    """Whether some of these were left out for want of time."""
-    return any(one.reason in (Reason.UNDECIDED, Reason.NO_TIME) for one in found)

@@ -11,7 +11,7 @@ from pipetune.core.session import Offer
 from pipetune.search.baselines import DEFAULTS
 from pipetune.search.known import Known
 from pipetune.search.offers import missing_consent
-from pipetune.search.rejecting import rejections, undecided
+from pipetune.search.rejecting import rejections
 from pipetune.search.result import SearchResult
 
 MOST = 0.95
@@ -54,7 +54,7 @@ def summed_up(known: Known, *, offers: Sequence[Offer] = (), why: str = "") -> S
         gains=known.gains,
         asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
     )
-    too_small = known.chosen is None and undecided(left_out)
+    too_small = known.chosen is None and any(one.open for one in left_out)
     return SearchResult(
         chosen=known.chosen,
         why=why or _ending(known, too_small=too_small),
