@@ -58,11 +58,12 @@ def find_and_prove(study: Study) -> Plan | None:
         read_own_work(study)
         profile = watch_memory(study, measure_files(study, profile))
         profile = time_the_copy(study, profile)
+        tried = worth_trials(study, diagnosis)
+        plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
+        # What only informs waits until the plan is decided on.
         take_course(study, profile)
         count_division(study)
         advise(study, profile, diagnosis)
-        tried = worth_trials(study, diagnosis)
-        plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
         offer_conversion(study)
         look_ahead(study, study.runner.profile or profile, diagnosis, plan)
         weigh_passes(study, tried=tried)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 
 from pipetune.core.autotuned import AutotuneReading
@@ -34,6 +35,24 @@ class Offer:
     why: str = ""
 
 
+class Reason(enum.StrEnum):
+    """Why the search left a rewrite out of the plan."""
+
+    NOT_EQUAL = "not-equal"  # the comparison found other data
+    NOT_COMPARED = "not-compared"  # the comparison could not show that the data are the same
+    FAILED = "failed"  # it raised, hung or was killed
+    REFUSED = "refused"  # above the memory limit, or it cannot be measured here
+    EXCLUDED = "excluded"  # it must not stand beside what is in the plan
+    OTHER_KIND = "other-kind"  # another of its group, or another number, was tried in its place
+    PREDICTED_SLOWER = "predicted-slower"  # not run
+    NOT_EXPECTED = "not-expected"  # model and short windows together expect no gain that counts; no pairs
+    NOT_FASTER = "not-faster"  # measured in pairs, and not proven faster
+    ADDS_NOTHING = "adds-nothing"  # measured in pairs beside the rest of the plan
+    UNDECIDED = "undecided"  # the time was up while it was measured in pairs
+    NO_TIME = "no-time"  # a gain was possible, and the time was up before it was measured in pairs
+    NEEDS_CONSENT = "needs-consent"
+
+
 @dataclass(frozen=True)
 class Rejection:
     """A rewrite that did not make it, and why."""
@@ -42,7 +61,12 @@ class Rejection:
     node: str
     why: str
     gain: Interval | None = None
-    open: bool = False  # no measurement decided on it: the time was over
+    reason: Reason | None = None  # None: the plan has it, and it is not in the patch
+
+    @property
+    def open(self) -> bool:
+        """Whether no measurement decided on it, for the time was over."""
+        return self.reason in (Reason.UNDECIDED, Reason.NO_TIME)
 
 
 @dataclass(frozen=True)

@@ -178,8 +178,8 @@ RULE = Rule(
         "TensorFlow's default passes add. An `interleave` gets its cycle and block length in force written out, or "
         "its order would change. Left to AUTOTUNE: functions that run Python, use a variable, a table that can "
         "change or a side effect, functions nothing is known about, readers whose number of parallel reads is also "
-        "how many files they mix, buffers that still grow. It enters the plan only where it is proven faster; "
-        "measured not slower it is offered: the speed of AUTOTUNE without its warm-up, the same in every run."
+        "how many files they mix, buffers that still grow. It enters the plan only where it is proven faster by "
+        "itself; measured not slower it is offered: the speed of AUTOTUNE without its warm-up, the same in every run."
     ),
     safety=(
         "EXACT: numbers only. STATISTICAL where one is the number of calls of a random function, which is parallel "

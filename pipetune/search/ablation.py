@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Interval, Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.search.budget import Part
+from pipetune.search.expectation import Expectation
 from pipetune.search.kit import Kit
 from pipetune.search.pairs import Arm, ratios
 from pipetune.search.sparing import NOT_SLOWER, spares_memory
@@ -37,7 +39,7 @@ class Ablated:
     note: str = ""
 
 
-def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) -> Ablated:
+def ablate(plan: Plan, kit: Kit) -> Ablated:
     """Measure the plan beside itself without each of its rewrites, in rounds of one window each.
 
     The gain of a rewrite is the plan's rate over the rate without it. The fewest rounds (4) are of all; those
@@ -55,29 +57,21 @@ def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) 
     for each other both seem to add nothing), so then the rest is measured against the whole, and as long as it keeps
     less than `WHOLE` of its rate, the dropped rewrite with the largest gain comes back. Without time for that only
     the one of least gain is dropped.
-
-    A plan too large for that time is first halved: the half that promised least when screened (`promise`, by
-    key) leaves at once if the rest keeps `WHOLE` of the rate, else the other half if it can; again, until the
-    plan is small enough.
     """
-    whole = plan
-    plan = _halved(plan, kit, promise or {})
-    pruned = tuple(rewrite for rewrite in whole.rewrites if rewrite not in plan.rewrites)
     if len(plan.rewrites) < 2:
-        return Ablated(plan, {}, pruned, ())
+        return Ablated(plan, {}, (), ())
     variants = [kit.composer.without(plan, [rewrite]) for rewrite in plan.rewrites]
     if not _affords(len(variants) + 1, kit):
-        return Ablated(
-            plan, {}, pruned, (), "no time to leave out each rewrite in turn; the plan stands as proven whole"
-        )
+        note = "no time to leave out each rewrite in turn; the plan stands as proven whole"
+        return Ablated(plan, {}, (), (), note)
     arms = [Arm(plan), *(Arm(variant) for variant in variants)]
     spares = {rewrite.key for rewrite in plan.rewrites if spares_memory(rewrite, kit.base, kit.meter)}
     try:
         gains = _gains(plan, arms, kit, spares)
     except RunFailed as problem:
-        return Ablated(plan, {}, pruned, (), f"ablation ended: {problem}")
+        return Ablated(plan, {}, (), (), f"ablation ended: {problem}")
     if not gains:
-        return Ablated(plan, {}, pruned, (), "ablation ended before it could tell anything")
+        return Ablated(plan, {}, (), (), "ablation ended before it could tell anything")
     idle = sorted(
         (
             rewrite
@@ -100,7 +94,7 @@ def ablate(plan: Plan, kit: Kit, *, promise: Mapping[str, float] | None = None) 
         for rewrite, arm in zip(plan.rewrites, arms[1:], strict=True)
     ]
     kit.tell(trials)
-    return Ablated(kit.composer.without(plan, dropped), gains, (*pruned, *dropped), tuple(trials))
+    return Ablated(kit.composer.without(plan, dropped), gains, tuple(dropped), tuple(trials))
 
 
 def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit, spares: Collection[str]) -> dict[str, Interval]:
@@ -141,30 +135,26 @@ def _stays(rewrite: Rewrite, gain: Interval, *, spares: bool) -> bool:
     return gain.median >= WORTH and gain.low > NOT_BELOW
 
 
-def _affords(arms: int, kit: Kit) -> bool:
+def _affords(arms: int, kit: Kit, *, more_seconds: float = 0.0) -> bool:
     """Whether there is time for the fewest rounds of this many plans."""
-    return kit.meter.budget.affords(Part.ABLATION, kit.seconds(arms, rounds=FEWEST_ROUNDS))
+    return kit.meter.budget.affords(Part.ABLATION, kit.seconds(arms, rounds=FEWEST_ROUNDS) + more_seconds)
 
 
-def _halved(plan: Plan, kit: Kit, promise: Mapping[str, float]) -> Plan:
-    """The plan without the rewrites of least promise, as long as there are too many to leave out each in
-    turn. What spares memory stays: it need not be faster, and promises nothing.
+def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectation, kit: Kit) -> Plan:
+    """`plan` and what spares memory and is not expected to be slower, where time to ablate is left.
+
+    Whether they are slower is for the ablation's pairs.
     """
-    while len(plan.rewrites) > 2:
-        if _affords(len(plan.rewrites) + 1, kit):
-            break
-        sparing = [rewrite for rewrite in plan.rewrites if spares_memory(rewrite, kit.base, kit.meter)]
-        others = [rewrite for rewrite in plan.rewrites if rewrite not in sparing]
-        if len(others) < 2:
-            break
-        ranked = sorted(others, key=lambda rewrite: promise.get(rewrite.key, 1.0))
-        middle = (len(ranked) + 1) // 2
-        halves = (kit.composer.plan([*ranked[middle:], *sparing]), kit.composer.plan([*ranked[:middle], *sparing]))
-        rest = next((half for half in halves if _keeps(half, plan, kit)), None)
-        if rest is None:
-            break
-        plan = rest
-    return plan
+    grown = plan
+    for rewrite in rewrites:
+        more = kit.composer.added(grown, rewrite)
+        belief = expectation.of(rewrite, grown)
+        slower = belief.mean + belief.deviation < math.log(NOT_SLOWER)
+        if len(more.rewrites) > len(grown.rewrites) and spares_memory(rewrite, kit.base, kit.meter) and not slower:
+            grown = grown if kit.composer.conflict(more) else more
+    arms, proof = len(grown.rewrites) + 1, kit.gate.cost(4 * kit.meter.cost("input"))
+    added = len(grown.rewrites) > len(plan.rewrites) and _affords(arms, kit, more_seconds=proof)
+    return grown if added and kit.gate.equal(grown) else plan
 
 
 def _keeps(rest: Plan, plan: Plan, kit: Kit) -> bool:

@@ -52,7 +52,7 @@ def measure_added(rewrite: Rewrite, reference: Plan, kit: Kit, *, pairs: int, fe
     try:
         kit.meter.check(tried)
         if not kit.gate.equal(tried):
-            kit.gate.blamed.setdefault(rewrite.key, kit.gate.trials[-1].why)
+            kit.gate.blame(rewrite, tried)
             return None
         for _ in range(pairs):
             kit.round(arms, Part.ABLATION)

@@ -13,7 +13,7 @@ from pipetune.core.measurement import Outcome, OutOfBudget, Rate, RunFailed, Tri
 from pipetune.search.budget import Part
 from pipetune.search.meter import FEWEST_STEPS, Meter, Refused
 from pipetune.search.runner import Notify
-from pipetune.search.statistics import LOOKS, window_factor
+from pipetune.search.statistics import USUAL_PAIRS, window_factor
 
 DEFAULTS = "defaults"
 """The baseline every gain is over: the pipeline as written, TensorFlow's default optimisations on."""
@@ -87,7 +87,7 @@ def choose_window(base: Plan, meter: Meter) -> int:
     factor = window_factor(rates)
     added = (factor - 1) * meter.window_seconds
     room = meter.budget.left(Part.SEARCH) / 3  # the rest is for finding what to decide on
-    while factor > 1 and 2 * LOOKS[0] * (meter.cost("input") + added) > room:
+    while factor > 1 and 2 * USUAL_PAIRS * (meter.cost("input") + added) > room:
         factor //= 2
         added = (factor - 1) * meter.window_seconds
     if factor > 1:
@@ -97,10 +97,10 @@ def choose_window(base: Plan, meter: Meter) -> int:
 
 
 def fit_windows(meter: Meter) -> None:
-    """Shorten input windows where a first look (8 pairs) would not fit into what is left for the search."""
+    """Shorten input windows where a usual race (8 pairs) would not fit into what is left for the search."""
     cost = meter.cost("input")
     room = 0.8 * meter.budget.left(Part.SEARCH)
-    while 2 * LOOKS[0] * cost > room and meter.window_seconds / 2 >= SHORTEST_WINDOW_SECONDS:
+    while 2 * USUAL_PAIRS * cost > room and meter.window_seconds / 2 >= SHORTEST_WINDOW_SECONDS:
         meter.window_seconds /= 2
         cost -= meter.window_seconds
         meter.expect("input", cost)
@@ -110,8 +110,8 @@ def choose_steps(base: Plan, meter: Meter, *, steps: int | None) -> None:
     """Set how many steps a training window has, from a first window that is itself thrown away (it warms up).
 
     Args:
-        steps: what the user asked for; None for about as long as two input windows, fewer where a first look
-            (8 pairs) would not fit into what is left for the search, and whole epochs where they are short
+        steps: what the user asked for; None for about as long as two input windows, fewer where a usual
+            race (8 pairs) would not fit into what is left for the search, and whole epochs where they are short
             enough (`Meter.whole_epochs`).
 
     Raises:
@@ -124,7 +124,7 @@ def choose_steps(base: Plan, meter: Meter, *, steps: int | None) -> None:
     if steps:
         return
     overhead = max(0.0, meter.clock.now() - before - window.wall_seconds)
-    room = 0.7 * meter.budget.left(Part.SEARCH) / (2 * LOOKS[0]) - overhead
+    room = 0.7 * meter.budget.left(Part.SEARCH) / (2 * USUAL_PAIRS) - overhead
     seconds = min(2 * meter.window_seconds, room)
     fitting = min(max(math.ceil(seconds / window.step_seconds), FEWEST_STEPS), MOST_STEPS)
     meter.steps = meter.whole_epochs(fitting, most=max(fitting, math.ceil(room / window.step_seconds)))

@@ -1,4 +1,4 @@
-"""The decision on a few plans against one base: planned looks, Holm, futility, and never in between."""
+"""The race of a few plans against one base: planned looks, Holm, futility, and never in between."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Plan
 from pipetune.core.measurement import Interval, Outcome, OutOfBudget, Trial
-from pipetune.search.budget import GRACE, Part
+from pipetune.search.budget import Part
 from pipetune.search.meter import Meter
 from pipetune.search.pairs import Arm, measure_round, ratios
-from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS, TOTAL_ERROR, holm, p_value, ratio_interval
+from pipetune.search.statistics import (
+    ACCEPT_ABOVE,
+    FEWEST_PAIRS,
+    LOOKS,
+    TOTAL_ERROR,
+    USUAL_PAIRS,
+    holm,
+    p_value,
+    ratio_interval,
+)
+
+FUTILE = 0.1
+"""A plan is given up where less than this is left for a gain that counts (one-sided): the limit below which a session
+says that there is nothing to gain."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class _Candidate:
     gain: Interval | None = None
 
 
-def rounds_seconds(arms: int, meter: Meter, unit: str, *, rounds: int = LOOKS[0]) -> float:
+def rounds_seconds(arms: int, meter: Meter, unit: str, *, rounds: int = USUAL_PAIRS) -> float:
     """Seconds that `rounds` rounds of `arms` windows (the base counted) are expected to take."""
     return arms * rounds * meter.cost(unit)
 
@@ -48,51 +61,42 @@ def decide(
     draw: random.Random,
     unit: str,
     part: Part,
-    last: Part | None = None,
+    error: float = TOTAL_ERROR,
     kind: str = "search",
 ) -> Decision:
-    """Measure `plans` against `base` until the first look at which one is proven faster, or the time is up.
+    """Measure `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
 
-    At look k of 8, 16, 32 rounds a plan is accepted when the low end of its interval is above `ACCEPT_ABOVE`,
-    the error being `TOTAL_ERROR` / 3 (its share of the looks) divided over all plans of this decision by
-    Holm. A plan whose 95 % interval ends below `ACCEPT_ABOVE` is given up early, which can only lower the
-    error. The first acceptance ends the decision: plans measured beside it and not proven by then are
-    undecided.
+    At a look (after `LOOKS` pairs) a plan is accepted when the low end of its interval is above `ACCEPT_ABOVE`, the
+    error being as much of `error` as pairs were added since the last look, divided over all plans of the race by Holm.
+    Where the time is up a last look spends what is left: when that is, the ratios do not say. A plan is given up where
+    a gain that counts is out of sight (`FUTILE`), which can only lower the error. The first acceptance ends the race:
+    plans measured beside it and not proven by then are undecided.
 
     Args:
-        part: whose time the first look may use.
-        last: whose time the later looks may use, where that is more: what a look leaves undecided would leave the
-            later parts nothing to do.
+        part: the part of the budget whose end ends the race.
+        error: chance that any of these plans is accepted wrongly.
 
     Raises:
         RunFailed: the base cannot be measured.
     """
     candidates = [_Candidate(Arm(plan)) for plan in plans]
-    base_arm = Arm(base)
-    for look in LOOKS:
+    base_arm, spent = Arm(base), 0.0
+    while len(base_arm.rates) < LOOKS[-1]:
         running = [candidate for candidate in candidates if candidate.outcome is None]
         if not running or any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates):
             break
-        if look != LOOKS[0]:
-            part = last or part
-        missing = look - len(base_arm.rates)
-        seconds = rounds_seconds(len(running) + 1, meter, unit, rounds=missing)
-        if look == LOOKS[0]:
-            seconds -= 0.8 * GRACE * meter.budget.seconds  # without a first look all before was for nothing
-        if not meter.budget.affords(part, seconds):
-            break
         try:
-            for _ in range(missing):
-                arms = [base_arm, *(candidate.arm for candidate in running)]
-                measure_round(arms, meter, draw, unit=unit, part=part)
-                for candidate in running:
-                    _note_failure(candidate)
-                running = [candidate for candidate in running if candidate.outcome is None]
-                if not running:
-                    break
+            measure_round([base_arm, *(one.arm for one in running)], meter, draw, unit=unit, part=part)
         except OutOfBudget:
+            if len(base_arm.rates) >= FEWEST_PAIRS:
+                _look(candidates, base_arm, error=error - spent)
             break
-        _look(candidates, base_arm)
+        for candidate in running:
+            _note_failure(candidate)
+        if len(base_arm.rates) in LOOKS:
+            share = error * len(base_arm.rates) / LOOKS[-1] - spent
+            spent += share
+            _look(candidates, base_arm, error=share)
     proven = any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates)
     return Decision(tuple(_trial(one, base_arm, unit, kind, proven=proven) for one in candidates))
 
@@ -103,9 +107,8 @@ def _note_failure(candidate: _Candidate) -> None:
         candidate.why = candidate.arm.failure
 
 
-def _look(candidates: Sequence[_Candidate], base: Arm) -> None:
+def _look(candidates: Sequence[_Candidate], base: Arm, *, error: float) -> None:
     """Accept and give up; plans that left before count as never to be accepted."""
-    error = TOTAL_ERROR / len(LOOKS)
     judged = [candidate.outcome is None for candidate in candidates]
     measured = [ratios(candidate.arm, base) for candidate in candidates]
     values = [p_value(sample) if open_ else 1.0 for sample, open_ in zip(measured, judged, strict=True)]
@@ -120,7 +123,7 @@ def _look(candidates: Sequence[_Candidate], base: Arm) -> None:
             candidate.why = f"proven faster after {len(sample)} pairs"
             continue
         interval = ratio_interval(sample)
-        if interval.high < ACCEPT_ABOVE:
+        if ratio_interval(sample, error=2 * FUTILE).high < ACCEPT_ABOVE:
             candidate.outcome = Outcome.REJECTED
             candidate.gain = interval
             candidate.why = f"no gain of {ACCEPT_ABOVE - 1:.0%} to be had, after {len(sample)} pairs"
@@ -135,8 +138,9 @@ def _trial(candidate: _Candidate, base: Arm, unit: str, kind: str, *, proven: bo
     outcome, why, gain = candidate.outcome, candidate.why, candidate.gain
     if outcome is None:
         outcome = Outcome.UNDECIDED
-        gain = ratio_interval(sample) if len(sample) >= LOOKS[0] else None
-        why = "another plan was proven first" if proven else f"not decided after {len(sample)} pairs: the time was over"
+        gain = ratio_interval(sample) if len(sample) >= FEWEST_PAIRS else None
+        pairs = f"{len(sample)} pairs" if len(sample) != 1 else "1 pair"
+        why = "another plan was proven first" if proven else f"the time was up after {pairs}"
     return Trial(
         plan=candidate.arm.plan,
         outcome=outcome,

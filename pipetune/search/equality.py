@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from pipetune.core.comparison import Comparison
 from pipetune.core.edits import Plan, Rewrite, needs_proof
 from pipetune.core.errors import PipetuneError
 from pipetune.core.measurement import Outcome, RunFailed, Trial
+from pipetune.core.session import Reason
 from pipetune.search.budget import Part
-from pipetune.search.composing import Composer
 from pipetune.search.runner import Clock, Notify, Runner
 
 
@@ -22,7 +20,7 @@ class EqualityGate:
         self._seconds: list[float] = []
         self._notify = notify
         self._known: dict[str, Comparison | None] = {}
-        self.blamed: dict[str, str] = {}
+        self.blamed: dict[str, tuple[Reason, str]] = {}  # by rewrite key
         self.trials: list[Trial] = []
 
     def cost(self, guess: float) -> float:
@@ -32,6 +30,13 @@ class EqualityGate:
     def comparison(self, plan: Plan) -> Comparison | None:
         """The comparison made of this plan; None where none was made or it could not be made."""
         return self._known.get(plan.key)
+
+    def blame(self, rewrite: Rewrite, plan: Plan) -> None:
+        """Keep that `rewrite` is why `plan`, which is not shown to be equal, is not."""
+        why = next(trial.why for trial in self.trials if trial.plan.key == plan.key)
+        comparison = self._known[plan.key]
+        different = comparison is not None and not comparison.equal
+        self.blamed.setdefault(rewrite.key, (Reason.NOT_EQUAL if different else Reason.NOT_COMPARED, why))
 
     def equal(self, plan: Plan) -> bool:
         """Whether the plan yields the same data; a plan that does not, or is not shown to, is a trial."""
@@ -53,41 +58,9 @@ class EqualityGate:
                 self.trials.append(trial)
                 self._notify("trial", trial=trial)
                 if len(plan.rewrites) == 1:
-                    self.blamed[plan.rewrites[0].key] = trial.why
+                    self.blame(plan.rewrites[0], plan)
         known = self._known[plan.key]
         return known is not None and allows(known, plan)
-
-    def largest_equal(self, plan: Plan, composer: Composer, *, enough: Callable[[], bool]) -> Plan:
-        """`plan` where it yields the same data, else what is left without the rewrites that change it.
-
-        Found by halves: one culprit among n costs about 2 log n comparisons, and what is returned was
-        compared as it is. Empty where nothing is left, or where `enough` says that the time for comparing is
-        over.
-        """
-        kept = self._grown((), plan.rewrites, composer, enough)
-        return composer.plan(kept)
-
-    def _grown(
-        self,
-        kept: tuple[Rewrite, ...],
-        more: Sequence[Rewrite],
-        composer: Composer,
-        enough: Callable[[], bool],
-    ) -> tuple[Rewrite, ...]:
-        """`kept`, known to be equal, and those of `more` that keep it so."""
-        grown = composer.plan([*kept, *more])
-        if not more or composer.conflict(grown):
-            return kept
-        if self._known and grown.key not in self._known and not enough():
-            return kept
-        if self.equal(grown):
-            return grown.rewrites
-        if len(more) == 1:
-            self.blamed.setdefault(more[0].key, self.trials[-1].why)
-            return kept
-        middle = (len(more) + 1) // 2
-        kept = self._grown(kept, more[:middle], composer, enough)
-        return self._grown(kept, more[middle:], composer, enough)
 
 
 def allows(comparison: Comparison, plan: Plan) -> bool:

@@ -1,123 +1,145 @@
-"""From candidates to the one or two plans that are worth a paired decision."""
+"""From candidates to the one or two plans that are worth a race."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Outcome, Trial
 from pipetune.search.budget import Part
 from pipetune.search.composing import Composer, structural
+from pipetune.search.deciding import Decision
+from pipetune.search.expectation import WORTH, Expectation, spread_of
 from pipetune.search.forecast import Forecast
 from pipetune.search.kit import Kit
 from pipetune.search.outdone import find_outdone
-from pipetune.search.screening import PROMISE, Screener
-from pipetune.search.sparing import spares_memory
+from pipetune.search.screening import Screener
 from pipetune.search.statistics import LOOKS
 
 
 @dataclass
 class Finalists:
-    """Plans to decide on, the smaller first, and what screening showed."""
+    """The rewrites that may enter the plan, what each is expected to gain, and which of them were raced.
 
-    plans: list[Plan] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
-    promise: dict[str, float] = field(default_factory=dict)  # per rewrite key; 1.2 is 20 % better
-    rates: dict[str, float] = field(default_factory=dict)  # per rewrite key, over the base
-
-
-def find_finalists(granted: Sequence[Rewrite], kit: Kit, *, forecast: Forecast) -> Finalists:
-    """Screen each candidate alone, grow a plan from those that promise something, and join them all.
-
-    Many rewrites pay together only, so the plan of all that do no harm is looked at too; it is a second
-    finalist where short windows show it clearly faster than the grown one. Where nothing grew, it stands beside the
-    one rewrite of it that promises most alone, or makes way for that: without time to grow a plan there is none to
-    ablate one either, and what adds nothing would stay in it. What is offered where it is as fast joins only where it
-    promises more alone. The most promising by the forecast come first; those that it expects to lose, alone and beside
-    all others, are not run, nor those of a group that it expects to lose to one that ran. The time for one paired
-    decision is kept throughout, so that with little time less is screened.
+    Args:
+        trials: of the search; what is screened or skipped is added.
+        proven_alone: keys of those that stand in no plan before they were proven better by themselves.
     """
 
-    base, meter, composer, gate, unit = kit.base, kit.meter, kit.composer, kit.gate, kit.unit
+    kit: Kit
+    expectation: Expectation
+    rewrites: list[Rewrite]
+    trials: list[Trial]
+    proven_alone: Collection[str] = ()
+    raced: dict[str, Trial | None] = field(default_factory=dict)  # by key; None where the race was not begun
+    racing: str = ""  # key of the one rewrite more in the race now
 
-    def enough() -> bool:
-        kept = kit.seconds(2, rounds=LOOKS[0]) + meter.cost(unit)
-        return meter.budget.affords(Part.SEARCH, kept + gate.cost(4 * meter.cost("input")))
+    def rank(self) -> None:
+        """Put the most promising by the forecast first, one number each; what it expects to lose leaves."""
+        kit, forecast, composer = self.kit, self.expectation.forecast, self.kit.composer
+        order = structural(self.rewrites)
+        order.sort(key=lambda rewrite: forecast.promise(composer.plan([rewrite])), reverse=True)
+        shares = kit.meter.runner.shares_processors
+        self._skip(order, dict(_losing(order, kit.base, forecast, composer=composer, shares_processors=shares)))
 
-    def provable() -> bool:
-        """Whether one more proof leaves time for one decision, short windows: without a plan there is none."""
-        kept = kit.seconds(2, rounds=LOOKS[0]) / 2
-        return meter.budget.affords(Part.ABLATION, kept + gate.cost(4 * meter.cost("input")))
+    def screen(self, part: Part) -> bool:
+        """One short window of each rewrite alone that had none, while `part` has time for the first look of a race too.
 
-    found = Finalists()
-    order = structural(granted)
-    order.sort(key=lambda rewrite: forecast.promise(composer.plan([rewrite])), reverse=True)
-    screener = Screener(base, meter, notify=kit.notify, enough=enough)
-    found.trials = screener.trials
-    shares = meter.runner.shares_processors
-    losing = _losing(order, base, forecast, composer=composer, shares_processors=shares)
-    for rewrite, why in losing:
-        _skip(rewrite, why, screener, kit)
-    skipped = {rewrite.key for rewrite, _ in losing}
-    order = [rewrite for rewrite in order if rewrite.key not in skipped]
-    outdone = find_outdone(order, forecast, composer=composer, meter=meter)
-    screened = screener.alone([rewrite for rewrite in order if rewrite.key not in outdone], composer)
-    ran = {one.rewrite.key for one in screened if not one.harmful}
-    beaten = {key for key, one in outdone.items() if one.by in ran}
-    for rewrite in order:
-        if rewrite.key in beaten:
-            _skip(rewrite, outdone[rewrite.key].why, screener, kit)
-    order = [rewrite for rewrite in order if rewrite.key not in beaten]
-    screened += screener.alone([rewrite for rewrite in order if rewrite.key in outdone], composer)
-    unusable = {trial.plan.key for trial in screener.trials if trial.outcome is not Outcome.SCREENED}
-    unusable |= {one.rewrite.key for one in screened if one.harmful}
-    found.promise = {one.rewrite.key: one.promise for one in screened}
-    found.rates = {one.rewrite.key: one.rate for one in screened}
-    unusable |= {one.rewrite.key for one in screened if one.rewrite.equal_is_enough and one.promise < PROMISE}
-    usable = [rewrite for rewrite in order if rewrite.key not in unusable]
-    spares = {rewrite.key for rewrite in usable if spares_memory(rewrite, base, meter)}
-    usable.sort(key=lambda rewrite: (rewrite.key in spares, -found.promise.get(rewrite.key, 1.0)))
+        First only of those that the model expects to gain, or cannot tell of, where there are any; of the rest when
+        this is called again. Those of a group that it expects to lose to one that ran are not run. A window far from
+        what was expected is taken again. Returns whether any was taken.
+        """
+        screened, before = self.expectation.screened, len(self.trials)
+        new = [rewrite for rewrite in self.rewrites if rewrite.key not in screened]
+        new = [rewrite for rewrite in new if self.expectation.of(rewrite).may_gain] or new
+        composer, meter = self.kit.composer, self.kit.meter
+        outdone = find_outdone(self.rewrites, self.expectation.forecast, composer=composer, meter=meter)
+        self._look([rewrite for rewrite in new if rewrite.key not in outdone], part)
+        expected = {rewrite.key: self.expectation.of(rewrite).mean for rewrite in self.rewrites}
+        beaten = {
+            key: other.why
+            for key, other in outdone.items()
+            if key in expected and other.by in screened and expected[other.by] >= expected[key]
+        }
+        self._skip(self.rewrites, beaten)
+        self._look([rewrite for rewrite in new if rewrite.key in outdone and rewrite.key not in beaten], part)
+        return len(self.trials) > before
 
-    grown = screener.build(usable, composer, unit=unit, promise=found.promise, spares=spares)
-    grown = gate.largest_equal(grown, composer, enough=provable)
-    if grown.rewrites:
-        kit.notify("best", plan=grown, gain=None)
-        found.plans = [grown]
-        if not enough():
-            return found
-    usable = [rewrite for rewrite in usable if rewrite.key not in gate.blamed]
-    joined = screener.running(usable, composer, unit="input")
-    if not grown.rewrites:
-        joined = gate.largest_equal(joined, composer, enough=provable)
-        found.plans = [joined] if joined.rewrites else []
-        alone = _most_promising(joined, found.promise, kit)
-        if alone is not None and gate.equal(alone):
-            found.plans = [alone, joined] if kit.affords_decision(2) else [alone]
-    elif len(joined.rewrites) > len(grown.rewrites) and screener.better(joined, grown, unit=unit):
-        joined = gate.largest_equal(joined, composer, enough=enough)
-        if len(joined.rewrites) > len(grown.rewrites):
-            found.plans = [grown, joined] if kit.affords_decision(2) else [joined]
-    return found
+    def _look(self, rewrites: Sequence[Rewrite], part: Part) -> None:
+        kit, expectation = self.kit, self.expectation
+        meter, gate = kit.meter, kit.gate
 
+        def enough() -> bool:
+            kept = kit.seconds(2, rounds=LOOKS[0]) + meter.cost(kit.unit)
+            return meter.budget.affords(part, kept + gate.cost(4 * meter.cost("input")))
 
-def _skip(rewrite: Rewrite, why: str, screener: Screener, kit: Kit) -> None:
-    """A rewrite that is not run is a trial too."""
-    screener.trials.append(Trial(kit.composer.plan([rewrite]), Outcome.SKIPPED, why, kind="screening"))
-    kit.tell(screener.trials[-1:])
+        screener = Screener(kit.base, meter, notify=kit.notify, enough=enough)
+        found = screener.alone(rewrites, kit.composer)
+        base = [one.rate for one in meter.taken if one.plan == kit.base.key and one.unit == "input"]
+        expectation.spread = spread_of(base)
+        found += screener.alone([one.rewrite for one in found if expectation.surprised_by(one)], kit.composer)
+        for one in found:
+            expectation.learn(one)
+        self.trials += screener.trials
+        unusable = {trial.plan.key for trial in screener.trials if trial.outcome is not Outcome.SCREENED}
+        self.rewrites = [rewrite for rewrite in self.rewrites if rewrite.key not in unusable]
 
+    def next(self, plan: Plan | None) -> list[Plan]:
+        """The plans to race next against `plan` (against the base where None): none where nothing is expected to gain.
 
-def _most_promising(joined: Plan, promise: Mapping[str, float], kit: Kit) -> Plan | None:
-    """The rewrite of a plan of several that promises most alone; None where none promises enough."""
-    best = max(joined.rewrites, key=lambda rewrite: promise.get(rewrite.key, 1.0), default=None)
-    if best is None or len(joined.rewrites) < 2 or promise.get(best.key, 1.0) < PROMISE:
-        return None
-    return kit.composer.plan([best])
+        Always the one rewrite more that is expected to add most and yields the same data. In the first race also all
+        that is worth joining to it; should that not be the same data, it is the one rewrite alone at once.
+        """
+        kit, first = self.kit, not self.kit.races
+        for strongest in self.waiting(plan):
+            single = kit.composer.added(plan or kit.base, strongest)
+            if kit.composer.conflict(single):
+                continue
+            joined = self._joined(strongest) if first else single
+            if len(joined.rewrites) == 1 and self.expectation.of(strongest).hopeless:
+                break
+            self.racing, self.raced[strongest.key] = strongest.key, None
+            if not kit.gate.equal(single):
+                kit.gate.blame(strongest, single)
+                continue
+            if len(joined.rewrites) > len(single.rewrites) and kit.affords_race(2) and kit.gate.equal(joined):
+                return [single, joined]
+            return [single]
+        return []
+
+    def _joined(self, strongest: Rewrite) -> Plan:
+        """`strongest` and what is worth joining to it; itself alone where it must be proven by itself."""
+        others = [] if strongest.key in self.proven_alone else self.waiting(None)
+        return self.expectation.joined([one for one in others if one.key not in self.proven_alone], strongest)
+
+    def note(self, decision: Decision) -> Trial:
+        """Keep what became of the one rewrite more: its trial."""
+        self.raced[self.racing] = decision.trials[0]
+        return decision.trials[0]
+
+    def waiting(self, plan: Plan | None) -> list[Rewrite]:
+        """Rewrites not raced yet that are expected to gain, most first; before the first race all of them."""
+        have = {rewrite.key for rewrite in plan.rewrites} if plan else set()
+        left = [one for one in self.rewrites if one.key not in self.raced and one.key not in have]
+        ranked = self.expectation.ranked(left, over=plan)
+        if not self.kit.races:
+            return ranked
+        return [one for one in ranked if self.expectation.of(one, plan).mean >= WORTH]
+
+    def _skip(self, order: Sequence[Rewrite], why: Mapping[str, str]) -> None:
+        """Go on with the others; a rewrite that is not run is a trial too."""
+        for rewrite in order:
+            if rewrite.key in why:
+                plan = self.kit.composer.plan([rewrite])
+                self.trials.append(Trial(plan, Outcome.SKIPPED, why[rewrite.key], kind="screening"))
+                self.kit.tell(self.trials[-1:])
+        self.rewrites = [rewrite for rewrite in order if rewrite.key not in why]
 
 
 def _losing(
     order: Sequence[Rewrite], base: Plan, forecast: Forecast, *, composer: Composer, shares_processors: bool
-) -> list[tuple[Rewrite, str]]:
+) -> list[tuple[str, str]]:
     """Rewrites predicted to lose beyond doubt, alone and with whatever else there is, each with the reason."""
     together = composer.everything(order)
     found = []
@@ -131,5 +153,5 @@ def _losing(
         ):
             ours, theirs = forecast.rate(plan), forecast.rate(base)
             assert ours is not None and theirs is not None
-            found.append((rewrite, f"predicted to lose {1 - ours / theirs:.0%} of the rate; it was not run"))
+            found.append((rewrite.key, f"predicted to lose {1 - ours / theirs:.0%} of the rate; it was not run"))
     return found

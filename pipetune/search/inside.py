@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, Trial
+from pipetune.core.session import Reason
 from pipetune.search.baselines import choose_steps
 from pipetune.search.budget import Part
-from pipetune.search.deciding import decide
 from pipetune.search.kit import Kit
+from pipetune.search.rejecting import REASONS
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Inside:
     plan: Plan | None
     trials: tuple[Trial, ...] = ()
     gains: dict[str, Interval] = field(default_factory=dict)
-    why: dict[str, str] = field(default_factory=dict)
+    why: dict[str, tuple[Reason, str]] = field(default_factory=dict)
     accepted: Trial | None = None
 
 
@@ -33,31 +34,35 @@ def try_inside(
     or no time for a first look is left.
     """
     kit, reference = replace(kit, unit="training"), plan or kit.base
+    part = Part.ABLATION if plan else Part.CONFIRMATION
     composer = kit.composer
     rewrites = [rewrite for rewrite in rewrites if not composer.conflict(composer.added(reference, rewrite))]
     if not rewrites:
         return Inside(plan)
-    problem = _prepare(kit, steps=steps)
+    problem, reason = _prepare(kit, steps=steps), Reason.REFUSED
     added = {composer.added(reference, rewrite).key: rewrite for rewrite in rewrites}
     tried = [composer.added(reference, rewrite) for rewrite in rewrites]
     tried = [one for one in tried if not problem and kit.gate.equal(one)]
-    while tried and not kit.affords_decision(len(tried)):
+    while tried and not kit.affords_race(len(tried), part):
         tried.pop()
-        problem = problem or "no time was left to measure it inside the training step"
+        problem, reason = "no time was left to measure it inside the training step", Reason.NO_TIME
     if not tried:
-        return Inside(plan, why={rewrite.key: problem for rewrite in rewrites if problem})
+        return Inside(plan, why={rewrite.key: (reason, problem) for rewrite in rewrites if problem})
     kit.notify("stage", name="inside")
     try:
-        decision = decide(tried, reference, kit.meter, draw=kit.draw, unit=kit.unit, part=Part.ABLATION)
+        decision = kit.race(tried, reference, part)
     except RunFailed as failure:
-        return Inside(plan, why={rewrite.key: str(failure) for rewrite in rewrites})
-    kit.tell(decision.trials)
+        return Inside(plan, why={rewrite.key: (Reason.FAILED, str(failure)) for rewrite in rewrites})
     proven = next(iter(decision.accepted), None)
     return Inside(
         plan=proven.plan if proven else plan,
         trials=decision.trials,
         gains={added[proven.plan.key].key: proven.gain} if proven and proven.gain else {},
-        why={added[trial.plan.key].key: trial.why for trial in decision.trials if trial is not proven},
+        why={
+            added[trial.plan.key].key: (REASONS[trial.outcome], trial.why)
+            for trial in decision.trials
+            if trial is not proven
+        },
         accepted=proven,
     )
 

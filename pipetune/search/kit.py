@@ -10,11 +10,12 @@ from pipetune.core.edits import Plan
 from pipetune.core.measurement import Trial
 from pipetune.search.budget import Part
 from pipetune.search.composing import Composer
-from pipetune.search.deciding import rounds_seconds
+from pipetune.search.deciding import Decision, decide, rounds_seconds
 from pipetune.search.equality import EqualityGate
 from pipetune.search.meter import Meter
 from pipetune.search.pairs import Arm, measure_round
 from pipetune.search.runner import Notify
+from pipetune.search.statistics import FIRST_RACE, TOTAL_ERROR, USUAL_PAIRS
 
 
 @dataclass
@@ -28,6 +29,17 @@ class Kit:
     draw: random.Random
     notify: Notify
     unit: str = "input"  # "input" or "training": whose windows decide
+    races: int = 0  # so far
+    error: float = TOTAL_ERROR  # not spent yet
+
+    def race(self, plans: Sequence[Plan], base: Plan, part: Part) -> Decision:
+        """Decide on `plans` against `base` (`decide`), with this race's share of the error of the session."""
+        share = self.error * (0.5 if self.races else FIRST_RACE)
+        self.races += 1
+        self.error -= share
+        decision = decide(plans, base, self.meter, draw=self.draw, unit=self.unit, part=part, error=share)
+        self.tell(decision.trials)
+        return decision
 
     def round(self, arms: Sequence[Arm], part: Part) -> None:
         """One window of every running arm; raises as `measure_round`."""
@@ -37,9 +49,9 @@ class Kit:
         """Seconds that `rounds` rounds of `arms` windows are expected to take."""
         return rounds_seconds(arms, self.meter, self.unit, rounds=rounds)
 
-    def affords_decision(self, plans: int) -> bool:
-        """Whether the search part has time for a first look at this many plans."""
-        return self.meter.budget.affords(Part.SEARCH, rounds_seconds(plans + 1, self.meter, self.unit))
+    def affords_race(self, plans: int, part: Part = Part.SEARCH, *, rounds: int = USUAL_PAIRS) -> bool:
+        """Whether `part` has time for so many rounds of this many plans and the base."""
+        return self.meter.budget.affords(part, self.seconds(plans + 1, rounds=rounds))
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Tells the listener of finished trials."""

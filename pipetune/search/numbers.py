@@ -8,7 +8,6 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import OutOfBudget, Trial
 from pipetune.search.budget import Part
 from pipetune.search.composing import numbers_for
-from pipetune.search.deciding import decide
 from pipetune.search.kit import Kit
 from pipetune.search.screening import PROMISE, Screener
 
@@ -29,15 +28,15 @@ def try_numbers(plan: Plan, granted: Sequence[Rewrite], kit: Kit) -> tuple[Plan,
         for rewrite in plan.rewrites
         for number in numbers_for(rewrite, granted)
     ]
-    if not variants or not kit.affords_decision(1):
+    if not variants or not kit.affords_race(1):
         return plan, ()
     kit.notify("stage", name="numbers")
-    screener = Screener(plan, kit.meter, notify=kit.notify, enough=lambda: kit.affords_decision(1))
+    screener = Screener(plan, kit.meter, notify=kit.notify, enough=lambda: kit.affords_race(1))
     promising: list[tuple[float, Plan]] = []
     try:
         reference = kit.meter.rate(plan, "input", part=Part.SEARCH)
         for variant in variants:
-            if not kit.affords_decision(1):
+            if not kit.affords_race(1):
                 break
             window = screener.try_window(variant, "input", short=False)
             if window is not None and window.examples_per_second > PROMISE * reference:
@@ -46,11 +45,10 @@ def try_numbers(plan: Plan, granted: Sequence[Rewrite], kit: Kit) -> tuple[Plan,
         return plan, tuple(screener.trials)
     promising.sort(key=lambda entry: -entry[0])
     chosen = [variant for _, variant in promising[:NUMBERS_TRIED] if kit.gate.equal(variant)]
-    while chosen and not kit.affords_decision(len(chosen)):
+    while chosen and not kit.affords_race(len(chosen)):
         chosen.pop()
     if not chosen:
         return plan, tuple(screener.trials)
-    decision = decide(chosen, plan, kit.meter, draw=kit.draw, unit=kit.unit, part=Part.SEARCH)
-    kit.tell(decision.trials)
+    decision = kit.race(chosen, plan, Part.SEARCH)
     best = decision.accepted[0].plan if decision.accepted else plan
     return best, (*screener.trials, *decision.trials)

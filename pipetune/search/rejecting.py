@@ -2,62 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pipetune.core.edits import Rewrite
+from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.measurement import Interval, Outcome, Trial
-from pipetune.core.session import Rejection
+from pipetune.core.session import Reason, Rejection
+from pipetune.search.composing import group_of, shape_of
+from pipetune.search.finalists import Finalists
 from pipetune.search.statistics import ACCEPT_ABOVE
+
+REASONS: Mapping[Outcome, Reason] = {
+    Outcome.FAILED: Reason.FAILED,
+    Outcome.REFUSED: Reason.REFUSED,
+    Outcome.SKIPPED: Reason.PREDICTED_SLOWER,
+    Outcome.REJECTED: Reason.NOT_FASTER,
+    Outcome.UNDECIDED: Reason.UNDECIDED,
+    Outcome.ACCEPTED: Reason.ADDS_NOTHING,  # faster than what the plan was then, and not in what it is now
+}
 
 
 def rejections(
     left_out: Sequence[Rewrite],
+    plan: Plan | None,
     trials: Sequence[Trial],
     *,
-    blamed: Mapping[str, str],
+    finalists: Finalists,
+    known: Mapping[str, tuple[Reason, str]],
     gains: Mapping[str, Interval],
     asking: Mapping[str, str],
-    screened: Mapping[str, float],
-    variants: Collection[str] = (),
-    untried: str = "no time was left to try it",
+    untried: str = "the time was up before it was tried",
 ) -> tuple[Rejection, ...]:
-    """One entry for each rewrite left out, with the strongest reason known.
+    """One entry for each rewrite left out, with the strongest reason there is.
 
     Args:
-        blamed: rewrite key to why it changes the data.
+        plan: what was chosen.
+        known: rewrite key to a reason found elsewhere: it changes the data, or gains nothing inside the step.
         gains: rewrite key to what it added to the plan, of those dropped by ablation.
         asking: rewrite key to the consent it needs, of those that are not offered themselves.
-        screened: rewrite key to its rate over the base in short windows.
-        variants: keys of rewrites that differ from another one by numbers only.
         untried: why what was not tried was not.
     """
-    alone = {trial.plan.rewrites[0].key: trial for trial in trials if _says(trial)}
-    measured = [trial for trial in trials if trial.ratios and trial.outcome in (Outcome.ACCEPTED, Outcome.REJECTED)]
-    decided = {rewrite.key for trial in measured for rewrite in trial.plan.rewrites}
+    decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
+    for key, trial in finalists.raced.items():
+        if trial is not None and (trial.ratios or trial.outcome is not Outcome.UNDECIDED):
+            decided[key] = trial
+    waiting = {rewrite.key for rewrite in finalists.waiting(plan)} | set(finalists.raced)
+    left = {one.key for one in finalists.rewrites}
+    tried = {shape_of(one) for one in finalists.rewrites}
+    groups = {group_of(one) for one in plan.rewrites} if plan else set()
+    shapes = {shape_of(one) for one in plan.rewrites} if plan else set()
+
+    def why_not(rewrite: Rewrite) -> tuple[Reason, str]:
+        key = rewrite.key
+        if key in known:
+            return known[key]
+        if key in gains:
+            return Reason.ADDS_NOTHING, "adds nothing to the plan"
+        if key in decided:
+            return REASONS[decided[key].outcome], decided[key].why
+        if key in asking:
+            return Reason.NEEDS_CONSENT, f"needs {asking[key]}; another of its kind is offered"
+        if group_of(rewrite) in groups or shape_of(rewrite) in shapes:
+            return Reason.OTHER_KIND, "another of its kind is in the plan"
+        conflict = finalists.kit.composer.conflict(finalists.kit.composer.added(plan, rewrite)) if plan else ""
+        if conflict:
+            return Reason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
+        if key in waiting:
+            return Reason.NO_TIME, f"the time was up before it was measured in pairs{_seen(key)}"
+        if key in left and not _unknown(rewrite):
+            return Reason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{_seen(key)}"
+        if key not in left and shape_of(rewrite) in tried:
+            return Reason.OTHER_KIND, "other numbers are tried only where the rewrite is in a plan proven faster"
+        return Reason.NO_TIME, untried
+
+    def _unknown(rewrite: Rewrite) -> bool:
+        """Whether neither the model nor a window says what it gains."""
+        expectation = finalists.expectation
+        return rewrite.key not in expectation.screened and expectation.of(rewrite).predicted is None
+
+    def _seen(key: str) -> str:
+        screened = finalists.expectation.screened.get(key)
+        return "" if screened is None else f"; alone, short windows showed {_words(screened.rate)}"
+
     found = []
     for rewrite in left_out:
-        trial = alone.get(rewrite.key)
-        gain, left_open = trial.gain if trial else None, False
-        if rewrite.key in blamed:
-            why = blamed[rewrite.key]
-        elif rewrite.key in gains:
-            why, gain = "adds nothing to the plan", gains[rewrite.key]
-        elif trial is not None:
-            why = trial.why
-        elif rewrite.key in asking:
-            why = f"needs {asking[rewrite.key]}; another of its kind is offered"
-        elif rewrite.key in screened:
-            why = f"not in a plan proven faster; alone, short windows {_words(screened[rewrite.key])}"
-            left_open = screened[rewrite.key] >= ACCEPT_ABOVE and rewrite.key not in decided
-        elif rewrite.key in variants:
-            why = "other numbers are tried only where the rewrite is in a plan proven faster"
-        else:
-            why, left_open = untried, True
-        found.append(Rejection(rewrite.rule, rewrite.node, why, gain, left_open))
+        reason, why = why_not(rewrite)
+        trial = decided.get(rewrite.key)
+        gain = gains.get(rewrite.key) or (trial.gain if trial else None)
+        found.append(Rejection(rewrite.rule, rewrite.node, why, gain, reason))
     return tuple(found)
 
 
-def _says(trial: Trial) -> bool:
+def _decides(trial: Trial) -> bool:
     """Whether it is about one rewrite alone, and decided something."""
     return (
         len(trial.plan.rewrites) == 1 and trial.outcome is not Outcome.SCREENED and trial.kind != "ablation"
@@ -66,4 +101,4 @@ def _says(trial: Trial) -> bool:
 
 def _words(rate: float) -> str:
     change = rate - 1
-    return f"showed {change:+.0%}" if abs(change) >= 0.005 else "showed no difference"
+    return f"{change:+.0%}" if abs(change) >= 0.005 else "no difference"

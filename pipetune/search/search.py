@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, Outcome, OutOfBudget, RunFailed, Trial
+from pipetune.core.measurement import Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import Offer
 from pipetune.core.settings import Settings
-from pipetune.search.ablation import ablate
+from pipetune.search.ablation import ablate, with_sparing
 from pipetune.search.baselines import DEFAULTS, choose_steps, choose_window, fit_windows, measure_baselines
 from pipetune.search.budget import Budget, Part
 from pipetune.search.composing import Composer, Conflict, no_conflict, structural
-from pipetune.search.deciding import decide
 from pipetune.search.equality import EqualityGate
 from pipetune.search.equals import measure_equals
-from pipetune.search.finalists import find_finalists
 from pipetune.search.forecast import Expected
 from pipetune.search.inside import try_inside
 from pipetune.search.kit import Kit
@@ -26,8 +24,8 @@ from pipetune.search.numbers import try_numbers
 from pipetune.search.offers import measure_offers
 from pipetune.search.result import SearchResult
 from pipetune.search.runner import Clock, Notify, Runner, SystemClock, silent
-from pipetune.search.statistics import LOOKS, ratio_interval
-from pipetune.search.summing_up import ending, summed_up
+from pipetune.search.statistics import LOOKS, USUAL_PAIRS, ratio_interval
+from pipetune.search.summing_up import summed_up
 
 
 def search(
@@ -44,12 +42,13 @@ def search(
     expected: Expected | None = None,
     failed: Mapping[str, str] | None = None,
     conflict: Conflict = no_conflict,
+    proven_alone: Collection[str] = (),
 ) -> SearchResult:
     """Find the plan that is proven faster than `baselines["defaults"]`, smallest first, or none.
 
-    Baselines, screening, paired decision, numbers, ablation, offers, each within its share of the budget.
-    Failing, refused, unequal and slower plans are trials like any other. Nothing is raised for want of time
-    or for windows that fail: the result says so.
+    Baselines, screening, races, numbers, ablation, offers. What is kept for the steps behind the races is theirs only
+    once a plan is proven: without one there is nothing to ablate or to confirm. Failing, refused, unequal and slower
+    plans are trials like any other. Nothing is raised for want of time or for windows that fail: the result says so.
 
     Args:
         candidates: legal rewrites, in the order in which their edits may be applied together; where nothing
@@ -62,6 +61,7 @@ def search(
             expects to lose, by more than it was wrong on the baselines, is not run.
         failed: keys of plans that ended a worker before, with the reason; they fail without being run.
         conflict: why rewrites, each legal alone, must not stand in one plan.
+        proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
     """
     clock = clock or SystemClock()
     budget = budget or Budget(settings.budget_seconds, clock)
@@ -86,7 +86,9 @@ def search(
         draw=random.Random(settings.seed),
         notify=notify,
     )
-    session = _Search(candidates, kit, baselines=baselines, settings=settings, expected=expected)
+    session = _Search(
+        candidates, kit, baselines=baselines, settings=settings, expected=expected, proven_alone=proven_alone
+    )
     session.sort_by_consent(randomness_fixed=randomness_fixed)
     return session.run()
 
@@ -99,19 +101,17 @@ class _Search(Known):
             self.measure_baselines()
         except RunFailed as problem:
             self.ended_early = True
-            return summed_up(self, f"Nothing could be tried: {str(problem).rstrip('.')}.")
+            return summed_up(self, why=f"Nothing could be tried: {str(problem).rstrip('.')}.")
         except OutOfBudget:
-            self.too_small = True
-            return summed_up(self, ending(self))
+            return summed_up(self)
         self.choose_unit()
-        gains: dict[str, Interval] = {}
         try:
             if self.granted:
-                self.decide(self.find_finalists())
+                self.race()
             if self.chosen:
                 self.try_numbers()
-                gains = self.ablate()
-            gains |= self.try_inside()
+                self.ablate()
+            self.try_inside()
         except RunFailed as problem:
             self.ended_early = True
             self.notes.append(f"The search ended early: {str(problem).rstrip('.')}.")
@@ -121,7 +121,7 @@ class _Search(Known):
         )
         self.trials += tried
         offers += self.offer_equals()
-        return summed_up(self, ending(self), gains=gains, offers=offers)
+        return summed_up(self, offers=offers)
 
     def offer_equals(self) -> list[Offer]:
         """Rewrites worth an offer where they are not slower, those that are not in the plan anyway."""
@@ -155,80 +155,86 @@ class _Search(Known):
             return
         self.kit.unit = "training"
 
-    def find_finalists(self) -> Sequence[Plan]:
-        self.kit.notify("stage", name="screening")
-        self.screened = find_finalists(self.granted, self.kit, forecast=self.forecast)
-        self.trials += self.screened.trials
-        return self.screened.plans
+    def race(self) -> None:
+        """Race the next best plans against the best so far until none is left that is expected to gain, or no time.
 
-    def decide(self, finalists: Sequence[Plan]) -> None:
-        """Prove the finalists against the pipeline as written; of several proven at once keep the smallest.
+        What was not screened before the first race is screened where nothing more is waiting.
+        """
+        self.finalists.rank()
+        self.kit.notify("stage", name="screening")
+        self.finalists.screen(Part.SEARCH)
+        while self._time_for_a_race():
+            plans = self.finalists.next(self.chosen)
+            if plans:
+                self.kit.notify("stage", name="decision")
+                self.decide(plans)
+            elif not self.finalists.screen(self._part):
+                break
+
+    def _time_for_a_race(self) -> bool:
+        """Whether a later race can reach its first look; the first one is begun with any time there is.
+
+        What is raced may cost far less than windows did so far. Windows are shortened where no usual race fits.
+        """
+        if self.kit.races:
+            return self.kit.affords_race(1, self._part, rounds=LOOKS[0])
+        if not self.kit.affords_race(1, self._part):
+            left = self.kit.meter.budget.left(self._part)
+            self.kit.meter.shorten(self.kit.unit, seconds=0.95 * left / (2 * USUAL_PAIRS))
+        return self.kit.affords_race(1, self._part, rounds=1)
+
+    @property
+    def _part(self) -> Part:
+        """Whose time races may use: without a proven plan the later parts have nothing to do."""
+        return Part.SEARCH if self.chosen or self.inside else Part.CONFIRMATION
+
+    def decide(self, plans: Sequence[Plan]) -> None:
+        """Race the plans against the best so far; of several proven at once keep the smallest.
 
         A larger one takes its place only where it is faster than that with its whole 95 % interval.
         """
-        if not finalists:
-            self.too_small = not self.kit.affords_decision(1)
-            return
-        self.kit.notify("stage", name="decision")
-        part = self._room_to_decide(len(finalists))
-        decision = decide(
-            finalists,
-            self.kit.base,
-            self.kit.meter,
-            draw=self.kit.draw,
-            unit=self.kit.unit,
-            part=part,
-            last=Part.ABLATION,  # what nobody decided on needs no ablation
-        )
-        self.kit.tell(decision.trials)
+        decision = self.kit.race(plans, self.chosen or self.kit.base, self._part)
         self.trials += decision.trials
-        self.too_small = not decision.accepted and any(
-            trial.outcome is Outcome.UNDECIDED for trial in decision.trials
-        )
-        for trial in sorted(decision.accepted, key=lambda trial: len(trial.plan.rewrites)):
-            if self.accepted is None or _faster(trial, self.accepted):
-                self.accepted, self.chosen = trial, trial.plan
-        if self.accepted:
-            self.kit.notify("best", plan=self.accepted.plan, gain=self.accepted.gain)
-
-    def _room_to_decide(self, plans: int) -> Part:
-        """The part whose time the decision may use: what nobody decided on needs no ablation.
-
-        Windows are shortened where even that has no room for the first look.
-        """
-        if self.kit.affords_decision(plans):
-            return Part.SEARCH
-        left = self.kit.meter.budget.left(Part.ABLATION)
-        self.kit.meter.shorten(self.kit.unit, seconds=0.95 * left / (LOOKS[0] * (plans + 1)))
-        return Part.ABLATION
+        single = self.finalists.note(decision)
+        best = single if single.outcome is Outcome.ACCEPTED else None
+        for trial in decision.accepted:
+            if best is None or _faster(trial, best):
+                best = trial
+        if best is None:
+            return
+        if best is single and best.gain:
+            self.gains[self.finalists.racing] = best.gain
+        self.chosen, self.accepted = best.plan, self.accepted or best
+        self.kit.notify("best", plan=self.chosen, gain=self.accepted.gain)
 
     def try_numbers(self) -> None:
         assert self.chosen is not None
         self.chosen, tried = try_numbers(self.chosen, self.granted, self.kit)
         self.trials += tried
 
-    def ablate(self) -> dict[str, Interval]:
+    def ablate(self) -> None:
         """Drop what adds nothing; the plan left must itself pass the equality gate, or the whole stays."""
         assert self.chosen is not None
         self.kit.notify("stage", name="ablation")
-        found = ablate(self.chosen, self.kit, promise=self.screened.promise)
+        proven, self.chosen = self.chosen, with_sparing(
+            self.chosen, self.finalists.rewrites, self.finalists.expectation, self.kit
+        )
+        found = ablate(self.chosen, self.kit)
         self.trials += found.trials
         if found.note:
             self.notes.append(found.note)
-        gains = dict(found.gains)
-        if len(self.chosen.rewrites) == 1 and self.accepted and self.accepted.gain:
-            gains[self.chosen.rewrites[0].key] = self.accepted.gain
-        if found.plan.rewrites and not self.kit.composer.conflict(found.plan) and self.kit.gate.equal(found.plan):
-            self.chosen = found.plan
-        return gains
+        self.gains |= found.gains
+        kept = found.plan if found.gains else proven
+        if kept.rewrites and not self.kit.composer.conflict(kept) and self.kit.gate.equal(kept):
+            self.chosen = kept
 
-    def try_inside(self) -> dict[str, Interval]:
+    def try_inside(self) -> None:
         """Add what gains inside the training step only, where training steps prove it faster than without."""
         found = try_inside(structural(self.inside), self.chosen, self.kit, steps=self.settings.steps)
         self.chosen, self.accepted = found.plan, self.accepted or found.accepted
         self.trials += found.trials
         self.left_inside = found.why
-        return found.gains
+        self.gains |= found.gains
 
 
 def _faster(trial: Trial, other: Trial) -> bool:

@@ -1,9 +1,13 @@
 """The statistics of paired trials: intervals on log ratios, planned looks, Holm's division of the error.
 
-Deciding after every window gave 42 % false wins; here a decision is made at three planned looks, the total
-error is spent over the looks (a third each: the union bound needs no independence between looks), and divided
-over the candidates of one decision by Holm (1979), valid whatever the dependence between them: they share
-base windows.
+Deciding after every window gave 42 % false wins; here a decision is made at planned looks, the error of the race is
+spent over them (the union bound needs no independence between looks), and divided over the candidates of one race by
+Holm (1979), valid whatever the dependence between them: they share base windows.
+
+The error is spent in step with the pairs (the linear spending function of Lan and DeMets, 1983), and what is left when
+the time is up by one last look. Simulated on recorded noise, a race that has time for 8 pairs then proves 1.2x in 70 %
+of races, one for 16 in 78 %; a fifth of the error at each of the five looks: 66 % and 74 %, for it has spent two fifths
+on the first six pairs.
 """
 
 from __future__ import annotations
@@ -20,11 +24,20 @@ from pipetune.core.measurement import Interval
 ACCEPT_ABOVE = 1.03
 """A gain counts only when its whole interval lies above this."""
 
-LOOKS = (8, 16, 32)
+LOOKS = (4, 6, 8, 16, 32)
 """Pairs after which a decision may be made."""
 
+FEWEST_PAIRS = 3
+"""Pairs with which the last look is worth taking where the time is up: they tell 10x from nothing beside neighbours."""
+
+USUAL_PAIRS = 8
+"""Pairs that a race is planned with: windows are made so short that these fit."""
+
 TOTAL_ERROR = 0.05
-"""Chance that any of the candidates of one decision is accepted wrongly, at any look."""
+"""Chance that any candidate of a session is accepted wrongly, in any race, at any look."""
+
+FIRST_RACE = 0.8
+"""The share of the error that the first race of a session may spend; each later one spends half of what is left."""
 
 LAG_LIMIT = 0.2
 """Neighbouring windows are called uncorrelated below this lag-1 autocorrelation."""

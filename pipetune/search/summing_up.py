@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipetune.core.measurement import Interval, Trial
+from pipetune.core.measurement import Trial
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.session import Offer
 from pipetune.search.baselines import DEFAULTS
-from pipetune.search.budget import Budget
-from pipetune.search.composing import structural
 from pipetune.search.known import Known
 from pipetune.search.offers import missing_consent
 from pipetune.search.rejecting import rejections
@@ -19,28 +17,19 @@ from pipetune.search.result import SearchResult
 MOST = 0.95
 """The share of the final rate whose time is told: what comes later is fine work."""
 
-_NO_TIME, _ENDED_EARLY = "no time was left to try it", "the search ended before it was tried"
+_NO_TIME, _ENDED_EARLY = "the time was up before it was tried", "the search ended before it was tried"
 _BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
 
 
-def ending(known: Known) -> str:
+def _ending(known: Known, *, too_small: bool) -> str:
     """One sentence: how the search ended."""
     if known.chosen:
         return "A plan was proven faster than the pipeline as written."
     if not known.granted and not known.inside:
         return "No rewrite is legal here without consent."
-    if known.too_small:
-        return _undecided(known.kit.meter.budget)
+    if too_small:
+        return f"Nothing was decided in the {known.kit.meter.budget.seconds:.0f} s for trials."
     return "No plan was proven faster than the pipeline as written."
-
-
-def _undecided(budget: Budget) -> str:
-    if budget.seconds - budget.spent() < 1:
-        return f"Nothing was decided in the {budget.seconds:.0f} s for trials."
-    return (
-        f"Nothing was decided: {budget.spent():.0f} of {budget.seconds:.0f} s were used, and the rest is too little "
-        "for another comparison and its confirmation."
-    )
 
 
 def _restless(known: Known) -> list[str]:
@@ -50,32 +39,32 @@ def _restless(known: Known) -> list[str]:
     return [f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(plans)}."]
 
 
-def summed_up(
-    known: Known, why: str, *, gains: dict[str, Interval] | None = None, offers: Sequence[Offer] = ()
-) -> SearchResult:
-    """Everything that is known, as the value that leaves the search; `why` says how it ended."""
+def summed_up(known: Known, *, offers: Sequence[Offer] = (), why: str = "") -> SearchResult:
+    """Everything that is known, as the value that leaves the search; `why`: what ended it, where something did."""
     meter = known.kit.meter
     trials = [_beside_prediction(known, trial) for trial in (*known.trials, *known.kit.gate.trials)]
     kept = {rewrite.key for rewrite in known.chosen.rewrites} if known.chosen else set()
     kept |= {offer.rewrite.key for offer in offers}
     units = {"input", known.kit.unit, *(("training",) if known.chosen and known.chosen.only_training else ())}
+    left_out = rejections(
+        [rewrite for rewrite in known.candidates if rewrite.key not in kept],
+        known.chosen,
+        trials,
+        finalists=known.finalists,
+        known={**known.left_inside, **known.kit.gate.blamed},
+        gains=known.gains,
+        asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
+        untried=_ENDED_EARLY if known.ended_early else _NO_TIME,
+    )
+    too_small = known.chosen is None and any(one.open for one in left_out)
     return SearchResult(
         chosen=known.chosen,
-        why=why,
+        why=why or _ending(known, too_small=too_small),
         trials=tuple(trials),
         gain=known.accepted.gain if known.accepted else None,
-        gains=gains or {},
+        gains=known.gains,
         offers=tuple(offers),
-        rejections=rejections(
-            [rewrite for rewrite in known.candidates if rewrite.key not in kept],
-            trials,
-            blamed={**known.left_inside, **known.kit.gate.blamed},
-            gains=gains or {},
-            asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
-            screened=known.screened.rates,
-            variants={rewrite.key for rewrite in known.candidates} - {one.key for one in structural(known.candidates)},
-            untried=_ENDED_EARLY if known.ended_early else _NO_TIME,
-        ),
+        rejections=left_out,
         rates=known.rates,
         comparison=known.kit.gate.comparison(known.chosen) if known.chosen else None,
         unit=known.kit.unit,
@@ -83,7 +72,7 @@ def summed_up(
         warmup_seconds=meter.warmup_seconds,
         steps=meter.steps if "training" in units else 0,
         window_costs={unit: meter.cost(unit) for unit in units},
-        budget_too_small=known.too_small,
+        budget_too_small=too_small,
         restless=tuple(meter.restless),
         notes=(*known.notes, *_restless(known)),
         predictions=_predictions(known, trials),

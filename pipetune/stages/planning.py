@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 
 from pipetune import rules
 from pipetune.core.autotuned import PARALLELISM, AutotuneReading
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Plan, Rewrite, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
 from pipetune.core.measurement import Rate, Trial
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.prediction import Foreseen
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.model.throughput import foresee
-from pipetune.rules import baselines
+from pipetune.rules import baselines, freeze_autotune
 from pipetune.rules.base import RuleContext
 from pipetune.rules.conflicts import conflict
+from pipetune.rules.parallel_map import tensorflow_does_it
 from pipetune.search.budget import Budget
 from pipetune.search.result import SearchResult
 from pipetune.search.runner import SystemClock
@@ -159,6 +160,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
             expected=lambda plan: _foreseen(study, profile, plan),
             failed=study.failed,
             conflict=lambda rewrites: conflict(context, rewrites),
+            proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
         note_autotuned(study, variants)
         rates = {**study.journal.result.rates, **_keep_peak(found.rates, profile)}
@@ -177,6 +179,20 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
     return Planned(found, variants, budget, earlier)
+
+
+def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:
+    """Whether the rewrite writes a number where the author, or TensorFlow's own passes, leave it to AUTOTUNE."""
+    if rewrite.rule == freeze_autotune.NAME:
+        return True
+    for edit in rewrite.edits:
+        if not isinstance(edit, SetArgument) or edit.value == AUTOTUNE or edit.node not in context.pipeline:
+            continue
+        node = context.pipeline[edit.node]
+        by_passes = node.op == "map" and edit.name == "num_parallel_calls" and tensorflow_does_it(node, context)
+        if node.argument(edit.name) == AUTOTUNE or by_passes:
+            return True
+    return False
 
 
 def _foreseen(study: Study, profile: Profile, plan: Plan) -> Foreseen:

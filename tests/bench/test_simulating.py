@@ -9,6 +9,7 @@ from pipetune.bench import simulating
 from pipetune.bench.false_positives import LONG_BUDGET_SECONDS, MOST_ACCEPTED
 from pipetune.bench.simulating import SCENES, Scene, by_scene, session, sessions, share
 from pipetune.search import deciding
+from pipetune.search.statistics import holm
 
 COUNT = 90
 BOUND = int(stats.binom.ppf(0.975, COUNT, MOST_ACCEPTED))
@@ -36,7 +37,7 @@ def test_ten_useless_candidates_are_rarely_accepted(budget_seconds: float, decid
 def test_peeking_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sessions, decided after each pair, any gain good enough: what a naive tuner does."""
     monkeypatch.setattr(deciding, "LOOKS", tuple(range(3, 33)))
-    monkeypatch.setattr(deciding, "TOTAL_ERROR", 0.05 * 30)
+    monkeypatch.setattr(deciding, "holm", lambda values, *, error: holm(values))
     monkeypatch.setattr(deciding, "ACCEPT_ABOVE", 1.0)
     monkeypatch.setattr(deciding, "p_value", lambda ratios: deciding_p_value(ratios, above=1.0))
     assert accepted(LONG_BUDGET_SECONDS) > BOUND

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.measurement import Trial
+from pipetune.core.prediction import Foreseen
 from pipetune.core.settings import Settings
 from pipetune.search.budget import Budget
 from pipetune.search.forecast import Expected
@@ -27,6 +28,16 @@ def product(gains: Mapping[str, float]) -> Callable[[Plan], float]:
         return total
 
     return gain
+
+
+def expecting(gains: Mapping[str, float], *, cpu: float = 1.0, why: str = "") -> Expected:
+    """A model that expects these gains, as `product` multiplies them, or cannot tell."""
+    predicted = product(gains)
+
+    def expected(plan: Plan) -> Foreseen:
+        return Foreseen(why=why) if why else Foreseen(1600 * predicted(plan), cpu)
+
+    return expected
 
 
 def quiet(seed: int = 0) -> Noise:
@@ -64,6 +75,7 @@ class Scene:
     failed: Mapping[str, str] = field(default_factory=dict)
     conflict: Callable[[Sequence[Rewrite]], str] = lambda rewrites: ""
     expected: Expected | None = None
+    proven_alone: frozenset[str] = frozenset()
     events: list[tuple[str, object]] = field(default_factory=list)
     tried_at: list[tuple[str, float]] = field(default_factory=list)  # plan key and seconds of the budget
 
@@ -86,6 +98,7 @@ class Scene:
             failed=self.failed,
             conflict=self.conflict,
             expected=self.expected,
+            proven_alone=self.proven_alone,
         )
 
     def notify(self, event: str, /, **details: object) -> None:

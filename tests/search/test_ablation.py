@@ -81,10 +81,3 @@ def test_what_is_offered_where_it_is_as_fast_stays_only_where_it_is_proven() -> 
 
     assert sum(kept(1.02, seed) == ["large"] for seed in range(20)) >= 18
     assert all(kept(1.2, seed) == ["large", "freeze"] for seed in range(5))
-
-
-def test_with_too_little_time_for_each_what_spares_memory_is_not_among_the_half_that_leaves() -> None:
-    for seed in range(5):
-        made = runner({"large@n1": 1.4}, noise=quiet(seed))
-        found = ablated(["large", "idle", "sparing"], made, seed=seed, budget_seconds=55.0, spared=2**27)
-        assert names(found.plan) == ["large", "sparing"]

@@ -12,16 +12,7 @@ from pipetune.core.prediction import Foreseen
 from pipetune.search import offers
 from pipetune.search.forecast import LEAST_MARGIN, Forecast
 from pipetune.testing.runner import rewrite
-from tests.search.scenes import BASELINES, Scene, names, of_key, product, rewrites, runner
-
-
-def expecting(gains: Mapping[str, float], *, cpu: float = 1.0, why: str = ""):  # type: ignore[no-untyped-def]
-    predicted = product(gains)
-
-    def expected(plan: Plan) -> Foreseen:
-        return Foreseen(why=why) if why else Foreseen(1600 * predicted(plan), cpu)
-
-    return expected
+from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner
 
 
 def forecast(gains: Mapping[str, float], measured: Mapping[str, float] | None = None, **more: object) -> Forecast:

@@ -9,8 +9,7 @@ from pipetune.core.edits import Consent, Rewrite
 from pipetune.core.measurement import Outcome
 from pipetune.search.result import SearchResult
 from pipetune.testing.runner import rewrite
-from tests.search.scenes import Scene, names, runner
-from tests.search.test_forecast import expecting
+from tests.search.scenes import Scene, expecting, names, runner
 
 GAINS = {"deep@n1": 3.0, "small@n1": 1.6, "other@n1": 1.3}
 

@@ -10,11 +10,14 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.edits import Rewrite
+from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
 from pipetune.core.measurement import RunFailed
+from pipetune.core.pipeline import AUTOTUNE
+from pipetune.rules.base import RuleContext
 from pipetune.stages import planning
-from pipetune.stages.planning import facts_of
+from pipetune.stages.planning import facts_of, replaces_autotune
 from pipetune.testing.runner import rewrite
+from pipetune.testing.words import pipeline
 from tests.stages.test_own_work import DIAGNOSIS, PROFILE, numbers, study
 
 
@@ -48,3 +51,27 @@ def test_rules_that_are_left_out_are_not_tried(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RunFailed, match="seen enough"):
         planning.find_plan(one, PROFILE, DIAGNOSIS)
     assert tried == ["prefetch"]
+
+
+@pytest.mark.parametrize(
+    ("words", "edits", "replaces"),
+    [
+        ("range | map num_parallel_calls=AUTOTUNE | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
+        ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
+        ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", AUTOTUNE),), False),
+        ("range | map | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),  # the default passes do it
+        ("range | map random | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
+        ("range | batch 4 | prefetch AUTOTUNE", (SetArgument("n2", "buffer_size", 1),), True),
+        ("range | batch 4 | prefetch 2", (SetArgument("n2", "buffer_size", 1),), False),
+        ("range | batch 4", (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 1}),), False),
+    ],
+)
+def test_a_number_that_was_left_to_autotune_must_be_proven_by_itself(words, edits, replaces) -> None:
+    context = RuleContext(pipeline(words), cores=2)
+    assert replaces_autotune(Rewrite("a-rule", "n1", Safety.EXACT, edits, "sets a number"), context) is replaces
+
+
+def test_what_freezes_autotune_must_be_proven_by_itself() -> None:
+    context = RuleContext(pipeline("range | batch 4"), cores=2)
+    edit = Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2})
+    assert replaces_autotune(Rewrite("freeze-autotune", "n1", Safety.EXACT, (edit,), "freezes"), context)

@@ -1,0 +1,94 @@
+"""The model's prediction and the screening windows as one distribution."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from pipetune.core.edits import Plan
+from pipetune.core.prediction import Foreseen
+from pipetune.search.composing import Composer
+from pipetune.search.expectation import QUIET_SPREAD, Expectation, spread_of
+from pipetune.search.forecast import Expected, Forecast
+from pipetune.search.screening import Screened
+from tests.search.scenes import BASELINES, expecting, names, rewrites
+
+LETTERS = rewrites("abcdef")
+A, B, C = LETTERS[:3]
+
+
+def expectation(
+    expected: Expected | None, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0
+) -> Expectation:
+    """`shown`: what the window of each showed, by name, at the spread of a quiet machine."""
+    forecast = Forecast(expected, BASELINES, base="defaults")
+    made = Expectation(forecast, BASELINES["defaults"], Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
+    for name, rate in (shown or {}).items():
+        made.learn(Screened(next(one for one in LETTERS if one.rule == name), rate, cpu))
+    return made
+
+
+def test_between_model_and_window_the_surer_one_counts_for_more() -> None:
+    idle = expectation(expecting({}), shown={"a": 1.3}).of(A)
+    assert 0.2 * math.log(1.3) < idle.mean < 0.6 * math.log(1.3)  # it knows best where nothing changes
+    unknown = expectation(expecting({}, why="map runs Python"), shown={"a": 1.3}).of(A)
+    assert unknown.mean == pytest.approx(math.log(1.3), rel=0.05)
+    assert unknown.deviation == pytest.approx(QUIET_SPREAD, rel=0.05)
+    large = expectation(expecting({"a@n1": 10.0}), shown={"a": 3.0}).of(A)
+    assert large.mean == pytest.approx(math.log(3.0), rel=0.05)  # it errs by much where it predicts much
+
+
+def test_a_window_corrects_the_prediction_beside_others_by_what_the_model_was_wrong_alone() -> None:
+    def expected(plan: Plan) -> Foreseen:
+        """`b` gains much alone and little beside `a`."""
+        rates = {"b": 2.0, "a": 3.0, "a+b": 3.1}
+        return Foreseen(1600 * rates.get("+".join(part.rule for part in plan.rewrites), 1.0))
+
+    right = expectation(expected, shown={"b": 2.0})
+    over = Composer(tuple(LETTERS)).plan([A])
+    assert right.of(B, over).mean == pytest.approx(math.log(3.1 / 3.0), abs=1e-9)
+    better = expectation(expected, shown={"b": 2.6})
+    assert better.of(B, over).mean > right.of(B, over).mean
+
+
+def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
+    def expected(plan: Plan) -> Foreseen:
+        """`a` and `b` stand for each other, `c` and `d` pay together only, `e` pays a little, `f` nothing."""
+        rules = {part.rule for part in plan.rewrites}
+        rate = (2.0 if rules & {"a", "b"} else 1.0) * (1.5 if {"c", "d"} <= rules else 1.0)
+        return Foreseen(1600 * rate * (1.05 if "e" in rules else 1.0) * (1.01 if "f" in rules else 1.0))
+
+    assert names(expectation(expected).joined(LETTERS, A)) == ["a", "c", "d", "e"]
+
+
+def test_where_the_model_cannot_tell_only_what_windows_surely_show_is_joined() -> None:
+    shown = {"a": 1.6, "b": 1.3, "c": 1.06, "d": 0.9}
+    assert names(expectation(expecting({}, why="Python"), shown=shown).joined(LETTERS, A)) == ["a", "b"]
+
+
+def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
+    def cheaper(plan: Plan) -> Foreseen:
+        return Foreseen(1600.0, 0.5 if plan.rewrites else 1.0)
+
+    assert expectation(cheaper, shown={"a": 1.0}).of(A).mean == pytest.approx(0.0, abs=0.01)
+    assert expectation(cheaper, shown={"a": 1.0}, cpu=2.0).of(A).mean == pytest.approx(math.log(2.0), abs=0.01)
+
+
+def test_a_window_far_from_what_is_expected_is_a_surprise_and_of_two_the_nearer_one_counts() -> None:
+    made = expectation(expecting({"a@n1": 1.8}))
+    assert not made.surprised_by(Screened(A, 1.6, 1.0)) and not made.surprised_by(Screened(B, 1.1, 1.0))
+    assert made.surprised_by(Screened(B, 2.0, 1.0)) and made.surprised_by(Screened(A, 0.8, 1.0))
+    for rate in (0.8, 1.7):
+        made.learn(Screened(A, rate, 1.0))
+    assert made.screened[A.key].rate == 1.7
+
+
+def test_the_spread_of_windows_is_learned_and_few_say_little() -> None:
+    assert spread_of([100.0]) == pytest.approx(math.sqrt(1.5) * QUIET_SPREAD)
+    draw = random.Random(0)
+    noisy = [100 * math.exp(draw.gauss(0, 0.3)) for _ in range(40)]
+    assert spread_of(noisy) == pytest.approx(math.sqrt(1.5) * 0.3, rel=0.25)
+    assert spread_of(noisy[:3]) < spread_of(noisy)

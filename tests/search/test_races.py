@@ -1,0 +1,219 @@
+"""Which plans are raced, in which order, for how long, and what is said of those that are not in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from pipetune.core.edits import Plan, Rewrite, Safety
+from pipetune.core.measurement import Outcome, Trial, Window
+from pipetune.core.session import Reason
+from pipetune.search.result import SearchResult
+from pipetune.testing.runner import FakeRunner, Noise, rewrite
+from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
+
+LETTERS = "abcdefgh"
+
+
+def raced(found: SearchResult) -> list[str]:
+    """Keys of the plans measured in pairs, in that order."""
+    return [trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios]
+
+
+def reasons(found: SearchResult) -> dict[str, Reason | None]:
+    return {rejection.rule: rejection.reason for rejection in found.rejections}
+
+
+def lucky(made: FakeRunner, key: str, times: float) -> FakeRunner:
+    """The first window of this plan falls between what the neighbours do."""
+    take = made.input_window
+
+    def input_window(plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+        luck = times if plan.key == key and key not in [other for _, other in made.windows] else 1.0
+        gain, made.gain = made.gain, lambda plan: luck * gain(plan)
+        try:
+            return take(plan, seconds=seconds, warmup_seconds=warmup_seconds)
+        finally:
+            made.gain = gain
+
+    made.input_window = input_window  # type: ignore[method-assign]
+    return made
+
+
+def test_one_lucky_window_does_not_choose_against_the_model() -> None:
+    """As beside a neighbour: the wrong map showed 2.4x in its one short window, the right one 1.6x."""
+    expected = expecting({"right@n1": 1.83, "autotune": 1.8})
+    for seed in range(10):
+        made = runner({"right@n1": 1.6, "autotune": 1.6}, noise=rough(seed))
+        candidates = rewrites(["first", "wrong", "right", "other"])
+        found = Scene(candidates, lucky(made, "wrong@n1", 2.4), expected=expected, seed=seed, budget_seconds=120).run()
+        assert raced(found)[0] == "right@n1"
+        assert names(found.chosen) == ["right"]
+
+
+def test_windows_choose_where_the_model_cannot_tell() -> None:
+    found = Scene(rewrites(LETTERS), runner({"e@n1": 1.6}), expected=expecting({}, why="map runs Python")).run()
+    assert raced(found)[0] == "e@n1" and names(found.chosen) == ["e"]
+
+
+def test_only_what_is_expected_to_add_3_percent_is_joined() -> None:
+    gains = {"a@n1": 1.5, "b@n1": 1.3, "c@n1": 1.01}
+    scene = Scene(rewrites(LETTERS), runner(gains), expected=expecting(gains))
+    found = scene.run()
+    assert names(found.chosen) == ["a", "b"]
+    assert raced(found) == ["a@n1", "a@n1+b@n1"]
+    assert {key for _, key in scene.runner.windows if "+" in key} == {"a@n1+b@n1"}
+    assert reasons(found) == dict.fromkeys("cdefgh", Reason.NOT_EXPECTED)
+
+
+def test_what_the_model_does_not_expect_is_added_where_windows_show_it() -> None:
+    truth = {"a@n1": 1.5, "b@n1": 1.4}
+    found = Scene(rewrites("abc"), runner(truth), expected=expecting({"a@n1": 1.5})).run()
+    assert names(found.chosen) == ["a", "b"]
+    assert raced(found) == ["a@n1", "a@n1+b@n1"]
+    assert found.gains["b@n1"].median == pytest.approx(1.4, rel=0.03)
+
+
+def test_a_joined_plan_that_changes_the_data_makes_way_for_its_strongest_part_at_once() -> None:
+    gains = {f"{letter}@n1": 1.2 for letter in LETTERS} | {"c@n1": 6.5}
+    made = runner(gains, unequal=frozenset({"f@n1"}), compare_seconds=8.0)
+    scene = Scene(rewrites(LETTERS), made, expected=expecting(gains), budget_seconds=60)
+    found = scene.run()
+    assert scene.runner.compared[:2] == ["c@n1", "+".join(f"{letter}@n1" for letter in LETTERS)]
+    assert raced(found)[0] == "c@n1" and "c" in names(found.chosen)
+    (whole,) = of_key(found.trials, "+".join(f"{letter}@n1" for letter in LETTERS))
+    assert whole.outcome is Outcome.REJECTED and "not the same data" in whole.why
+
+
+def test_where_the_strongest_changes_the_data_the_next_one_is_raced() -> None:
+    gains = {"a@n1": 5.0, "b@n1": 1.5}
+    found = Scene(rewrites("abc"), runner(gains, unequal=frozenset({"a@n1"})), expected=expecting(gains)).run()
+    assert names(found.chosen) == ["b"]
+    assert reasons(found) == {"a": Reason.NOT_EQUAL, "c": Reason.NOT_EXPECTED}
+
+
+def test_the_time_that_one_plan_does_not_need_goes_to_the_next_best() -> None:
+    """The model is wrong about two of them; the third is proven in the same minute."""
+    expected = expecting({"a@n1": 3.0, "b@n1": 2.5, "c@n1": 2.0})
+    scene = Scene(rewrites("abc"), runner({"c@n1": 1.6}), expected=expected, budget_seconds=60)
+    found = scene.run()
+    assert names(found.chosen) == ["c"]
+    assert scene.seconds() < 60
+
+
+def test_what_was_not_screened_before_the_first_race_is_screened_behind_it() -> None:
+    found = Scene(rewrites(LETTERS), runner({"h@n1": 3.0}, first_seconds=1.0), budget_seconds=60).run()
+    kinds = [trial.kind for trial in found.trials]
+    assert "screening" in kinds[kinds.index("search") :]
+    assert names(found.chosen) == ["h"]
+
+
+def test_nothing_is_called_too_short_while_time_is_left() -> None:
+    for seed in range(10):
+        made = runner({"a@n1": 1.07}, noise=Noise(spread=0.2, seed=seed))
+        scene = Scene(rewrites("a"), made, expected=expecting({"a@n1": 1.1}), seed=seed, budget_seconds=60)
+        found = scene.run()
+        if found.budget_too_small:
+            assert scene.seconds() > 0.95 * 60
+            assert reasons(found) == {"a": Reason.UNDECIDED}
+
+
+def test_a_race_is_begun_though_windows_of_the_pipeline_as_written_are_too_long_for_a_whole_one() -> None:
+    """A shuffle buffer takes seven seconds to fill, in a tenth of that where rows are gathered."""
+    made = runner({"gather@n1": 10.0})
+    take = made.input_window
+
+    def input_window(plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+        made.first_seconds = 0.7 if "gather@n1" in plan.key else 7.0
+        return take(plan, seconds=seconds, warmup_seconds=warmup_seconds)
+
+    made.input_window = input_window  # type: ignore[method-assign]
+    expected = expecting({"gather@n1": 10.0, "autotune": 1.0})
+    found = Scene(rewrites(["a", "gather", "b"]), made, expected=expected, budget_seconds=60).run()
+    assert names(found.chosen) == ["gather"]
+
+
+def test_a_plan_rejected_by_its_pairs_is_not_called_too_short() -> None:
+    found = Scene(rewrites("ab"), runner(), expected=expecting({"a@n1": 1.5, "b@n1": 1.2})).run()
+    assert found.chosen is None and not found.budget_too_small
+    assert found.why == "No plan was proven faster than the pipeline as written."
+    assert reasons(found)["a"] is Reason.NOT_FASTER
+    assert reasons(found)["b"] in (Reason.NOT_FASTER, Reason.NOT_EXPECTED)  # its window showed that the model is wrong
+
+
+def number_in_place_of_autotune(gain: float, company: Mapping[str, float]) -> tuple[SearchResult, Rewrite]:
+    """A rewrite that sets a number the author left to AUTOTUNE, beside others; the model expects more of it."""
+    number = rewrite("parallel-map", number=2)
+    truth = {number.key: gain, **company}
+    scene = Scene(
+        [number, *rewrites(key.partition("@")[0] for key in company)],
+        runner(truth),
+        expected=expecting({number.key: 1.2, **company}),
+        proven_alone=frozenset({number.key}),
+    )
+    return scene.run(), number
+
+
+def test_a_number_in_autotunes_place_is_in_no_plan_before_it_is_proven_by_itself() -> None:
+    found, number = number_in_place_of_autotune(1.0, {"cache@n1": 3.0, "fusion@n1": 1.3})
+    assert names(found.chosen) == ["cache", "fusion"]
+    for trial in found.trials:
+        if trial.kind == "search" and number in trial.plan.rewrites:
+            assert is_only_new_one(number, trial, found)
+    assert reasons(found)["parallel-map"] in (Reason.NOT_FASTER, Reason.NOT_EXPECTED)
+
+
+def test_a_number_that_is_proven_by_itself_replaces_autotune() -> None:
+    found, number = number_in_place_of_autotune(1.3, {"cache@n1": 3.0})
+    assert names(found.chosen) == ["parallel-map", "cache"]
+    (proof,) = [trial for trial in found.trials if trial.kind == "search" and number in trial.plan.rewrites]
+    assert is_only_new_one(number, proof, found)
+    assert found.gains[number.key].median == pytest.approx(1.3, rel=0.03)
+
+
+def is_only_new_one(number: Rewrite, trial: Trial, found: SearchResult) -> bool:
+    """Whether everything else in the plan was proven before."""
+    rest = {one.key for one in trial.plan.rewrites if one.key != number.key}
+    proven = [one for one in found.trials if one.kind == "search" and one.outcome is Outcome.ACCEPTED]
+    before = proven[: proven.index(trial)] if trial in proven else proven
+    return not rest or any(rest == {part.key for part in one.plan.rewrites} for one in before)
+
+
+def test_every_rewrite_left_out_has_its_true_reason() -> None:
+    gains = {"best@n1": 3.0, "idle@n1": 1.0, "slow@n1": 0.3, "wrong@n1": 1.5}
+    candidates = [
+        *rewrites(["best", "idle", "slow", "wrong", "broken", "large", "against"]),
+        rewrite("best-too", group="best"),
+        rewrite("offered", safety=Safety.REORDERS, group="offer"),
+    ]
+    made = runner(
+        gains | {"best-too@n1": 1.0},
+        fails={"broken@n1": "bad data"},
+        unequal=frozenset({"wrong@n1"}),
+        bytes_of={"large@n1": 1e12},
+    )
+
+    def conflict(parts: object) -> str:
+        rules = {part.rule for part in parts}  # type: ignore[attr-defined]
+        return "it reads what is cached" if {"best", "against"} <= rules else ""
+
+    found = Scene(
+        candidates, made, expected=expecting(gains), conflict=conflict, memory_limit_bytes=1e9, budget_seconds=300
+    ).run()
+    assert names(found.chosen) == ["best"]
+    assert reasons(found) == {
+        "idle": Reason.NOT_EXPECTED,
+        "slow": Reason.PREDICTED_SLOWER,
+        "wrong": Reason.NOT_EQUAL,
+        "broken": Reason.FAILED,
+        "large": Reason.REFUSED,
+        "against": Reason.EXCLUDED,
+        "best-too": Reason.NOT_EXPECTED,
+    }
+    assert not any("not tried" in rejection.why for rejection in found.rejections)
+
+
+def test_what_no_time_was_left_for_says_so() -> None:
+    found = Scene(rewrites("ab"), runner({"a@n1": 1.5}, first_seconds=15.0), budget_seconds=60).run()
+    assert found.budget_too_small and reasons(found) == {"a": Reason.UNDECIDED, "b": Reason.NO_TIME}
