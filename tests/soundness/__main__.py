@@ -1,0 +1,161 @@
+"""Hunts for wrong rewrites: rewrites that pipetune accepts although the data differ.
+
+python -m tests.soundness                       the hunt: 5,000 functions, 2,000 pipelines, 1,000 scripts, a new seed
+python -m tests.soundness power                 the same product with each of its guards off in turn
+python -m tests.soundness right --checkout P    the list of right proposals, from a checkout of the code of before
+python -m tests.soundness recall                how many of that list are still made
+python -m tests.soundness case FAMILY SEED N    one case, with everything that was tried, here in this process
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.soundness import hunt, power, recall, results
+from tests.soundness.handwritten import HANDS
+from tests.soundness.processes import ROOT
+
+DEFAULTS = {"function": 5000, "pipeline": 2000, "script": 1000}
+
+
+def main() -> int:
+    """Runs what the arguments ask for; 1 where something wrong was accepted, or too much was lost."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soundness", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs="?", default="hunt", choices=["hunt", "power", "right", "recall", "case"])
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--seed", help="of every case; without it a new one, or that of an interrupted run")
+    parser.add_argument("--functions", type=int, help="how many (default 5,000; 200 for power)")
+    parser.add_argument("--pipelines", type=int, help="how many (default 2,000)")
+    parser.add_argument("--sources", type=int, help="how many scripts (default 1,000)")
+    parser.add_argument("--minutes", type=float, help="ends after so many minutes; the same command goes on")
+    parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose pipetune is tried (default: this one's)")
+    parser.add_argument("--before", type=Path, help="a checkout of the code of before: what it got right must be kept")
+    parser.add_argument("--guard", action="append", help="for power: only this one (again for more)")
+    parser.add_argument("--state", type=Path, help="where results are kept while it runs")
+    parser.add_argument("--out", type=Path, help="where the figures, or the list, are written")
+    arguments = parser.parse_args()
+    commands = {"hunt": _hunt, "power": _power, "right": _right, "recall": _recall, "case": _case}
+    return commands[arguments.command](arguments)
+
+
+def _state(arguments: argparse.Namespace, cases: dict[str, int], seed: str, name: str, checkout: Path) -> hunt.State:
+    path = arguments.state or hunt.STATE.with_name(f".soundness{name}.part.jsonl")
+    commit = hunt.commit_of(checkout)
+    header = {"seed": seed, "cases": cases, "commit": commit}
+    left = hunt.left_header(path)
+    if not seed:
+        same = left is not None and left["commit"] == commit and left["cases"] == cases
+        header["seed"] = left["seed"] if same and left is not None else secrets.token_hex(4)
+    print(f"seed {header['seed']}, commit {commit}" + (", goes on" if left == header else ""), flush=True)
+    return hunt.opened(path, header)
+
+
+def _hunted(
+    arguments: argparse.Namespace, state: hunt.State, checkout: Path, given: dict[str, Any] | None = None
+) -> hunt.State:
+    wanted = hunt.Wanted(
+        state.header["seed"],
+        state.header["cases"],
+        minutes=arguments.minutes,
+        processes=min(2, arguments.processes),
+        checkout=checkout,
+        given=given or {},
+    )
+    return hunt.hunt(wanted, state)
+
+
+def _hunt(arguments: argparse.Namespace) -> int:
+    asked = {"function": arguments.functions, "pipeline": arguments.pipelines, "script": arguments.sources}
+    given = any(count is not None for count in asked.values())
+    cases = {family: (count or 0) if given else DEFAULTS[family] for family, count in asked.items()}
+    cases |= {} if given else {"hand": len(HANDS)}
+    state = _hunted(
+        arguments, _state(arguments, cases, arguments.seed or "", "", arguments.checkout), arguments.checkout
+    )
+    print(results.told(state))
+    figures = results.counted(state)
+    figures |= _kept(arguments, state)
+    figures |= results.of_files()
+    out = arguments.out or ROOT / "reports" / "soundness.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return 1 if figures["accepted_wrong"] else 0
+
+
+def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
+    """What was right before and is kept: on this run's own cases where there is a checkout to run them on."""
+    if arguments.before is not None:
+        cases = {family: count for family, count in state.header["cases"].items() if family in recall.CASES}
+        other = hunt.opened(
+            hunt.STATE.with_name(".soundness-before.part.jsonl"),
+            {"seed": state.header["seed"], "cases": cases, "commit": hunt.commit_of(arguments.before)},
+        )
+        right = recall.right_of(_hunted(arguments, other, arguments.before))
+        before, kept, _, _ = recall.compared(right, state)
+    elif recall.KEPT.exists() and not arguments.minutes:
+        right = recall.load()
+        now = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
+        before, kept, _, _ = recall.compared(right, _hunted(arguments, now, arguments.checkout, {"ask_all": True}))
+    else:
+        return {"right_before": None, "right_kept": None}
+    return {"right_before": before, "right_kept": kept}
+
+
+def _power(arguments: argparse.Namespace) -> int:
+    guards = arguments.guard or list(power.GUARDS)
+    power.show(guards, count=arguments.functions or 200, seed=arguments.seed or "power", checkout=arguments.checkout)
+    return 0
+
+
+def _right(arguments: argparse.Namespace) -> int:
+    cases = _recall_cases(arguments)
+    state = _state(arguments, cases, arguments.seed or recall.SEED, "-right", arguments.checkout)
+    _hunted(arguments, state, arguments.checkout, {"ask_all": True})
+    right = recall.right_of(state) | {"families": cases}
+    recall.save(right, arguments.out or recall.KEPT)
+    print(f"{sum(map(len, right['cases'].values()))} right proposals of {len(state.cases)} cases")
+    return 0
+
+
+def _recall_cases(arguments: argparse.Namespace) -> dict[str, int]:
+    asked = {"function": arguments.functions, "pipeline": arguments.pipelines}
+    cases = {family: recall.CASES[family] if count is None else count for family, count in asked.items()}
+    return cases | {"hand": len(HANDS)}
+
+
+def _recall(arguments: argparse.Namespace) -> int:
+    right = recall.load(arguments.out or recall.KEPT)
+    state = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
+    _hunted(arguments, state, arguments.checkout, {"ask_all": True})
+    before, kept, by_rule, lost = recall.compared(right, state)
+    print("\n".join(lost))
+    for rule, one in sorted(by_rule.items()):
+        print(f"{rule:24}{one['kept']:6} of {one['before']}")
+    print(f"{kept} of {before} right proposals are made in the same class ({kept / max(1, before):.1%})")
+    return 0 if kept >= 0.95 * before else 1
+
+
+def _case(arguments: argparse.Namespace) -> int:
+    from tests.soundness import families
+
+    family, seed, index = arguments.words
+    with tempfile.TemporaryDirectory() as folder:
+        case = families.run(family, seed, int(index), folder=folder, ask_all=True)
+    for one in case.tried:
+        verdict = "WRONG" if one.wrong else "right" if one.right else "caught"
+        print(f"{verdict:8}{' + '.join(one.keys)} {one.safety} {one.kind}")
+        print("".join(f"        {text[:300]}\n" for text in (one.detail, one.why) if text), end="")
+    print(case.crash or case.unbuilt or f"{len(case.tried)} tried in {case.seconds:.1f} s")
+    return 1 if any(one.wrong for one in case.tried) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,427 @@
+"""Pipelines composed at random: all tf.data operators in all orders, with functions that draw, keep state and raise."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tests.soundness.handwritten import PRELUDE, Hand
+
+
+@dataclass(frozen=True)
+class Link:
+    """One operator as it is written behind what stands above it, and the functions it needs.
+
+    A text that holds `{ds}` is an expression of what stands above.
+    """
+
+    operator: str
+    text: str
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A pipeline as source text."""
+
+    source: Link
+    links: tuple[Link, ...]
+    facts: Mapping[str, Any]
+    style: str = "pair"  # of an element: "pair" (number, three floats), "dict" or "number"
+    seeded: bool = True  # the script sets a global seed
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.source.operator, *(link.operator for link in self.links))))
+
+    @property
+    def random(self) -> bool:
+        """Whether a function of it draws, or another operator gives elements at random."""
+        return bool(_RANDOM.search(self.text()))
+
+    def text(self) -> str:
+        """The module: functions, and `make(folder)`, which gives the pipeline."""
+        functions = [text for link in (self.source, *self.links) for text in link.functions]
+        lines = ["import numpy as np", "import tensorflow as tf", "", *(_FILES if "folder" in self.source.text else ())]
+        for text in dict.fromkeys(functions):
+            lines += ["", "", text]
+        return (
+            "\n".join([*lines, "", "", "def make(folder):", *(f"    {line}" for line in self._made()), "    return ds"])
+            + "\n"
+        )
+
+    def _made(self) -> list[str]:
+        lines = ["state = tf.Variable(0, dtype=tf.int64)", "calls = []"] if _STATE.search(self._links()) else []
+        lines += [line for link in self.links for line in link.functions if line.startswith("    ")]
+        lines = [line.strip("\n") for line in lines]
+        lines.append(f"ds = {self.source.text}")
+        for link in self.links:
+            lines.append(f"ds = {link.text.format(ds='ds')}" if "{ds}" in link.text else f"ds = ds{link.text}")
+        return lines
+
+    def _links(self) -> str:
+        return " ".join((self.source.text, *(link.text for link in self.links)))
+
+    def pasted(self) -> str:
+        """A few lines to paste."""
+        functions = [text for link in (self.source, *self.links) for text in link.functions]
+        seed = ["tf.random.set_seed(7)"] if self.seeded else []
+        return "\n".join([*dict.fromkeys(functions), *seed, *self._made()])
+
+    def packed(self) -> dict[str, Any]:
+        return asdict(replace(self, facts=dict(self.facts)))
+
+
+_RANDOM = re.compile(r"random|shuffle|sample_from|Generator|draws")
+_STATE = re.compile(r"state\.|calls\.")
+
+_FILES = (
+    "def records(folder, files=3, rows=5):",
+    "    paths = []",
+    "    for number in range(files):",
+    "        paths.append(f'{folder}/records-{number}')",
+    "        with tf.io.TFRecordWriter(paths[-1]) as writer:",
+    "            for row in range(rows + number):",
+    "                writer.write(str(number * 100 + row).encode())",
+    "    return paths",
+    "",
+    "",
+    "def slices(paths):",
+    "    return tf.data.Dataset.from_tensor_slices(paths)",
+    "",
+    "",
+    "def lines(folder, files=2):",
+    "    paths = []",
+    "    for number in range(files):",
+    "        paths.append(f'{folder}/lines-{number}.txt')",
+    "        with open(paths[-1], 'w') as file:",
+    "            file.writelines(f'{number * 10 + row}\\n' for row in range(6))",
+    "    return paths",
+)
+
+
+def unpacked(packed: Mapping[str, Any]) -> Chain:
+    """The chain that `Chain.packed` gave."""
+
+    def link(one: Mapping[str, Any]) -> Link:
+        return Link(one["operator"], one["text"], tuple(one["functions"]))
+
+    fields = {**packed, "source": link(packed["source"]), "links": tuple(map(link, packed["links"]))}
+    return Chain(**fields)
+
+
+# -- composing one
+
+
+class _Maker:
+    """Draws operators for one pipeline; functions get names of their own."""
+
+    def __init__(self, rng: random.Random, style: str) -> None:
+        self.rng = rng
+        self.style = style
+        self._functions = 0
+
+    def function(
+        self, number: str, floats: str, *, before: Sequence[str] = (), state: str = ""
+    ) -> tuple[str, tuple[str, ...]]:
+        """A function of an element: its name or text, and its definition. `i` and `x` are the element's two parts."""
+        self._functions += 1
+        name = f"f{self._functions}"
+        texts = [self._statement(text) for text in before]
+        result = self._packed(self._in_style(number), self._in_style(floats))
+        if not texts and self.rng.random() < 0.5:
+            return f"lambda {self._taken()}: {result}", ()
+        body = "".join(f"\n    {text}" for text in texts)
+        return name, (f"def {name}({self._taken()}):{body}\n    return {result}",)
+
+    def predicate(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """A function that says yes or no of an element."""
+        return f"lambda {self._taken()}: {self._in_style(text)}", ()
+
+    def _taken(self) -> str:
+        return {"pair": "i, x", "dict": "e", "number": "i"}[self.style]
+
+    def _statement(self, text: str) -> str:
+        part, equals, rest = text.partition(" = ")
+        if self.style == "dict" and equals and part in ("i", "x"):
+            return f"e = {{**e, '{part}': {self._in_style(rest)}}}"
+        return self._in_style(text)
+
+    def _in_style(self, text: str) -> str:
+        if self.style == "dict":
+            return re.sub(r"\b([ix])\b", r"e['\1']", text)
+        return text
+
+    def _packed(self, number: str, floats: str) -> str:
+        return {"pair": f"({number}, {floats})", "dict": f"{{'i': {number}, 'x': {floats}}}", "number": number}[
+            self.style
+        ]
+
+
+_PLAIN_FUNCTIONS = (
+    ("i", "x * 2.0 + 1.0"), ("i", "x"), ("i + 1", "x"), ("i", "x - tf.cast(i, tf.float32)[..., None]"), ("i * 2", "x"),
+    ("i", "tf.reverse(x, [-1])"), ("i", "x[..., ::-1]"), ("i // 2", "x"), ("i", "tf.maximum(x, 0.0)"), ("i", "x / 3.0"),
+    ("i", "tf.cast(tf.cast(x, tf.uint8), tf.float32)"), ("i", "tf.exp(-tf.abs(x))"), ("i", "x + tf.reduce_sum(x)"),
+    ("i", "tf.reduce_max(x, axis=0, keepdims=True) * x"), ("i", "tf.squeeze(x)"), ("i", "tf.math.cumsum(x)"),
+    ("tf.abs(i)", "x * tf.cast(tf.size(x), tf.float32)"), ("i", "tf.roll(x, 1, axis=-1)"), ("i", "tf.sort(x)"),
+)  # fmt: skip
+_RANDOM_FUNCTIONS = (
+    ("i", "x + tf.random.uniform([])"), ("i", "x + tf.random.uniform([], seed=4)"),
+    ("i", "x * tf.random.normal(tf.shape(x), seed=1)"),
+    ("i", "tf.random.shuffle(x, seed=2)"), ("i", "x + tf.random.stateless_uniform([], seed=[1, 2])"),
+    ("i", "x + tf.random.uniform([], maxval=3.0, seed=4) * tf.random.uniform([])"),
+    ("i", "tf.sqrt(tf.abs(x)) + tf.random.uniform([3])"),
+)  # fmt: skip
+_NUMBERS_DRAWN = (
+    "i + tf.random.uniform([], maxval=9, dtype=tf.int64)",
+    "i + tf.random.uniform([], maxval=9, dtype=tf.int64, seed=3)",
+)
+_RAISING = (
+    "tf.debugging.assert_none_equal(i, tf.constant(7, tf.int64))",
+    "i = i + 0 * (tf.constant(1, tf.int64) // tf.where(i == 5, tf.zeros_like(i), tf.ones_like(i)))",
+    "i = i + 0 * tf.strings.to_number(tf.where(tf.equal(i, 9), 'nine', '1'), tf.int64)",
+    "i = i + 0 * tf.gather(tf.constant([1, 1, 1], tf.int64), 9 * tf.cast(i == 4, tf.int64))",
+    "x = tf.debugging.check_numerics(x / tf.cast(i - 6, tf.float32)[..., None], 'six')",
+)
+_PREDICATES = (
+    "tf.reduce_sum(i) % 3 != 1", "tf.reduce_max(i) < 18", "tf.reduce_sum(i) % 2 == 0", "tf.reduce_min(i) > 2",
+    "tf.equal(tf.size(i), 0) == False",
+    "tf.reduce_any(i >= 0)",
+)  # fmt: skip
+
+_Operator = Callable[[_Maker], Link]
+
+
+def _map(maker: _Maker) -> Link:
+    rng = maker.rng
+    draw = rng.random()
+    before: list[str] = []
+    state = False
+    if draw < 0.6:
+        number, floats = rng.choice(_PLAIN_FUNCTIONS)
+    elif draw < 0.78:
+        number, floats = rng.choice(_RANDOM_FUNCTIONS)
+        if maker.style == "number":
+            number = rng.choice(_NUMBERS_DRAWN)
+    elif draw < 0.92:
+        number, floats = rng.choice(_PLAIN_FUNCTIONS[:8])
+        before = [rng.choice(_RAISING[: 4 if maker.style == "number" else 5])]
+    elif draw < 0.96:
+        state, number, floats = True, "i + state.assign_add(1)", "x"
+    else:
+        number, floats = "tf.ensure_shape(tf.numpy_function(lambda a: a + 1, [i], tf.int64), i.shape)", "x"
+    name, definition = maker.function(number, floats, before=before)
+    if state and definition:  # it closes over a variable of `make`
+        name = re.sub(r"^.*$", name, name)
+        taken = re.match(r"def \w+\((.*)\):\n    return (.*)$", definition[0])
+        assert taken is not None
+        name, definition = f"lambda {taken.group(1)}: {taken.group(2)}", ()
+    arguments = rng.choices(
+        ["", ", num_parallel_calls=2", ", num_parallel_calls=tf.data.AUTOTUNE",
+         ", num_parallel_calls=2, deterministic=False", ", deterministic=False"],
+        [10, 2, 2, 1, 1],
+    )[0]  # fmt: skip
+    return Link("map", f".map({name}{arguments})", definition)
+
+
+def _filter(maker: _Maker) -> Link:
+    text, _ = maker.predicate(maker.rng.choice(_PREDICATES))
+    return Link("filter", f".filter({text})")
+
+
+def _take_while(maker: _Maker) -> Link:
+    text, _ = maker.predicate("tf.reduce_max(i) < 15")
+    return Link("take_while", f".take_while({text})")
+
+
+def _batch(maker: _Maker) -> Link:
+    rng = maker.rng
+    drops = rng.choice(["", "", ", drop_remainder=True"])
+    calls = rng.choice(["", "", "", ", num_parallel_calls=2"])
+    return Link("batch", f".batch({rng.choice([2, 3, 4, 5])}{drops}{calls})")
+
+
+def _scan(maker: _Maker) -> Link:
+    taken = {"pair": "lambda s, e: (s + 1, (e[0] + s, e[1]))",
+             "dict": "lambda s, e: (s + 1, {'i': e['i'] + s, 'x': e['x']})",
+             "number": "lambda s, i: (s + 1, i + s)"}[maker.style]  # fmt: skip
+    return Link("scan", f".scan(tf.constant(0, tf.int64), {taken})")
+
+
+def _flat_map(maker: _Maker) -> Link:
+    rng = maker.rng
+    element = {"pair": "(i, x)", "dict": "e", "number": "i"}[maker.style]
+    body = f"tf.data.Dataset.from_tensors({element})" + rng.choice(
+        [".repeat(2)", "", ".shuffle(3).repeat(2)", ".map(lambda *e: e if len(e) > 1 else e[0])"]
+    )
+    taken = maker._taken()
+    if rng.random() < 0.5:
+        return Link("flat_map", f".flat_map(lambda {taken}: {body})")
+    calls = rng.choice(
+        [
+            "",
+            ", num_parallel_calls=2",
+            ", num_parallel_calls=tf.data.AUTOTUNE",
+            ", num_parallel_calls=2, deterministic=False",
+        ]
+    )
+    length = rng.choice(["", ", cycle_length=2", ", cycle_length=3, block_length=2"])
+    return Link("interleave", f".interleave(lambda {taken}: {body}{length}{calls})")
+
+
+def _window(maker: _Maker) -> Link:
+    rng = maker.rng
+    size = rng.choice([2, 3, 5])
+    arguments = rng.choice(
+        [
+            "",
+            ", shift=1",
+            ", shift=2, drop_remainder=True",
+            ", shift=1, stride=2, drop_remainder=True",
+            ", drop_remainder=True",
+        ]
+    )
+    zipped = {
+        "pair": f"lambda i, x: tf.data.Dataset.zip((i.batch({size}), x.batch({size})))",
+        "dict": f"lambda e: tf.data.Dataset.zip({{'i': e['i'].batch({size}), 'x': e['x'].batch({size})}})",
+        "number": f"lambda i: i.batch({size})",
+    }[maker.style]
+    return Link("window", f".window({size}{arguments}).flat_map({zipped})")
+
+
+def _group(maker: _Maker) -> Link:
+    taken = {"pair": "i, x", "dict": "e", "number": "i"}[maker.style]
+    key = maker._in_style("tf.reduce_sum(i) % 2")
+    return Link("group_by_window", f".group_by_window(lambda {taken}: {key}, lambda k, d: d.batch(3), window_size=3)")
+
+
+def _zip(maker: _Maker) -> Link:
+    element = {
+        "pair": "lambda a, b: (a[0], a[1] + b[1])",
+        "dict": "lambda a, b: {'i': a['i'], 'x': b['x']}",
+        "number": "lambda a, b: a",
+    }[maker.style]
+    return Link(
+        "zip", f"tf.data.Dataset.zip(({{ds}}, {{ds}}.skip(1))).map({element.replace('{', '{{').replace('}', '}}')})"
+    )
+
+
+def _fixed(operator: str, *texts: str) -> _Operator:
+    return lambda maker: Link(operator, maker.rng.choice(texts))
+
+
+_OPTIONS = (
+    "deterministic = False", "experimental_optimization.map_and_batch_fusion = False", "autotune.enabled = False",
+    "experimental_optimization.apply_default_optimizations = False", "deterministic = True",
+    "experimental_optimization.map_parallelization = False", "experimental_optimization.noop_elimination = False",
+    "threading.private_threadpool_size = 2",
+)  # fmt: skip
+
+
+def _options(maker: _Maker) -> Link:
+    chosen_option = maker.rng.choice(_OPTIONS)
+    name = f"options{maker.rng.randrange(1000)}"
+    return Link(
+        "with_options",
+        f".with_options({name}())",
+        (f"def {name}():\n    options = tf.data.Options()\n    options.{chosen_option}\n    return options",),
+    )
+
+
+_OPERATORS: tuple[tuple[_Operator, float], ...] = (
+    (_map, 9.0),
+    (_filter, 2.0),
+    (_batch, 4.0),
+    (_scan, 0.4),
+    (_flat_map, 1.5),
+    (_window, 1.2),
+    (_group, 0.3),
+    (_zip, 0.4),
+    (_take_while, 0.3),
+    (_options, 0.7),
+    (_fixed("shuffle", ".shuffle(5, seed=3)", ".shuffle(50, seed=4)", ".shuffle(6)",
+            ".shuffle(8, reshuffle_each_iteration=False)",
+            ".shuffle(4, seed=1, reshuffle_each_iteration=False)"), 3.0),
+    (_fixed("repeat", ".repeat(2)", ".repeat(3)", ".repeat(1)", ".repeat()"), 1.8),
+    (_fixed("take", ".take(7)", ".take(-1)", ".take(100)"), 1.0),
+    (_fixed("skip", ".skip(2)", ".skip(0)"), 1.0),
+    (_fixed("shard", ".shard(2, 1)", ".shard(1, 0)", ".shard(3, 0)"), 0.8),
+    (_fixed("cache", ".cache()"), 1.8),
+    (_fixed("prefetch", ".prefetch(1)", ".prefetch(tf.data.AUTOTUNE)", ".prefetch(4)"), 1.5),
+    (_fixed("unbatch", ".unbatch()"), 0.7),
+    (_fixed("rebatch", ".rebatch(3)", ".rebatch(4, drop_remainder=True)"), 0.3),
+    (_fixed("padded_batch", ".padded_batch(3)", ".padded_batch(4, drop_remainder=True)"), 0.7),
+    (_fixed("ragged_batch", ".ragged_batch(3)"), 0.3),
+    (_fixed("ignore_errors", ".ignore_errors()"), 0.9),
+    (_fixed("unique", ".map(lambda *e: tf.nest.flatten(e)[0]).unique()"), 0.1),
+    (_fixed("enumerate", ".enumerate().map(lambda n, e: e)"), 0.4),
+    (_fixed("assert_cardinality", ".apply(tf.data.experimental.assert_cardinality(-2))"), 0.1),
+    (_fixed("concatenate", "{ds}.concatenate({ds}.take(3))", "{ds}.take(4).concatenate({ds})"), 0.5),
+    (_fixed("choose", "tf.data.Dataset.sample_from_datasets([{ds}, {ds}], seed=3)",
+            "tf.data.Dataset.choose_from_datasets([{ds}, {ds}], tf.data.Dataset.range(2).repeat(9))"), 0.3),
+)  # fmt: skip
+
+
+def source(rng: random.Random, style: str) -> Link:
+    rows = rng.choice([9, 12, 13, 17, 22, 24, 25, 31, 40])
+    draw = rng.random()
+    numbers = f"np.arange({rows}), (np.arange({3 * rows}, dtype=np.float32) - 9).reshape({rows}, 3)"
+    if style == "number":
+        choices = [f"tf.data.Dataset.range({rows})", f"tf.data.Dataset.from_tensor_slices(np.arange({rows}))",
+                   f"tf.data.Dataset.random(seed=5).take({rows}).map(lambda n: n % 30)"]  # fmt: skip
+        if draw < 0.7:
+            return Link(
+                "range" if "range(" in (text := rng.choice(choices)) and "arange" not in text else "from_tensor_slices",
+                text,
+            )
+        return rng.choice(_FILE_SOURCES)
+    if draw < 0.6 or style == "dict":
+        given = f"({numbers})" if style == "pair" else "{'i': " + numbers.replace("), (", "), 'x': (", 1) + "}"
+        return Link("from_tensor_slices", f"tf.data.Dataset.from_tensor_slices({given})")
+    if draw < 0.75:
+        generator = f"def numbers():\n    for n in range({rows}):\n        yield n, [n * 1.0, n / 2, -n]"
+        signature = "(tf.TensorSpec([], tf.int64), tf.TensorSpec([3], tf.float32))"
+        return Link(
+            "from_generator", f"tf.data.Dataset.from_generator(numbers, output_signature={signature})", (generator,)
+        )
+    made = rng.choice(_FILE_SOURCES)
+    return Link(made.operator, made.text + ".map(lambda i: (i, tf.fill([3], tf.cast(i, tf.float32))))", made.functions)
+
+
+_FILE_SOURCES = tuple(
+    Link(operator, text + ".map(lambda t: tf.strings.to_number(t, tf.int64))")
+    for operator, text in (
+        ("TFRecordDataset", "tf.data.TFRecordDataset(records(folder))"),
+        ("TFRecordDataset", "tf.data.TFRecordDataset(tf.data.Dataset.from_tensor_slices(records(folder)))"),
+        ("TextLineDataset", "tf.data.TextLineDataset(lines(folder))"),
+        ("interleave", "slices(records(folder)).interleave(tf.data.TFRecordDataset, cycle_length=2)"),
+        ("interleave", "tf.data.Dataset.list_files(records(folder), seed=3).interleave(tf.data.TFRecordDataset)"),
+        ("flat_map", "tf.data.Dataset.list_files(records(folder), shuffle=False).flat_map(tf.data.TFRecordDataset)"),
+        ("flat_map", "slices(lines(folder)).flat_map(lambda p: tf.data.TextLineDataset(p).skip(1))"),
+    )
+)
+
+
+def compose(seed: str) -> Chain:
+    """A pipeline from a seed; it may be none that TensorFlow builds."""
+    rng = random.Random(seed)
+    style = rng.choices(["pair", "number", "dict"], [5, 2, 2])[0]
+    maker = _Maker(rng, style)
+    operators, weights = zip(*_OPERATORS, strict=True)
+    links = [one(maker) for one in rng.choices(operators, weights, k=rng.choice([2, 3, 4, 4, 5, 6, 7]))]
+    if rng.random() < 0.5 and not any(link.operator == "batch" for link in links):
+        links.append(_batch(maker))
+    facts = {
+        "randomness_fixed": rng.random() < 0.3,
+        "cores_believed": rng.choice([None, None, 4]),
+        "epochs": rng.choice([None, None, 3]),
+    }
+    return Chain(source(rng, style), tuple(links), facts, style, seeded=True)
+
+
+def by_hand(hand: Hand) -> Chain:
+    """A pipeline of the table as the suite runs it."""
+    return Chain(Link("by hand", hand.expression, (*PRELUDE, *hand.functions)), (), {})

@@ -1,0 +1,308 @@
+"""What a dataset gives, drained for real, and how the bytes of two of them differ. Knows nothing of pipetune.
+
+A run is the events of some epochs: elements as arrays, and errors by their type. Iteration goes on behind an error, as
+`ignore_errors` below or a loop with `try` does; what a plain loop sees ends with the first error of an epoch.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+MOST_ERRORS = 40
+"""Errors in one epoch after which it counts as over: some datasets never end once they raise."""
+
+TOLERANCE = 1e-5
+"""What `APPROXIMATE` promises: relative, and absolute below one."""
+
+
+class Kind(enum.IntEnum):
+    """How two runs differ, the worst last."""
+
+    NAN = 1  # other bits of what is no number: nobody can tell
+    ZERO = 2  # zeros of another sign
+    DENORMAL = 3  # numbers below the smallest normal one
+    ROUNDING = 4  # floats within the tolerance
+    TOLERANCE = 5  # floats beyond it, near enough to be another order of the same sums
+    VALUES = 6  # other values
+    ORDER = 7  # the same elements elsewhere
+    COUNT = 8  # fewer or more elements
+    SHAPE = 9  # other shapes, types or structure
+    ERROR = 10  # raises where it did not, or no longer, or something else
+    LATER = 11  # only what comes behind an error differs
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The worst difference of two runs."""
+
+    kind: Kind
+    detail: str
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An error that the iteration met."""
+
+    type: str
+
+
+Element = tuple[np.ndarray, ...]
+Event = Element | Raised
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a dataset gave in some epochs."""
+
+    spec: str
+    epochs: tuple[tuple[Event, ...], ...]
+
+    @property
+    def elements(self) -> int:
+        return sum(not isinstance(event, Raised) for epoch in self.epochs for event in epoch)
+
+    @property
+    def errors(self) -> int:
+        return sum(isinstance(event, Raised) for epoch in self.epochs for event in epoch)
+
+    def until_error(self) -> Run:
+        """What a loop sees that an error ends, epoch by epoch."""
+        return Run(self.spec, tuple(map(_until_error, self.epochs)))
+
+
+def _until_error(epoch: tuple[Event, ...]) -> tuple[Event, ...]:
+    for place, event in enumerate(epoch):
+        if isinstance(event, Raised):
+            return epoch[: place + 1]
+    return epoch
+
+
+def drain(dataset: Any, *, epochs: int = 1, most: int = 5000) -> Run:
+    """All elements of some epochs, `most` of each; errors are events, whatever their kind."""
+    found = []
+    for _ in range(epochs):
+        events: list[Event] = []
+        errors = 0
+        try:
+            iterator = iter(dataset)
+        except Exception as error:
+            found.append((Raised(type(error).__name__),))
+            continue
+        while len(events) < most and errors < MOST_ERRORS:
+            try:
+                element = next(iterator)
+            except StopIteration:
+                break
+            except Exception as error:
+                events.append(Raised(type(error).__name__))
+                errors += 1
+                continue
+            events.append(arrays(element))
+        del iterator
+        found.append(tuple(events))
+    return Run(_spec(dataset), tuple(found))
+
+
+def _spec(dataset: Any) -> str:
+    return repr(dataset.element_spec)
+
+
+def arrays(element: Any) -> Element:
+    """The tensors of an element: parts of composites, and what datasets inside of it give, one after another."""
+    found: list[np.ndarray] = []
+    for part in tf.nest.flatten(element):
+        if isinstance(part, tf.data.Dataset):
+            inner = [arrays(item) for item in part]
+            found.append(np.asarray(len(inner)))
+            found += [array for item in inner for array in item]
+        elif isinstance(part, tf.experimental.Optional):
+            has = bool(part.has_value())
+            found.append(np.asarray(has))
+            found += arrays(part.get_value()) if has else ()
+        elif part is not None:
+            found += [_array(one) for one in tf.nest.flatten(part, expand_composites=True)]
+    return tuple(found)
+
+
+def _array(tensor: Any) -> np.ndarray:
+    if tensor.dtype == tf.variant:
+        return np.asarray("variant")
+    return np.asarray(tensor.numpy())
+
+
+def content(array: np.ndarray) -> bytes:
+    """The bytes of an array; of texts each with its length in front."""
+    if array.dtype == object:
+        return b"".join(len(text).to_bytes(8, "big") + text for text in array.reshape(-1).tolist())
+    return array.tobytes()
+
+
+def key_of(element: Element) -> tuple[object, ...]:
+    """Equal exactly where the bytes are."""
+    return tuple((array.dtype.str, array.shape, content(array)) for array in element)
+
+
+def rows_of(element: Element) -> list[tuple[object, ...]]:
+    """The rows of a batch, each as a key; the element itself where it has no common first axis."""
+    sizes = {array.shape[0] if array.ndim else -1 for array in element}
+    if len(sizes) != 1 or -1 in sizes:
+        return [key_of(element)]
+    return [key_of(tuple(np.asarray(array[row]) for array in element)) for row in range(sizes.pop())]
+
+
+# -- how two runs differ
+
+
+def in_order(original: Run, candidate: Run) -> Difference | None:
+    """The worst difference of two runs that should give the same, element by element, epoch by epoch."""
+    if original.spec != candidate.spec:
+        return Difference(Kind.SHAPE, f"{original.spec} became {candidate.spec}")
+    worst = _epochs_differ(original.until_error(), candidate.until_error())
+    if worst is None or worst.kind <= Kind.ROUNDING:
+        behind = _epochs_differ(original, candidate)
+        if behind is not None and behind.kind > Kind.ROUNDING:
+            return Difference(Kind.LATER, f"behind an error, {behind.detail}")
+    return worst
+
+
+def _epochs_differ(original: Run, candidate: Run) -> Difference | None:
+    worst: Difference | None = None
+    for number, (one, other) in enumerate(zip(original.epochs, candidate.epochs, strict=True)):
+        found = _events_differ(one, other)
+        if found is not None and (worst is None or found.kind > worst.kind):
+            worst = Difference(found.kind, f"epoch {number + 1}, {found.detail}")
+    return worst
+
+
+def _events_differ(one: Sequence[Event], other: Sequence[Event]) -> Difference | None:
+    worst: Difference | None = None
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        found = _differ(a, b)
+        if found is not None and (worst is None or found.kind > worst.kind):
+            worst = Difference(found.kind, f"element {place}: {found.detail}")
+        if worst is not None and worst.kind >= Kind.ERROR:
+            return worst
+    if len(one) != len(other):
+        longer = one if len(one) > len(other) else other
+        rest = longer[min(len(one), len(other)) :]
+        kind = Kind.ERROR if any(isinstance(event, Raised) for event in rest) else Kind.COUNT
+        return Difference(kind, f"{_counted(one)} became {_counted(other)}")
+    return worst
+
+
+def _counted(events: Sequence[Event]) -> str:
+    errors = Counter(event.type for event in events if isinstance(event, Raised))
+    words = f"{len(events) - errors.total()} elements"
+    return words + "".join(f", {count} {name}" for name, count in errors.items())
+
+
+def _differ(a: Event, b: Event) -> Difference | None:
+    if isinstance(a, Raised) or isinstance(b, Raised):
+        if a == b:
+            return None
+        return Difference(Kind.ERROR, f"{_named(a)} became {_named(b)}")
+    if len(a) != len(b):
+        return Difference(Kind.SHAPE, f"{len(a)} tensors became {len(b)}")
+    found = [_arrays_differ(one, other) for one, other in zip(a, b, strict=True)]
+    return max((one for one in found if one is not None), key=lambda one: one.kind, default=None)
+
+
+def _named(event: Event) -> str:
+    return event.type if isinstance(event, Raised) else "an element"
+
+
+def _arrays_differ(a: np.ndarray, b: np.ndarray) -> Difference | None:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return Difference(Kind.SHAPE, f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
+    if content(a) == content(b):
+        return None
+    if not _is_float(a):
+        return Difference(_of_whole_numbers(a, b), _shown(a, b))
+    return _floats_differ(a.reshape(-1), b.reshape(-1))
+
+
+def _of_whole_numbers(a: np.ndarray, b: np.ndarray) -> Kind:
+    if a.dtype.kind not in "iu":
+        return Kind.VALUES
+    one, other = a.astype(np.float64), b.astype(np.float64)
+    near = np.abs(one - other) <= TOLERANCE * np.maximum(np.abs(one), 1.0)
+    return Kind.ROUNDING if near.all() else Kind.VALUES
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return array.dtype.kind in "fc" or array.dtype.name == "bfloat16"
+
+
+def _floats_differ(a: np.ndarray, b: np.ndarray) -> Difference:
+    bits = np.dtype(f"V{a.dtype.itemsize}")
+    apart = np.frombuffer(a.tobytes(), bits) != np.frombuffer(b.tobytes(), bits)
+    info = np.finfo(a.dtype) if a.dtype.kind in "fc" else None  # bfloat16 has none
+    smallest = float(info.smallest_normal) if info is not None else 1e-38
+    epsilon = float(info.eps) if info is not None else 2.0**-8
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    one, other = a[apart].astype(wide), b[apart].astype(wide)
+    with np.errstate(all="ignore"):
+        nan = np.isnan(one) & np.isnan(other)
+        zero = (one == 0) & (other == 0)
+        tiny = (np.abs(one) < smallest) & (np.abs(other) < smallest)
+        distance = np.abs(one - other) / np.maximum(np.abs(one), 1.0)
+        finite = np.isfinite(one) & np.isfinite(other)
+        near = finite & (distance <= TOLERANCE)
+        # Another order of adding up numbers as large as the greatest in sight: some dozens of units in its last place.
+        greatest = float(np.max(np.abs(a[np.isfinite(a)].astype(wide)), initial=1.0))
+        summed = finite & (np.abs(one - other) <= 256 * epsilon * greatest)
+    kinds = np.select(
+        [nan, zero, tiny, near, summed],
+        [Kind.NAN, Kind.ZERO, Kind.DENORMAL, Kind.ROUNDING, Kind.TOLERANCE],
+        default=Kind.VALUES,
+    )
+    worst = Kind(int(kinds.max()))
+    place = int(np.argmax(kinds))
+    return Difference(worst, f"{one[place]!r} became {other[place]!r}, in {int(apart.sum())} of {a.size} numbers")
+
+
+def _shown(a: np.ndarray, b: np.ndarray) -> str:
+    where = np.nonzero(a.reshape(-1) != b.reshape(-1))[0]
+    if not len(where):
+        return "other values"
+    place = int(where[0])
+    values = a.reshape(-1)[place], b.reshape(-1)[place]
+    return f"{values[0]!r} became {values[1]!r}, in {len(where)} of {a.size} values"
+
+
+def in_any_order(original: Run, candidate: Run, *, rows: bool, spare: int) -> Difference | None:
+    """The difference of two runs that should give the same elements, in whatever order and epochs.
+
+    Args:
+        rows: the elements are batches: their rows are what is kept.
+        spare: rows that dropped last batches may exchange for others.
+    """
+    if original.spec != candidate.spec:
+        return Difference(Kind.SHAPE, f"{original.spec} became {candidate.spec}")
+    one, other = (_multiset(run, rows=rows) for run in (original, candidate))
+    missing, added = (one - other).total(), (other - one).total()
+    if missing <= spare and added <= spare and abs(missing - added) <= spare:
+        return None
+    kind = Kind.COUNT if missing != added else Kind.VALUES
+    return Difference(kind, f"of {one.total()} {'rows' if rows else 'elements'} {missing} are missing, {added} are new")
+
+
+def _multiset(run: Run, *, rows: bool) -> Counter[tuple[object, ...]]:
+    keys: Counter[tuple[object, ...]] = Counter()
+    for event in _events(run.epochs):
+        if isinstance(event, Raised):
+            keys[("raised", event.type)] += 1
+        else:
+            keys.update(rows_of(event) if rows else [key_of(event)])
+    return keys
+
+
+def _events(epochs: Iterable[Iterable[Event]]) -> Iterable[Event]:
+    return (event for epoch in epochs for event in epoch)

@@ -1,0 +1,210 @@
+"""Cases of functions: what pipetune makes of a composed function, against the function itself on all of the data."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from tests.soundness import adapter, reduction
+from tests.soundness.cases import Case, Tried, asked, chosen
+from tests.soundness.drained import Run, drain, in_order
+from tests.soundness.operations import CORE, OPERATIONS
+from tests.soundness.programs import NoProgram, Program, compose, smaller
+from tests.soundness.verdict import Verdict, judge
+
+_PLAIN = 1  # of the proposals that leave the function as it is: pipelines are where these are hunted
+_AGAIN = 4  # programs tried for one case: some cannot be traced
+
+
+def run(
+    seed: str, index: int, *, folder: str, manner: str | None = None, core: bool | None = None, ask_all: bool = False
+) -> Case:
+    """The case of this seed; its focus goes round the operations, every second time round the core of them.
+
+    Args:
+        manner: of its data; drawn where none is given.
+        core: whether it is composed of the core alone.
+        ask_all: whether the comparison is asked of every proposal, not only of those that are wrong and of some.
+    """
+    started = time.monotonic()
+    among = CORE if (index % 2 == 0 if core is None else core) else OPERATIONS
+    place = index if core is not None else index // 2
+    why = ""
+    for attempt in range(_AGAIN):
+        try:
+            program = compose(f"{seed}/{attempt}", focus=among[place % len(among)], manner=manner, among=among)
+            case = tried(program, folder=folder, seed=seed, ask_all=ask_all)
+        except (NoProgram, _Unbuilt) as error:
+            why = str(error)
+            continue
+        return replace(case, seconds=time.monotonic() - started)
+    return Case("function", seed, unbuilt=why, seconds=time.monotonic() - started)
+
+
+class _Unbuilt(Exception):
+    """The program is none that TensorFlow runs."""
+
+
+class Built:
+    """A program as a module, and its pipeline as often as it is asked for."""
+
+    def __init__(self, program: Program, folder: str) -> None:
+        self.program = program
+        self._module = load(program.source(), folder)
+        self._data = program.data()
+
+    def dataset(self) -> Any:
+        """A fresh pipeline, with the seeds that every other has."""
+        tf.random.set_seed(7)
+        try:
+            return self._module.make(self._data)
+        except Exception as error:  # what TensorFlow cannot trace is no case
+            raise _Unbuilt(f"{type(error).__name__}: {str(error)[:100]}") from error
+
+
+_count = 0
+
+
+def load(source: str, folder: str) -> ModuleType:
+    """The source as a module of its own file, so that its text can be read."""
+    global _count
+    _count += 1
+    name = f"case_{os.getpid()}_{_count}"
+    path = os.path.join(folder, f"{name}.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def tried(program: Program, *, folder: str, seed: str = "", ask_all: bool = False) -> Case:
+    """Everything that is proposed for the program's pipeline, and the truth about each."""
+    built = Built(program, folder)
+    setting = program.setting
+    original = drain(built.dataset(), epochs=setting.epochs)
+    if not original.elements:
+        raise _Unbuilt("it gives no element")
+    random = _draws(program) and in_order(original, drain(built.dataset(), epochs=setting.epochs)) is not None
+    case = Case("function", seed, operations=program.operations)
+    try:
+        source = adapter.read(built.dataset())
+        proposals = source.proposals(adapter.Facts())
+    except adapter.Crash as crash:
+        return replace(case, crash=str(crash))
+    except adapter.Refused as reason:
+        return replace(case, unbuilt=str(reason))
+    case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
+    found: list[Tried] = []
+    for proposal in chosen(proposals, salt=seed, plain=_PLAIN):
+        try:
+            found.append(_tried(built, proposal, original, random=random, ask=ask_all or asked(proposal, salt=seed)))
+        except adapter.Refused:
+            continue
+        except adapter.Crash as crash:
+            case = replace(case, crash=f"{proposal.key}: {crash}")
+    material = program.packed() if case.crash or any(not one.right for one in found) else None
+    return replace(case, tried=tuple(found), material=material)
+
+
+def _draws(program: Program) -> bool:
+    return any("random" in step.text for step in program.steps)
+
+
+def _stateful(program: Program) -> bool:
+    """Whether a pipeline that was iterated goes on otherwise than a fresh one."""
+    one = program.setting
+    return _draws(program) or any(
+        "shuffle" in link or "cache" in link for link in (*one.above, *one.between, *one.below)
+    )
+
+
+def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: bool, ask: bool) -> Tried:
+    program, setting = built.program, built.program.setting
+    source = adapter.built(built.dataset())
+    candidate = drain(source.replayed([proposal]), epochs=setting.epochs)
+
+    def verdict(notes_zeros: bool) -> Verdict:
+        return judge(
+            original,
+            candidate,
+            proposal.safety,
+            random=random or (proposal.random and _draws(program)),
+            spare=(setting.batch - 1) * 4 * setting.epochs if setting.drop_remainder else 0,
+            notes_zeros=notes_zeros,
+        )
+
+    found, answer = verdict(False), None
+    if ask or not found.right:
+        answer = (adapter.built(built.dataset()) if _stateful(program) else source).compared([proposal])
+        found = verdict(answer.notes_zeros)
+    return Tried(
+        (proposal.rule,),
+        (proposal.key,),
+        proposal.safety,
+        right=found.right,
+        accepted=answer.accepted if answer is not None else None,
+        kind=found.kind,
+        detail=found.detail,
+        why=answer.why if answer is not None else "",
+        zeros=found.zeros,
+    )
+
+
+# -- the smallest function that fails in the same way
+
+
+def reduced(
+    program: Program, rule: str, kind: str, *, folder: str, most: int = 50, seconds: float = 60.0
+) -> dict[str, Any]:
+    """The smallest program found on which this rule is accepted and wrong in the same way."""
+    last: Tried | None = None
+
+    def fails(candidate: Program) -> bool:
+        nonlocal last
+        found = wrong_one(candidate, rule, kind, folder=folder)
+        last = found or last
+        return found is not None
+
+    smallest = reduction.reduced(program, smaller, fails, most=most, seconds=seconds)
+    return {
+        "rule": rule,
+        "kind": kind,
+        "safety": last.safety if last is not None else "",
+        "detail": last.detail if last is not None else "",
+        "operations": list(smallest.operations),
+        "text": smallest.pasted(),
+        "program": smallest.packed(),
+    }
+
+
+def wrong_one(program: Program, rule: str, kind: str, *, folder: str) -> Tried | None:
+    """The proposal of this rule that is accepted for the program though it is wrong in this way."""
+    with contextlib.suppress(_Unbuilt, adapter.Crash, adapter.Refused):
+        for one in of_rule(program, rule, folder=folder):
+            if one.wrong and one.kind == kind:
+                return one
+    return None
+
+
+def of_rule(program: Program, rule: str, *, folder: str) -> Iterator[Tried]:
+    """What one rule proposes for the program, and the truth about it."""
+    built = Built(program, folder)
+    original = drain(built.dataset(), epochs=program.setting.epochs)
+    random = _draws(program) and in_order(original, drain(built.dataset(), epochs=program.setting.epochs)) is not None
+    for proposal in adapter.read(built.dataset()).proposals(adapter.Facts()):
+        if proposal.rule == rule:
+            with contextlib.suppress(adapter.Refused):
+                yield _tried(built, proposal, original, random=random, ask=False)

@@ -1,0 +1,206 @@
+"""The hunt: cases without end in workers that are renewed, every result kept as soon as it is there."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.soundness.processes import ROOT, Hung, Worker
+
+CASE_SECONDS = 90.0  # of processor time; a case takes one to five
+REDUCE_SECONDS = 240.0
+REDUCED = 6  # failures of one rule and kind that are made small
+
+STATE = ROOT / "reports" / ".soundness.part.jsonl"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run of the suite goes through."""
+
+    seed: str
+    cases: dict[str, int]  # family -> how many
+    minutes: float | None = None
+    processes: int = 2
+    checkout: Path = ROOT
+    quiet: bool = False
+    given: dict[str, Any] = field(default_factory=dict)  # to every case
+
+
+@dataclass
+class State:
+    """The results so far, a line each in a file that is only added to."""
+
+    path: Path
+    header: dict[str, Any]
+    cases: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add_case(self, family: str, index: int, case: dict[str, Any]) -> None:
+        with self._lock:
+            self.cases[family, index] = case
+            self._write({"family": family, "index": index, "case": case})
+
+    def add_failure(self, failure: dict[str, Any]) -> None:
+        with self._lock:
+            self.failures.append(failure)
+            self._write({"failure": failure})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def opened(path: Path, header: dict[str, Any]) -> State:
+    """The state of a run of this header: what a run before it left, or a new one."""
+    state = State(path, header)
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if lines and json.loads(lines[0]) == header:
+            for text in lines[1:]:
+                try:
+                    line = json.loads(text)
+                except ValueError:  # cut off when the run was interrupted
+                    continue
+                if "case" in line:
+                    state.cases[line["family"], line["index"]] = line["case"]
+                else:
+                    state.failures.append(line["failure"])
+            return state
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(header) + "\n", encoding="utf-8")
+    return state
+
+
+def left_header(path: Path) -> dict[str, Any] | None:
+    """The header of an interrupted run; None where there is none."""
+    if not path.exists():
+        return None
+    with path.open(encoding="utf-8") as file:
+        try:
+            header: dict[str, Any] = json.loads(file.readline())
+        except ValueError:
+            return None
+    return header
+
+
+def commit_of(checkout: Path) -> str:
+    """The commit of a checkout, with a mark where files differ from it."""
+    run = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.stdout.strip() or "unknown"
+
+
+def hunt(wanted: Wanted, state: State) -> State:
+    """Runs what is not in the state yet, until all is or the time ended; failures are made small on the way."""
+    end = time.monotonic() + wanted.minutes * 60 if wanted.minutes is not None else math.inf
+    jobs = _jobs(wanted, state)
+    lock, stopped = threading.Lock(), threading.Event()
+    workers = [Worker(wanted.checkout) for _ in range(wanted.processes)]
+
+    def work(worker: Worker) -> None:
+        while time.monotonic() < end and not stopped.is_set():
+            with lock:
+                job = next(jobs, None)
+            if job is None:
+                return
+            _run_one(worker, job, wanted, state, stopped)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        stopped.set()
+        for worker in workers:
+            worker.end()
+        signal.signal(signal.SIGTERM, before)
+    return state
+
+
+def _jobs(wanted: Wanted, state: State) -> Iterator[tuple[str, int]]:
+    """Families in turn, so that an interrupted run has seen something of each."""
+    longest = max(wanted.cases.values(), default=0)
+    for position in range(longest):
+        for family, count in wanted.cases.items():
+            first, last = position * count // longest, (position + 1) * count // longest
+            for index in range(first, last):
+                if (family, index) not in state.cases:
+                    yield family, index
+
+
+def _run_one(worker: Worker, job: tuple[str, int], wanted: Wanted, state: State, stopped: threading.Event) -> None:
+    family, index = job
+    seed = f"{wanted.seed}:{family}:{index}"
+    request = {"do": "case", "family": family, "seed": seed, "index": index, "given": wanted.given}
+    try:
+        case = worker.ask(request, seconds=CASE_SECONDS)
+    except Hung as reason:
+        if stopped.is_set():
+            return
+        case = {
+            "family": family,
+            "seed": seed,
+            "unbuilt": str(reason),
+            "tried": [],
+            "proposed": [],
+            "operations": [],
+            "hung": True,
+        }
+    state.add_case(family, index, case)
+    for one in _wrong(case):
+        label = f"{'+'.join(one['rules'])} {one['safety']} {one['kind']}"
+        if not wanted.quiet:
+            print(f"{family} {index}: {label}: {one['detail'][:150]}", flush=True)
+    if case.get("crash") and not wanted.quiet:
+        print(f"{family} {index}: pipetune ends: {case['crash'][:200]}", flush=True)
+    for one in _wrong(case):
+        if _to_reduce(state, case, one):
+            _reduce(worker, case, one, wanted, state)
+
+
+def _wrong(case: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in case["tried"] if one["accepted"] and not one["right"]]
+
+
+def _to_reduce(state: State, case: dict[str, Any], one: dict[str, Any]) -> bool:
+    """Whether this failure is made small: the first few of each rule, class and kind."""
+    if not case.get("material"):
+        return False
+    rules = "+".join(one["rules"])
+    seen = Counter((failure["rule"], failure["safety"], failure["kind"]) for failure in state.failures)
+    singly = {failure["rule"] for failure in state.failures if failure["seed"] == case["seed"]}
+    if len(one["rules"]) > 1 and any(rule in singly for rule in one["rules"]):
+        return False  # one of them alone is the cause
+    return seen[rules, one["safety"], one["kind"]] < REDUCED
+
+
+def _reduce(worker: Worker, case: dict[str, Any], one: dict[str, Any], wanted: Wanted, state: State) -> None:
+    request = {"do": "reduce", "case": case, "rules": one["rules"], "kind": one["kind"]}
+    try:
+        failure = worker.ask(request, seconds=REDUCE_SECONDS)
+    except Hung:
+        return
+    failure |= {"seed": case["seed"], "family": case["family"]}
+    state.add_failure(failure)
+    if not wanted.quiet:
+        text = "\n".join(f"    {line}" for line in failure["text"].splitlines())
+        print(f"  the smallest: {failure['rule']} {failure['safety']} {failure['kind']}\n{text}", flush=True)

@@ -1,0 +1,294 @@
+"""Cases of pipelines: what pipetune proposes for one, alone and together, against the pipeline drained three times."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from tests.soundness import adapter, reduction
+from tests.soundness.cases import Case, Tried, asked, chosen, lot
+from tests.soundness.chains import Chain, by_hand, compose, source
+from tests.soundness.drained import Element, Event, Raised, Run, drain, in_order
+from tests.soundness.functions import load
+from tests.soundness.handwritten import HANDS
+from tests.soundness.verdict import Verdict, as_varied, judge
+
+EPOCHS = 3
+_MOST = 1200  # elements of an epoch that are drained: all of what ends, a start of what does not
+_PLAIN = 4
+_JOINT = 2  # plans of several rewrites that are tried for one pipeline
+_AGAIN = 6
+
+
+class _Unbuilt(Exception):
+    """The pipeline is none that TensorFlow runs."""
+
+
+class Built:
+    """A chain as a module, and its pipeline as often as it is asked for."""
+
+    def __init__(self, chain: Chain, folder: str) -> None:
+        self.chain = chain
+        self._folder = tempfile.mkdtemp(dir=folder)
+        try:
+            self._module = load(chain.text(), folder)
+        except Exception as error:
+            raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+    def dataset(self) -> Any:
+        """A fresh pipeline, with the seeds that every other has, in a folder without files of caches."""
+        for name in os.listdir("."):
+            if name.startswith("pipetune-cache"):
+                (shutil.rmtree if os.path.isdir(name) else os.remove)(name)
+        tf.random.set_seed(7)
+        try:
+            return self._module.make(self._folder)
+        except Exception as error:  # what TensorFlow does not build is no case
+            raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
+    """The case of this seed."""
+    started = time.monotonic()
+    why = ""
+    for attempt in range(_AGAIN):
+        try:
+            case = tried(compose(f"{seed}/{attempt}"), folder=folder, seed=seed, ask_all=ask_all)
+        except _Unbuilt as error:
+            why = str(error)
+            continue
+        return replace(case, seconds=time.monotonic() - started)
+    return Case("pipeline", seed, unbuilt=why, seconds=time.monotonic() - started)
+
+
+def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
+    """The case of the pipeline at this place of the table."""
+    hand = HANDS[index]
+    started = time.monotonic()
+    case = tried(by_hand(hand), folder=folder, seed=hand.name, ask_all=ask_all)
+    return replace(case, family="hand", seconds=time.monotonic() - started)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a pipeline gives by itself."""
+
+    runs: tuple[Run, ...]  # one where another of the same make gives the same, else several
+    endless: bool
+
+    @property
+    def run(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def repeats(self) -> bool:
+        return len(self.runs) == 1
+
+
+def truth_of(built: Built) -> Truth:
+    """The original drained, twice and more: some differ from run to run by themselves."""
+    first = built.dataset()
+    endless = int(first.cardinality()) == tf.data.INFINITE_CARDINALITY
+    one = drain(first, epochs=EPOCHS, most=_MOST)
+    if not one.elements:
+        raise _Unbuilt("it gives no element")
+    again = drain(built.dataset(), epochs=EPOCHS, most=_MOST)
+    runs = (one,) if in_order(one, again) is None else (one, again, drain(built.dataset(), epochs=EPOCHS, most=_MOST))
+    return Truth(runs, endless or any(len(epoch) >= _MOST for epoch in one.epochs))
+
+
+def tried(chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False) -> Case:
+    """What is proposed for the pipeline, alone and together, and the truth about it."""
+    built = Built(chain, folder)
+    truth = truth_of(built)
+    case = Case("pipeline", seed, operations=chain.operators)
+    facts = adapter.Facts(**chain.facts)
+    try:
+        source = adapter.read(built.dataset())
+        proposals = source.proposals(facts, counted(source, built))
+    except adapter.Crash as crash:
+        return replace(case, crash=str(crash), material=chain.packed())
+    except adapter.Refused as reason:
+        return replace(case, unbuilt=str(reason))
+    case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
+    plans = [[one] for one in chosen(proposals, salt=seed, plain=_PLAIN)]
+    plans += joint(source, proposals, facts, salt=seed)
+    found: list[Tried] = []
+    for plan in plans:
+        try:
+            found.append(_tried(built, plan, truth, ask=ask_all or (asked(plan[0], salt=seed) and len(plan) == 1)))
+        except adapter.Refused:
+            continue
+        except adapter.Crash as crash:
+            case = replace(case, crash=f"{' + '.join(one.key for one in plan)}: {crash}")
+    material = chain.packed() if case.crash or any(not one.right for one in found) else None
+    return replace(case, tried=tuple(found), material=material)
+
+
+def counted(source: adapter.Source, built: Built) -> dict[int, int]:
+    """Elements per epoch where TensorFlow cannot tell: counted by draining every operator."""
+    return source.counts(most=_MOST)
+
+
+def joint(
+    source: adapter.Source, proposals: Sequence[adapter.Proposal], facts: adapter.Facts, *, salt: str
+) -> list[list[adapter.Proposal]]:
+    """Plans of two to four rewrites that pipetune would put together, in the order it applies them."""
+    rng = random.Random(f"{salt}/joint")
+    plans = []
+    for number in range(_JOINT * 4):
+        if len(plans) == _JOINT or len(proposals) < 2:
+            break
+        order = sorted(proposals, key=lambda one: lot(f"{salt}/{number}", one))
+        wanted = order[: rng.choice([2, 2, 3, 4])]
+        plan = [one for one in proposals if any(one is other for other in wanted)]
+        with contextlib.suppress(adapter.Refused, adapter.Crash):
+            if len(plan) > 1 and source.joined(plan, facts):
+                plans.append(plan)
+    return plans
+
+
+def _tried(built: Built, plan: Sequence[adapter.Proposal], truth: Truth, *, ask: bool) -> Tried:
+    safety = adapter.strictest(*(one.safety for one in plan))
+    candidate = drain(adapter.built(built.dataset()).replayed(plan), epochs=EPOCHS, most=_MOST)
+
+    def verdict(notes_zeros: bool) -> Verdict:
+        return judged(built.chain, truth, candidate, plan, safety, notes_zeros=notes_zeros)
+
+    found, answer = verdict(False), None
+    if ask or not found.right:
+        answer = adapter.built(built.dataset()).compared(plan)
+        found = verdict(answer.notes_zeros)
+    return Tried(
+        tuple(dict.fromkeys(one.rule for one in plan)),
+        tuple(one.key for one in plan),
+        safety,
+        right=found.right,
+        accepted=answer.accepted if answer is not None else None,
+        kind=found.kind,
+        detail=found.detail,
+        why=answer.why if answer is not None else "",
+        zeros=found.zeros,
+    )
+
+
+def judged(
+    chain: Chain, truth: Truth, candidate: Run, plan: Sequence[adapter.Proposal], safety: str, *, notes_zeros: bool
+) -> Verdict:
+    """The verdict on one plan."""
+    spare = sum(int(size) - 1 for size in re.findall(r"batch\((\d+), drop_remainder=True", chain.text())) * 12
+    found = judge(truth.run, candidate, safety, spare=spare, notes_zeros=notes_zeros)
+    if found.kind == "LATER" and all(one.numbers_only for one in plan):
+        return replace(found, right=True)  # where a batch goes on behind an error is the runtime's own affair
+    if found.right or candidate.spec != truth.run.spec:
+        return found
+    unordered = "deterministic=False" in chain.text() or "deterministic = False" in chain.text()
+    if truth.repeats and not unordered and safety == adapter.EXACT:
+        return found
+    if truth.endless or (unordered and (truth.run.errors or _BY_PLACE.search(chain.text()))):
+        return Verdict(True, "UNJUDGED", found.detail)  # another part of what never ends; other elements by chance
+    if not (chain.random or unordered or not truth.repeats):
+        return found
+    if not (varied := as_varied(truth.runs, candidate)):
+        if chain.style == "number":
+            return Verdict(True)
+        numbers = [_numbers(run) for run in (truth.run, candidate)]
+        return judge(*numbers, adapter.REORDERS, spare=spare)
+    return Verdict(False, "VALUES", varied)
+
+
+_BY_PLACE = re.compile(
+    r"\.(take|skip|shard|take_while|scan|enumerate|window|concatenate|rebatch|unique)\(|zip|drop_remainder|choose"
+)
+"""Operators that give other elements where those above come in another order."""
+
+
+def _numbers(run: Run) -> Run:
+    """Only the first tensor of every element: the number, which no function of a pair makes random."""
+
+    def first(event: Event) -> Event:
+        if isinstance(event, Raised):
+            return event
+        kept: Element = event[:1]
+        return kept
+
+    return Run(run.spec, tuple(tuple(map(first, epoch)) for epoch in run.epochs))
+
+
+# -- the smallest pipeline that fails in the same way
+
+
+def smaller(chain: Chain) -> Iterator[Chain]:
+    """Pipelines with one operator less, or with less in one."""
+    for place in range(len(chain.links)):
+        yield replace(chain, links=chain.links[:place] + chain.links[place + 1 :])
+    for place, link in enumerate(chain.links):
+        for text in (
+            re.sub(r", (num_parallel_calls|deterministic)=[\w.]+", "", link.text),
+            re.sub(r", drop_remainder=True", "", link.text),
+        ):
+            if text != link.text:
+                yield replace(chain, links=(*chain.links[:place], replace(link, text=text), *chain.links[place + 1 :]))
+    if chain.source.operator not in ("range", "from_tensor_slices"):
+        rng = random.Random(0)
+        yield replace(chain, source=source(rng, "dict" if chain.style == "dict" else chain.style))
+
+
+def reduced(
+    chain: Chain, rules: Sequence[str], kind: str, *, folder: str, most: int = 60, seconds: float = 90.0
+) -> dict[str, Any]:
+    """The smallest pipeline found for which these rules are accepted and wrong in the same way."""
+    last: Tried | None = None
+
+    def fails(candidate: Chain) -> bool:
+        nonlocal last
+        found = wrong_one(candidate, rules, kind, folder=folder)
+        last = found or last
+        return found is not None
+
+    smallest = reduction.reduced(chain, smaller, fails, most=most, seconds=seconds)
+    return {
+        "rule": "+".join(rules),
+        "kind": kind,
+        "safety": last.safety if last is not None else "",
+        "detail": last.detail if last is not None else "",
+        "operations": list(smallest.operators),
+        "text": smallest.pasted(),
+        "program": smallest.packed(),
+    }
+
+
+def wrong_one(chain: Chain, rules: Sequence[str], kind: str, *, folder: str) -> Tried | None:
+    """A plan of these rules that is accepted for the pipeline though it is wrong in this way."""
+    with contextlib.suppress(_Unbuilt, adapter.Crash, adapter.Refused):
+        for one in of_rules(chain, rules, folder=folder):
+            if one.wrong and one.kind == kind:
+                return one
+    return None
+
+
+def of_rules(chain: Chain, rules: Sequence[str], *, folder: str) -> Iterator[Tried]:
+    """Plans of one rewrite of each of these rules, and the truth about them."""
+    built = Built(chain, folder)
+    truth = truth_of(built)
+    facts = adapter.Facts(**chain.facts)
+    source = adapter.read(built.dataset())
+    proposals = source.proposals(facts, counted(source, built))
+    plans: list[list[adapter.Proposal]] = [[]]
+    for rule in rules:
+        plans = [[*plan, one] for plan in plans for one in proposals if one.rule == rule][:12]
+    for plan in plans:
+        ordered = [one for one in proposals if any(one is other for other in plan)]
+        with contextlib.suppress(adapter.Refused):
+            if len(ordered) == 1 or source.joined(ordered, facts):
+                yield _tried(built, ordered, truth, ask=False)

@@ -1,0 +1,89 @@
+"""`reports/soundness.json` and the table in the terminal, from the results of a run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import Any
+
+from tests.soundness.hunt import State
+from tests.soundness.processes import ROOT
+
+
+def counted(state: State) -> dict[str, Any]:
+    """The figures of the contract, those of other suites left out."""
+    by_rule: dict[str, Counter[str]] = defaultdict(Counter)
+    by_op: dict[str, Counter[str]] = defaultdict(Counter)
+    total: Counter[str] = Counter()
+    for (family, _), case in state.cases.items():
+        ran = not case["unbuilt"]
+        total[family] += ran
+        total["unbuilt"] += not ran
+        total["hung"] += bool(case.get("hung"))
+        total["crashed"] += bool(case.get("crash"))
+        total["patches"] += case.get("patches", 0)
+        total[f"{family}_cases_wrong"] += any(one["accepted"] and not one["right"] for one in case["tried"])
+        if family == "script":
+            total["script_wrong"] += sum(not one["right"] for one in case["tried"])
+            continue
+        for one in case["tried"]:
+            wrong = bool(one["accepted"]) and not one["right"]
+            figures = {
+                "proposals": 1,
+                "structurally_wrong": int(not one["right"]),
+                "accepted_wrong": int(wrong),
+                "asked": int(one["accepted"] is not None),
+                "accepted": int(bool(one["accepted"])),
+            }
+            by_rule["+".join(sorted(one["rules"])) if len(one["rules"]) == 1 else "several"].update(figures)
+            total.update(figures)
+        if family == "function" and ran:
+            for name in case["operations"]:
+                by_op[name]["functions"] += 1
+                by_op[name]["structurally_wrong"] += any(not one["right"] for one in case["tried"])
+                by_op[name]["accepted_wrong"] += any(one["accepted"] and not one["right"] for one in case["tried"])
+    return {
+        "commit": state.header["commit"],
+        "seeds": [state.header["seed"]],
+        "functions": total["function"],
+        "proposals": total["proposals"],
+        "structurally_wrong": total["structurally_wrong"],
+        "accepted_wrong": total["accepted_wrong"],
+        "by_rule": {name: dict(by_rule[name]) for name in sorted(by_rule)},
+        "by_op": {name: dict(by_op[name]) for name in sorted(by_op)},
+        "pipelines": total["pipeline"] + total["hand"],
+        "pipelines_wrong": total["pipeline_cases_wrong"] + total["hand_cases_wrong"],
+        "patches": total["patches"],
+        "patches_wrong": total["script_wrong"],
+        "crashed": total["crashed"],
+        "unbuilt": total["unbuilt"],
+        "hung": total["hung"],
+    }
+
+
+FILES = ROOT / "reports" / ".files.part.json"
+"""Where the table of the user's files leaves `{"tried": n, "lost": n}`, if it has run."""
+
+
+def of_files() -> dict[str, int | None]:
+    """Figures of another suite: kinds of writing that were tried, and those that lost something."""
+    try:
+        found = json.loads(FILES.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"files_tried": None, "files_lost": None}
+    return {"files_tried": found["tried"], "files_lost": found["lost"]}
+
+
+def told(state: State) -> str:
+    """A table for the terminal."""
+    figures = counted(state)
+    lines = [
+        f"{figures['functions']} functions, {figures['pipelines']} pipelines ({figures['pipelines_wrong']} "
+        f"wrong), {figures['patches']} patches ({figures['patches_wrong']} wrong); {figures['unbuilt']} cases "
+        f"were none, {figures['hung']} hung, {figures['crashed']} ended pipetune"
+    ]
+    lines.append(f"{'rule':24}{'tried':>8}{'wrong':>8}{'accepted wrong':>16}")
+    for name, one in figures["by_rule"].items():
+        lines.append(f"{name:24}{one['proposals']:8}{one['structurally_wrong']:8}{one['accepted_wrong']:16}")
+    lines.append(f"{'all':24}{figures['proposals']:8}{figures['structurally_wrong']:8}{figures['accepted_wrong']:16}")
+    return "\n".join(lines)

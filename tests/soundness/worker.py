@@ -1,0 +1,61 @@
+"""A process that runs cases: requests on its standard input, answers where its standard output was, a line each.
+
+TensorFlow keeps what it has traced, so workers are ended after some hundred cases; and a case that hangs is ended with
+its worker. What user functions print is none of the answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import warnings
+from typing import Any, TextIO
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Answers requests until the input ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a supervisor that is killed leaves nothing behind
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf
+
+    tf.get_logger().setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="soundness-") as folder:
+        os.chdir(folder)
+        for line in sys.stdin:
+            _answer(answers, _answered(json.loads(line), folder))
+
+
+def _answer(answers: TextIO, content: dict[str, Any]) -> None:
+    answers.write(json.dumps(content, default=str) + "\n")
+    answers.flush()
+
+
+def _answered(request: dict[str, Any], folder: str) -> dict[str, Any]:
+    from tests.soundness import adapter, families
+
+    with adapter.without(request.get("without", "none")) as switched:
+        match request["do"]:
+            case "case":
+                found = families.run(
+                    request["family"], request["seed"], request["index"], folder=folder, **request.get("given", {})
+                ).packed()
+            case "reduce":
+                found = families.reduced(request["case"], request["rules"], request["kind"], folder=folder)
+            case other:
+                raise ValueError(other)
+    return {**found, "switched": switched}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,440 @@
+"""Scripts as people write them, and as nobody should: one dataset, made in pieces of many styles.
+
+Every style takes the links of a chain, as `.batch(4)`, and gives statements that put them behind `ds`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Lines = list[str]
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, as its statements and how they are put down in a file."""
+
+    head: tuple[str, ...]  # imports
+    functions: tuple[str, ...]  # definitions that the links use, some lines each
+    pieces: tuple[tuple[str, ...], ...]  # statements, each piece behind the one before
+    tail: tuple[str, ...] = ()  # what stands behind the dataset
+    newline: str = "\n"
+    mark: bool = False  # a byte order mark in front
+    tabs: bool = False
+    inside: bool = False  # all of it in a function
+    ends: bool = True  # with a newline
+
+    def text(self) -> str:
+        """The text of the file."""
+        lines = [*self.head, ""]
+        for definition in self.functions:
+            lines += ["", *definition.split("\n"), ""]
+        body = [line for piece in self.pieces for line in piece]
+        if self.inside:
+            body = [
+                "def make_dataset():",
+                *(f"    {line}" if line else "" for line in (*body, "return ds")),
+                "",
+                "ds = make_dataset()",
+            ]
+        lines += [*body, *self.tail, "dataset = ds"]
+        text = "\n".join(lines) + ("\n" if self.ends else "")
+        if self.tabs:
+            text = "\n".join(_tabbed(line) for line in text.split("\n"))
+        return ("\ufeff" if self.mark else "") + text.replace("\n", self.newline)
+
+
+def _tabbed(line: str) -> str:
+    blank = len(line) - len(line.lstrip(" "))
+    return "\t" * (blank // 4) + " " * (blank % 4) + line.lstrip(" ")
+
+
+class Writer:
+    """Draws a script from a seed."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self._names = 0
+
+    def name(self, prefix: str) -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def script(self) -> Script:
+        rng = self.rng
+        self.functions: list[str] = []
+        head, dataset = rng.choice(_IMPORTS)
+        pieces: list[tuple[str, ...]] = [(f"ds = {self._source(dataset)}",)]
+        for _ in range(rng.randint(1, 3)):
+            links = [self._link() for _ in range(rng.randint(1, 3))]
+            style = rng.choice(_STYLES)
+            pieces.append(tuple(style(self, links, dataset)))
+            if rng.random() < 0.3:
+                pieces.append((rng.choice(_NOISE),))
+        if rng.random() < 0.7 and not any("batch(" in line for piece in pieces for line in piece):
+            pieces.append(tuple(rng.choice(_STYLES)(self, [self._batch()], dataset)))
+        tail = (rng.choice(_TAILS).replace("DATASET", dataset),) if rng.random() < 0.3 else ()
+        return Script(
+            head=("import functools", "import numpy as np", *head),
+            functions=tuple(self.functions),
+            pieces=tuple(pieces),
+            tail=tail,
+            newline=rng.choice(["\n", "\n", "\n", "\r\n"]),
+            mark=rng.random() < 0.1,
+            tabs=rng.random() < 0.1,
+            inside=rng.random() < 0.25,
+            ends=rng.random() < 0.9,
+        )
+
+    def _source(self, dataset: str) -> str:
+        rows = self.rng.choice([22, 23, 25, 33])
+        return self.rng.choice(
+            [f"{dataset}.range({rows})", f"{dataset}.from_tensor_slices(np.arange({rows * 4}).reshape({rows}, 4))",
+             f"{dataset}.from_tensor_slices(np.arange({rows * 9}, dtype=np.float32).reshape({rows}, 3, 3))",
+             f"(\n    {dataset}  # the source\n    .range({rows})\n)"]
+        )  # fmt: skip
+
+    def _link(self) -> str:
+        rng = self.rng
+        draw = rng.random()
+        if draw < 0.5:
+            calls = rng.choice(
+                ["", "", "", ", num_parallel_calls=2", ", 2", ",\n        num_parallel_calls=2,  # two\n    "]
+            )
+            return f".map({self._function()}{calls})"
+        if draw < 0.65:
+            return self._batch()
+        return rng.choice(
+            [".shuffle(9, seed=1)", ".shuffle(\n        buffer_size=20,\n        seed=3,\n    )", ".prefetch(1)",
+             ".prefetch(tf_AUTOTUNE)", ".cache()",
+             ".repeat(2)", ".take(15)", ".skip(1)", ".filter(lambda *e: True)", ".repeat(1)", ".take(-1)"]
+        ).replace("tf_AUTOTUNE", "-1")  # fmt: skip
+
+    def _batch(self) -> str:
+        return self.rng.choice(
+            [
+                ".batch(4)",
+                ".batch(batch_size=3)",
+                ".batch(5, drop_remainder=True)",
+                ".batch(4, True)",
+                ".batch( 4 )",
+                ".batch(2+2)",
+            ]
+        )
+
+    def _function(self) -> str:
+        """A function as an expression; its definition is put down where it needs one."""
+        rng = self.rng
+        body = rng.choice(_BODIES).replace("tf_", "tensorflow")
+        kind = rng.choice(
+            [
+                "lambda",
+                "lambda",
+                "def",
+                "nested",
+                "partial",
+                "method",
+                "object",
+                "decorated",
+                "default",
+                "doc",
+                "static",
+                "long",
+            ]
+        )
+        name = self.name("prepare")
+        define = self.functions.append
+        match kind:
+            case "lambda":
+                return f"lambda x: {body}"
+            case "long":
+                return f"(\n        lambda x:  # a function\n        {body}\n    )"
+            case "def":
+                define(f"def {name}(x):\n    return {body}")
+            case "doc":
+                define(
+                    f'def {name}(x):\n    """Prepares x.\n\n    Not .map(x) or .batch(4).\n    """\n'
+                    f"    y = {body}  # é\n    return y"
+                )
+            case "nested":
+                define(
+                    f"def make_{name}():\n    def inner(x):\n        return {body}\n    return inner\n\n"
+                    f"{name} = make_{name}()"
+                )
+            case "partial":
+                define(f"def whole_{name}(k, x):\n    return {body}\n\n{name} = functools.partial(whole_{name}, 3)")
+            case "method":
+                define(f"class Has{name}:\n    def go(self, x):\n        return {body}\n\n{name} = Has{name}().go")
+            case "static":
+                define(
+                    f"class Has{name}:\n    @staticmethod\n    def go(x):\n        return {body}\n\n"
+                    f"{name} = Has{name}.go"
+                )
+            case "object":
+                define(f"class Has{name}:\n    def __call__(self, x):\n        return {body}\n\n{name} = Has{name}()")
+            case "decorated":
+                define(f"@tensorflow.function\ndef {name}(x):\n    return {body}")
+            case "default":
+                define(f"def {name}(x, k=2):\n    if k:\n        x = {body}\n    return x")
+        return name
+
+
+_IMPORTS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("import tensorflow", "import tensorflow as tf"), "tf.data.Dataset"),
+    (("import tensorflow", "import tensorflow as tf"), "tf.data.Dataset"),
+    (("import tensorflow",), "tensorflow.data.Dataset"),
+    (("import tensorflow", "from tensorflow import data as tfd"), "tfd.Dataset"),
+    (("import tensorflow", "from tensorflow.data import Dataset"), "Dataset"),
+    (("import tensorflow", "import tensorflow as tf", "D = tf.data.Dataset"), "D"),
+    (("# tf.data.Dataset.range(9).map(x)", "import tensorflow; import tensorflow as tf"), "tf.data.Dataset"),
+    (("import os, sys; import tensorflow", "import tensorflow as tf", "data = tf.data"), "data.Dataset"),
+)
+
+_NOISE = (
+    "# ds = ds.map(old)",
+    "n = 1; m = 'ds.batch(4)'",
+    "text = '''\nds = ds.map(f)\n'''",
+    "",
+    "if True: pass",
+    "numbers = [.5, .25]",
+    "\f",
+    "assert ds is not None  # é ü 日本",
+)
+
+_TAILS = (
+    "valid = DATASET.range(9).map(lambda x: x + 1).batch(4)",
+    "for _ in range(2): pass",
+    "def unused(): return ds.map(lambda x: x)",
+    "other = ds",
+    "preview = ds.take(1)",
+)
+
+_BODIES = (
+    "x * 2", "x + 1", "x * x - 3", "x[..., None]", "-x", "tf_.cast(x, 'float32') / 255.0", "tf_.reduce_sum(x)",
+    "tf_.reverse(x, [-1]) if x.shape.rank else x", "(x, x + 1)[0]", "tf_.cast(x, 'int64') % 7",
+)  # fmt: skip
+
+_Style = Callable[[Writer, Sequence[str], str], Lines]
+
+
+def _line(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [f"ds = ds{''.join(links)}" + writer.rng.choice(["", "  # a comment", " ;"])]
+
+
+def _statements(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [f"ds = ds{link}" for link in links]
+
+
+def _names(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    lines, last = [], "ds"
+    for link in links:
+        name = writer.name("part")
+        lines.append(f"{name} = {last}{link}")
+        last = name
+    return [*lines, f"ds = {last}"]
+
+
+def _parentheses(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    lines = ["ds = (", "    ds  # so far"]
+    for link in links:
+        lines += ["    # " + writer.rng.choice([".map(f)", "next", "(", "ünlü"])] if writer.rng.random() < 0.5 else []
+        lines.append(f"    {link}" + writer.rng.choice(["", "  # done", "   "]))
+    return [*lines, ")"]
+
+
+def _backslashes(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [
+        "ds = ds \\",
+        *(f"    {link}" + (" \\" if place < len(links) - 1 else "") for place, link in enumerate(links)),
+    ]
+
+
+def _dots_behind(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return ["ds = (ds." + ".\n      ".join(link[1:] for link in links) + ")"]
+
+
+def _function(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    name = writer.name("build")
+    if writer.rng.random() < 0.5:
+        return [f"def {name}(ds):", *(f"    ds = ds{link}" for link in links), "    return ds", f"ds = {name}(ds)"]
+    return [f"def {name}(d, *, training=True):", f"    return d{''.join(links)}", f"ds = {name}(ds, training=False)"]
+
+
+def _used_twice(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    name = writer.name("build")
+    return [
+        f"def {name}(ds):",
+        *(f"    ds = ds{link}" for link in links),
+        "    return ds",
+        f"valid = {name}(ds.take(5))",
+        f"ds = {name}(ds)",
+    ]
+
+
+def _walrus(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    first, *rest = links
+    return [f"if (ds := ds{first}) is not None:", f"    ds = ds{''.join(rest)}"]
+
+
+def _semicolons(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return ["; ".join([*(f"ds = ds{link}" for link in links), "done = True"])]
+
+
+def _class(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    name = writer.name("Input")
+    return [
+        f"class {name}:",
+        "    def __init__(self, ds):",
+        "        self.ds = ds",
+        "    def build(self):",
+        *(f"        self.ds = self.ds{link}" for link in links),
+        "        return self",
+        f"ds = {name}(ds).build().ds",
+    ]
+
+
+def _property(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    name = writer.name("Input")
+    return [
+        f"class {name}:",
+        "    source = ds",
+        "    @property",
+        "    def batches(self):",
+        f"        return self.source{''.join(links)}",
+        f"ds = {name}().batches",
+    ]
+
+
+def _loop(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    first = links[0]
+    return [
+        "for turn in range(2):",
+        f"    ds = ds{first if 'batch' not in first else '.map(lambda x: x * 3)'}",
+        *(f"ds = ds{link}" for link in links[1:]),
+    ]
+
+
+def _late_binding(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return ["for factor in (2, 3):", "    ds = ds.map(lambda x: x * factor)", *(f"ds = ds{link}" for link in links)]
+
+
+def _conditional(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [f"ds = ds{link} if {'ds is not None' if place % 2 else 'True'} else ds" for place, link in enumerate(links)]
+
+
+def _branch(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return ["training = True", "if training:", f"    ds = ds{''.join(links)}", "else:", "    ds = ds.batch(1)"]
+
+
+def _unbound(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    lines = []
+    for link in links:
+        method, _, rest = link[1:].partition("(")
+        given = rest[:-1].strip()
+        lines.append(
+            f"ds = {dataset}.{method}(ds{', ' if given else ''}{rest[:-1]})" if rest.endswith(")") else f"ds = ds{link}"
+        )
+    return lines
+
+
+def _applied(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [f"ds = ds.apply(lambda d: d{link})" for link in links]
+
+
+def _alias(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    lines = []
+    for link in links:
+        method, _, rest = link[1:].partition("(")
+        name = writer.name("call")
+        lines += [
+            f"{name} = ds.{method}" if writer.rng.random() < 0.5 else f"{name} = getattr(ds, '{method}')",
+            f"ds = {name}({rest}",
+        ]
+    return lines
+
+
+def _reduced(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [
+        "steps = [lambda x: x + 1, lambda x: x * 2]",
+        "ds = functools.reduce(lambda d, step: d.map(step), steps, ds)",
+        f"ds = ds{''.join(links)}",
+    ]
+
+
+def _stored(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    first, *rest = links
+    return ["parts = {'train': ds}", f"parts['train'] = parts['train']{first}", f"ds = parts['train']{''.join(rest)}"]
+
+
+def _tuples(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [f"ds, count = ds{''.join(links)}, 3"]
+
+
+def _wrapped(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    name = writer.name("finish")
+    first, *rest = links
+    return [f"def {name}(d):", f"    return d{''.join(rest)}", f"ds = {name}(ds{first})"]
+
+
+def _lambda(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    name = writer.name("build")
+    return [f"{name} = lambda d: d{''.join(links)}", f"ds = {name}(ds)"]
+
+
+def _annotated(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [f"ds: 'tf.data.Dataset' = ds{''.join(links)}"]
+
+
+def _tried(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [
+        "try:",
+        f"    ds = ds{links[0]}",
+        "finally:",
+        "    pass",
+        "with open(__file__) as file:",
+        f"    ds = ds{''.join(links[1:])}",
+    ]
+
+
+def _stars(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [
+        "given = {'batch_size': 4}",
+        f"ds = ds{''.join(links)}",
+        "ds = ds.batch(**given)" if writer.rng.random() < 0.5 else "ds = ds.batch(*[3])",
+    ]
+
+
+def _comprehension(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [f"ds = [d{''.join(links)} for d in (ds,)][0]"]
+
+
+def _closure(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    name = writer.name("outer")
+    return [
+        f"def {name}(ds):",
+        "    factor = 5",
+        "    def inner():",
+        "        nonlocal factor",
+        f"        return ds.map(lambda x: x * factor){''.join(links)}",
+        "    return inner()",
+        f"ds = {name}(ds)",
+    ]
+
+
+def _matched(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return ["match 1:", "    case 1:", f"        ds = ds{''.join(links)}", "    case _:", "        pass"]
+
+
+_STYLES: tuple[_Style, ...] = (
+    _line, _line, _statements, _statements, _names, _parentheses, _parentheses, _backslashes, _dots_behind, _function,
+    _function, _used_twice, _walrus, _semicolons, _class, _property, _loop, _late_binding, _conditional, _branch,
+    _unbound, _applied, _alias, _reduced, _stored,
+    _tuples, _wrapped, _lambda, _annotated, _tried, _stars, _comprehension, _closure, _matched,
+)  # fmt: skip
+
+
+def compose(seed: str) -> Script:
+    """A script from a seed; it may be none that runs."""
+    return Writer(random.Random(seed)).script()
