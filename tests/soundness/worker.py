@@ -16,7 +16,6 @@ import tempfile
 import warnings
 from typing import Any, TextIO
 
-
 _PR_SET_PDEATHSIG = 1
 
 
