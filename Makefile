@@ -19,12 +19,13 @@ HOROVOD_VENV := .venv-horovod
 HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo test lint types imports test-one-core test-all test-exhaustive test-horovod browser clean
+.PHONY: help demo test lint types imports test-one-core test-all test-exhaustive test-horovod soundness browser clean
 
 help:
 	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
 	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
+	@echo "make soundness           hunts for wrong rewrites for hours; interrupted, it goes on (HUNT='--minutes 30')"
 	@echo "make test-horovod        two ranks of a Horovod built here train the example, and are analysed in step"
 
 $(BIN)/python $(HOROVOD_VENV)/bin/python: %/bin/python:
@@ -100,6 +101,11 @@ test-all: $(INSTALLED)
 
 test-exhaustive: $(INSTALLED)
 	$(call side_by_side,-n $(TOGETHER),-m exhaustive)
+
+# Thousands of functions, pipelines and scripts composed at random, a new seed each time; `python -m tests.soundness
+# --help` has the rest. The figures go into reports/soundness.json.
+soundness: $(INSTALLED)
+	$(BIN)/python -m tests.soundness $(HUNT)
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.

@@ -14,7 +14,7 @@ from pipetune.cli.main import main
 from pipetune.core import sessionfile
 from pipetune.core.measurement import Outcome, Trial
 from pipetune.core.profile import Finding, Verdict
-from pipetune.core.session import PatchResult, Rejection, Session
+from pipetune.core.session import PatchResult, Reason, Rejection, Session
 from pipetune.source.applying import digest_of
 from pipetune.source.patch import file_diff
 from pipetune.supervisor.results import Results
@@ -432,7 +432,7 @@ def test_without_a_patch_there_is_nothing_to_change_only_where_that_is_known(
     datasets = {
         "busy": replace(first, diagnosis=replace(first.diagnosis, verdict=Verdict.NOT_INPUT_BOUND)),
         "none": first,
-        "open": replace(first, rejected=(Rejection("cache", "n1", "no time was left to try it", open=True),)),
+        "open": replace(first, rejected=(Rejection("cache", "n1", "not tried", reason=Reason.NO_TIME),)),
     }
     tried = Trial(one.trials[0].plan, Outcome.REJECTED, "no gain")
     trials = {outcome.value: replace(tried, outcome=outcome) for outcome in (Outcome.UNDECIDED, Outcome.ACCEPTED)}

@@ -12,7 +12,7 @@ from pipetune.core.functions import Cut, CutKind
 from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session, Training
+from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Reason, Rejection, Session, Training
 from pipetune.report.changes import edit_words
 from pipetune.report.operators import argument_list
 from pipetune.report.terminal import summary_text
@@ -358,7 +358,7 @@ def test_the_time_is_blamed_only_where_it_was_the_reason():
     decided = make_view(replace(session, trials=rejected))
     assert decided.headline.sentence.startswith("1 trial, and none is proven faster")
     assert [step.label for step in decided.next_steps if "--budget" in step.label] == []
-    open_one = Rejection("cache", "n2", "no time was left to try it", open=True)
+    open_one = Rejection("cache", "n2", "the time was up before it was tried", reason=Reason.NO_TIME)
     left = replace(session, trials=rejected, datasets=(replace(session.datasets[0], rejected=(open_one,)),))
     view = make_view(left)
     assert view.headline.sentence.startswith("The time for trials ended with 1 rewrite untried.")

@@ -42,6 +42,18 @@ class Chain:
         """Whether a function of it draws, or another operator gives elements at random."""
         return bool(_RANDOM.search(self.text()))
 
+    @property
+    def racy(self) -> bool:
+        """Whether calls side by side share a generator or a variable: which gets what is chance, as it is written."""
+        defined = {text.split("(")[0].removeprefix("def "): text for link in self.links for text in link.functions}
+        for link in self.links:
+            called = link.text + " ".join(
+                text for name, text in defined.items() if re.search(rf"\b{name}\b", link.text)
+            )
+            if "num_parallel_calls" in link.text and re.search(r"random\.|shuffle\(|state\.|calls\.", called):
+                return True
+        return False
+
     def text(self) -> str:
         """The module: functions, and `make(folder)`, which gives the pipeline."""
         functions = [text for link in (self.source, *self.links) for text in link.functions]

@@ -75,7 +75,7 @@ def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False) ->
     """The case of the pipeline at this place of the table."""
     hand = HANDS[index]
     started = time.monotonic()
-    case = tried(by_hand(hand), folder=folder, seed=hand.name, ask_all=ask_all)
+    case = tried(by_hand(hand), folder=folder, seed=hand.name, ask_all=ask_all, alone=True)
     return replace(case, family="hand", seconds=time.monotonic() - started)
 
 
@@ -107,8 +107,13 @@ def truth_of(built: Built) -> Truth:
     return Truth(runs, endless or any(len(epoch) >= _MOST for epoch in one.epochs))
 
 
-def tried(chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False) -> Case:
-    """What is proposed for the pipeline, alone and together, and the truth about it."""
+def tried(chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False, alone: bool = False) -> Case:
+    """What is proposed for the pipeline, alone and together, and the truth about it.
+
+    Args:
+        ask_all: whether the comparison is asked of every proposal, not only of those that are wrong and of some.
+        alone: whether no plans of several rewrites are tried, and fewer of what leaves functions as they are.
+    """
     built = Built(chain, folder)
     truth = truth_of(built)
     case = Case("pipeline", seed, operations=chain.operators)
@@ -121,8 +126,8 @@ def tried(chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False) -
     except adapter.Refused as reason:
         return replace(case, unbuilt=str(reason))
     case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
-    plans = [[one] for one in chosen(proposals, salt=seed, plain=_PLAIN)]
-    plans += joint(source, proposals, facts, salt=seed)
+    plans = [[one] for one in chosen(proposals, salt=seed, plain=2 if alone else _PLAIN)]
+    plans += [] if alone else joint(source, proposals, facts, salt=seed)
     found: list[Tried] = []
     for plan in plans:
         try:
@@ -192,6 +197,9 @@ def judged(
         return replace(found, right=True)  # where a batch goes on behind an error is the runtime's own affair
     if found.right or candidate.spec != truth.run.spec:
         return found
+    if chain.racy:
+        varied = as_varied(truth.runs, candidate) if not truth.endless else ""
+        return Verdict(not varied, "VALUES" if varied else "UNJUDGED", varied or found.detail)
     unordered = "deterministic=False" in chain.text() or "deterministic = False" in chain.text()
     if truth.repeats and not unordered and safety == adapter.EXACT:
         return found
