@@ -44,7 +44,7 @@ from pipetune.stages.shared_calls import at_the_same_calls
 from pipetune.tf.pipelines import gathering, live, on_batches
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.script import capture
-from pipetune.worker.verifying import first_difference
+from pipetune.worker.verification import first_difference
 from tests.source.forms import DATA, FORMS, NOT_WRITTEN, Form
 
 BEFORE = "import tensorflow as tf\nfrom data import *\n"
