@@ -12,7 +12,6 @@ from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.spelling import did_you_mean
 from pipetune.core.version import VERSION
-from pipetune.supervisor.user_files import recover
 
 COMMANDS = (analyze, apply, run, report, compare, check, size, rules, bench, doctor)
 
@@ -82,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     if parsed is None:
         return 2
+    from pipetune.supervisor.user_files import recover  # not for --help
+
     for text in recover():
         print(f"pipetune: {text}", file=sys.stderr)
     try:

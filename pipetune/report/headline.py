@@ -133,7 +133,7 @@ def _withheld(session: Session, patch: PatchResult) -> Headline:
     why = words.sentence(words.clean(patch.verification))
     details = [f"Rewrites that the source cannot say are in {PLAN_FILE}."] if session.plan is not None else []
     missing = Figure(why="the patched script is not proven faster than the script as it is")
-    text = f"The patched script was run, and the patch is withheld. {why}"
+    text = f"The patched script was run, and is withheld. {why}"
     return Headline("withheld", missing, "No patch", text, tuple(details))
 
 

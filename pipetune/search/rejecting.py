@@ -30,7 +30,7 @@ def rejections(
     known: Mapping[str, tuple[Reason, str]],
     gains: Mapping[str, Interval],
     asking: Mapping[str, str],
-    untried: str = "the time was up before it was tried",
+    over: str = "the time was up",
 ) -> tuple[Rejection, ...]:
     """One entry for each rewrite left out, with the strongest reason there is.
 
@@ -39,7 +39,7 @@ def rejections(
         known: rewrite key to a reason found elsewhere: it changes the data, or gains nothing inside the step.
         gains: rewrite key to what it added to the plan, of those dropped by ablation.
         asking: rewrite key to the consent it needs, of those that are not offered themselves.
-        untried: why what was not tried was not.
+        over: why what was not tried was not, in words.
     """
     decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
     for key, trial in finalists.raced.items():
@@ -67,12 +67,12 @@ def rejections(
         if conflict:
             return Reason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
         if key in waiting:
-            return Reason.NO_TIME, f"the time was up before it was measured in pairs{_seen(key)}"
+            return Reason.NO_TIME, f"{over} before it was measured in pairs{_seen(key)}"
         if key in left and not _unknown(rewrite):
             return Reason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{_seen(key)}"
         if key not in left and shape_of(rewrite) in tried:
             return Reason.OTHER_KIND, "other numbers are tried only where the rewrite is in a plan proven faster"
-        return Reason.NO_TIME, untried
+        return Reason.NO_TIME, f"{over} before it was tried"
 
     def _unknown(rewrite: Rewrite) -> bool:
         """Whether neither the model nor a window says what it gains."""

@@ -17,7 +17,6 @@ from pipetune.search.result import SearchResult
 MOST = 0.95
 """The share of the final rate whose time is told: what comes later is fine work."""
 
-_NO_TIME, _ENDED_EARLY = "the time was up before it was tried", "the search ended before it was tried"
 _BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
 
 
@@ -54,7 +53,7 @@ def summed_up(known: Known, *, offers: Sequence[Offer] = (), why: str = "") -> S
         known={**known.left_inside, **known.kit.gate.blamed},
         gains=known.gains,
         asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
-        untried=_ENDED_EARLY if known.ended_early else _NO_TIME,
+        over="the search ended" if known.ended_early else "the time was up",
     )
     too_small = known.chosen is None and any(one.open for one in left_out)
     return SearchResult(

@@ -237,7 +237,7 @@ def hold(path: str) -> None:
         lambda file: file.write_text("of the loop"),
         lambda file: file.unlink(),
         lambda file: file.rename(f"{file}.old"),
-        lambda file: os.replace(__file__, file),
+        lambda file: os.replace(file.with_name("another file"), file),
         lambda file: os.truncate(file, 0),
     ],
 )
@@ -245,6 +245,7 @@ def test_what_is_too_large_to_be_copied_is_not_changed(
     own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
 ) -> None:
     monkeypatch.setattr(undo, "MOST_BYTES", 7)
+    (own / "another file").write_text("precious too")
     before = writes.tree(own)
     with recording(journals) as journal:
         journal.begin(journal.mark())
@@ -281,7 +282,8 @@ def test_what_nobody_told_of_is_found_by_comparing_the_folder(own: Path, journal
         (own / "file").write_text("of the loop")
         journal.close()
     done = restored(journals)
-    assert done.unknown == [str(own / name) for name in ("known", "new", "other")]
+    found = [path for path in done.unknown if path.startswith(str(own))]  # not what the tests themselves print into
+    assert found == [str(own / name) for name in ("known", "new", "other")]
     assert done.restored == [str(own / "file")]
 
 

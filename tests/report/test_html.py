@@ -149,7 +149,6 @@ def test_everything_the_issue_asks_for_is_on_the_page():
         "Every element once per epoch with 2, 3 and 4 workers",
         "Cores granted",
         "variables put back",
-        "confirmation",
     ):
         assert wanted.casefold() in text.casefold(), wanted
 

@@ -27,7 +27,6 @@ class Hand:
     finding: str
     expression: str
     functions: tuple[str, ...] = ()
-    wrong: bool = False  # something wrong was accepted for it by the code that the list was made of
 
 
 def _function(body: str, given: str, batch: str = "4", more: str = "") -> str:

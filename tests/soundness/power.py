@@ -13,8 +13,15 @@ from tests.soundness.handwritten import HANDS
 from tests.soundness.hunt import CASE_SECONDS
 from tests.soundness.processes import ROOT, Hung, Worker
 
-GUARDS = ("none", "structure", "generated inputs", "epochs", "sample")
-"""What `adapter.without` can switch off; "none" switches nothing off."""
+GUARDS = (
+    "none",
+    "structure",
+    "generated inputs",
+    "epochs",
+    "structure and generated inputs",
+    "structure and generated inputs and sample",
+)
+"""What `adapter.without` switches off. One stands behind the other, so that the last two show what each keeps out."""
 
 SETS = {
     "functions, all rows alike but one": ("function", {"manner": "alike", "core": True}),
@@ -66,7 +73,7 @@ def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> 
 def show(guards: list[str], *, count: int, seed: str, checkout: Path = ROOT) -> None:
     """Prints the table, a line as soon as it is known."""
     print(
-        f"{'guard off':18}{'set':36}{'cases':>7}{'proposals':>11}{'wrong':>7}{'accepted':>10}{'of cases':>10}",
+        f"{'guard off':44}{'set':36}{'cases':>7}{'proposals':>11}{'wrong':>7}{'accepted':>10}{'of cases':>10}",
         flush=True,
     )
     worker = Worker(checkout)
@@ -75,10 +82,10 @@ def show(guards: list[str], *, count: int, seed: str, checkout: Path = ROOT) -> 
             for name in SETS:
                 found, switched = measure(guard, name, count=count, seed=seed, worker=worker)
                 if not switched:
-                    print(f"{guard:18}this version has no such guard", flush=True)
+                    print(f"{guard:44}this version has no such guard", flush=True)
                     break
                 print(
-                    f"{guard:18}{name:36}{found.cases:7}{found.proposals:11}{found.structurally_wrong:7}"
+                    f"{guard:44}{name:36}{found.cases:7}{found.proposals:11}{found.structurally_wrong:7}"
                     f"{found.accepted_wrong:10}{found.cases_wrong:10}",
                     flush=True,
                 )

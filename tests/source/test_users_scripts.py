@@ -208,13 +208,13 @@ SCRIPTS = [
         "a condition that was not met is not",
         MIXED.replace("prepare(9, True)", "prepare(9, False)"),
         BEHIND_THE_BATCH,
-        why="is used between",
+        ("    if not training:", "        return ds.batch(8).map(abs)", "    return ds.batch(8)"),
     ),
     Script(
         "a condition with two ways",
         MIXED.replace("    return ds", "    else:\n        ds = ds.cache()\n    return ds"),
         BEHIND_THE_BATCH,
-        why="two ways",
+        ("    if not training:", "        ds = ds.map(abs)", "        return ds.batch(8).map(abs)"),
     ),
     Script(
         "a condition under which something else is done as well",

@@ -30,7 +30,7 @@ Dataset = tf.data.Dataset
 
 
 def study_of(dataset: Any, **settings: Any) -> Study:
-    study = _study(dataset, None, Settings(**{"trials": False, **settings}), Silence())
+    study = _study(dataset, None, Settings(**{"trials": False, **settings}), Silence(), caller="pipetune.tune")
     assert isinstance(study, Study)
     study.journal.update(machine=study.machine, datasets=study.subject.results())
     return study

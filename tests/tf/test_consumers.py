@@ -13,9 +13,10 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.errors import StepFailed
 from pipetune.core.measurement import RunFailed
 from pipetune.tf.measure import machine, runner
-from pipetune.tf.pipelines import live
+from pipetune.tf.pipelines import file_caches, live
 from pipetune.tf.script import consumers, fit_consumer, step_consumers
 from tests.tf.asynchronous import InventedClock
 
@@ -249,7 +250,7 @@ def test_state_is_put_back_even_when_the_window_fails(tmp_path: Path) -> None:
             raise ZeroDivisionError
 
     measured = make_runner(pairs(), step_consumers.StepConsumer(step), tmp_path)
-    with pytest.raises(RunFailed):
+    with pytest.raises(StepFailed):
         measured.training_window(Plan("as written"), steps=8)
     assert int(counter) == 0
 
@@ -303,10 +304,11 @@ def test_a_file_cache_is_tried_in_a_folder_of_its_own(tmp_path: Path, monkeypatc
     measuring = make_runner(dataset, consumers.NoConsumer("alone"), tmp_path)
     insert = Insert("n1", "cache", "cache@n1", {"filename": "pipetune-cache-x-rank0"})
     plan = Plan("file", (Rewrite("cache", "n1", Safety.EXACT, (insert,), "keeps it in a file"),))
-    window = measuring.input_window(plan, seconds=0.05, warmup_seconds=0.0)
-    assert window.steps > 0
-    folder = Path(measuring._folder.name)
-    assert list(folder.rglob("pipetune-cache-x-rank0*"))  # it was written, but not here:
-    assert list(tmp_path.iterdir()) == []
-    measuring.forget()
+    with file_caches.apart():
+        window = measuring.input_window(plan, seconds=0.05, warmup_seconds=0.0)
+        assert window.steps > 0
+        folder = Path(file_caches.folder())
+        assert list(folder.rglob("pipetune-cache-x-rank0*"))  # it was written, but not here:
+        assert list(tmp_path.iterdir()) == []
+        measuring.forget()
     assert not folder.exists()

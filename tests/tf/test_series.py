@@ -284,14 +284,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "make = keras.utils.timeseries_dataset_from_array\nds = make(X, Y, 5, batch_size=4)",
         "is made inside make",
     ),
-    "shared by two datasets": (
-        """
-        def make(x):
-            return keras.utils.timeseries_dataset_from_array(x, None, 5, batch_size=4)
-        ds, other = make(X), make(Y)
-        """,
-        "shared by 2 datasets",
-    ),
 }
 
 

@@ -158,9 +158,9 @@ def imported(path: Path) -> ModuleType:
 @pytest.mark.mission("D3.config")
 def test_the_patch_gives_the_call_what_the_plan_does(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "digits_script.py"
-    path.write_text(SCRIPT)
+    path.write_text(f"{SCRIPT}\ntraining = training_dataset({str(folder)!r})\n")
     with capture.Recorder():
-        source = live.read(imported(path).training_dataset(folder))
+        source = live.read(imported(path).training)
     (found,) = readings(source.pipeline)
     assert found.decode is not None
     turns = (SetArgument(found.interleave.id, "cycle_length", 3), SetArgument(found.interleave.id, "block_length", 2))
@@ -178,7 +178,7 @@ def test_the_patch_gives_the_call_what_the_plan_does(folder: Path, tmp_path: Pat
     ) in new
     path.write_text(new)
     with capture.Recorder():
-        patched = live.read(imported(path).training_dataset(folder))
+        patched = live.read(imported(path).training)
     edited = apply_edits(source.pipeline, Plan("plan", rewrites).edits)
     assert patched.pipeline.describe() == edited.describe()
     order = [batch.tolist() for batch in patched.dataset.as_numpy_iterator()]
