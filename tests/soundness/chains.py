@@ -436,4 +436,4 @@ def compose(seed: str) -> Chain:
 
 def by_hand(hand: Hand) -> Chain:
     """A pipeline of the table as the suite runs it."""
-    return Chain(Link("by hand", hand.expression, (*PRELUDE, *hand.functions)), (), {})
+    return Chain(Link("by hand", hand.expression, (*PRELUDE, *hand.functions)), (), {}, style="hand")

@@ -133,8 +133,8 @@ _ERRORS = {  # F13: a cache hides from the second epoch on what was raised in ev
         (),
     ),
     "assertion": (
-        "tf.data.Dataset.range(30).map(lambda i: tf.debugging.assert_less(i, tf.constant(20, tf.int64)) or i * 2).batch(4)",
-        (),
+        "tf.data.Dataset.range(30).map(small).batch(4)",
+        ("def small(i):\n    tf.debugging.assert_less(i, tf.constant(20, tf.int64))\n    return i * 2",),
     ),
     "shape that is ensured": (
         "tf.data.Dataset.range(9).map(lambda n: tf.ensure_shape(tf.range(tf.minimum(n, 4)), [4])).batch(2)",
@@ -212,7 +212,7 @@ _PIPELINES = {
     ),
     "parsed matrix": (
         "slices(np.array([tf.train.Example(features=tf.train.Features(feature={'v': tf.train.Feature(float_list=tf.train.FloatList("
-        "value=[0.0, 0.0, 0.0, 3.0 if n == 700 else 0.0]))})).SerializeToString() for n in range(2003)]))"
+        "value=[0.0, 0.0, 0.0, 3.0 if n == 700 else 0.0]))})).SerializeToString() for n in range(2003)], dtype=object))"
         ".map(lambda e: tf.reduce_max(tf.io.parse_single_example(e, {'v': tf.io.FixedLenFeature([2, 2], tf.float32)})['v'], axis=1)).batch(4)"
     ),
     "raw bytes": (

@@ -208,7 +208,7 @@ def judged(
     if not (chain.random or unordered or not truth.repeats):
         return found
     if not (varied := as_varied(truth.runs, candidate)):
-        if chain.style == "number":
+        if chain.style in ("number", "hand") or not (chain.random or unordered):  # a state of Python's own
             return Verdict(True)
         numbers = [_numbers(run) for run in (truth.run, candidate)]
         return judge(*numbers, adapter.REORDERS, spare=spare)

@@ -38,7 +38,32 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield os.fspath(tmp_path)
 
 
-@pytest.mark.parametrize("index", range(len(HANDS)), ids=[hand.name.replace(" ", "-") for hand in HANDS])
+OFTEN = {
+    "reverse of a cube",
+    "component of columns",
+    "brightened to bytes",
+    "not a number to bytes",
+    "roll of an image",
+    "squeeze of a part",
+    "relu",
+    "denormal halves",
+    "map that raises, in batches",
+    "batches of batches with a rest",
+    "number of the module",
+    "single number for each row",
+    "window of rows",
+    "parsed matrix",
+    "raw bytes",
+}
+"""Those of each finding that no other goes the way of, and no case of `tests/tf/test_lifting.py`."""
+
+
+def _hand(index: int) -> Any:
+    marks = [] if HANDS[index].name in OFTEN else [pytest.mark.exhaustive]
+    return pytest.param(index, id=HANDS[index].name.replace(" ", "-"), marks=marks)
+
+
+@pytest.mark.parametrize("index", list(map(_hand, range(len(HANDS)))))
 def test_pipelines_written_by_hand(index: int, folder: str) -> None:
     _nothing_wrong(families.run("hand", "hand", index, folder=folder))
 
@@ -64,7 +89,7 @@ def _nothing_wrong(case: Any) -> None:
     assert "suite itself" not in case.unbuilt, case.unbuilt
 
 
-SEEDS = {"function": range(12), "pipeline": range(5), "script": range(6)}
+SEEDS = {"function": range(8), "pipeline": range(3), "script": range(4)}
 """How many cases of the seed "fixed" of each family."""
 
 
@@ -134,8 +159,10 @@ def test_another_order_is_no_other_data_where_it_may_be() -> None:
 
 
 def test_frozen_draws_are_seen() -> None:
+    generator = np.random.default_rng(1)
+
     def drawn(i: Any) -> Any:
-        return tf.cast(i, tf.float32) + tf.random.uniform([])
+        return tf.cast(i, tf.float32) + tf.numpy_function(lambda: np.float32(generator.random()), [], tf.float32)
 
     original = tf.data.Dataset.range(40).map(drawn)
     runs = _runs(original, tf.data.Dataset.range(40).map(drawn).cache(), epochs=3)
@@ -172,7 +199,7 @@ def test_over_eighty_operations() -> None:
         ("ds = ds.map(f)  # keep\n", "ds = ds.map(f)\n", "comments"),
         ("ds = ds.map(f)\nn = 1\n", "ds = ds.map(f)\nn = 2\n", "statement"),
         ("ds = ds.map(f)\r\nn = 1\r\n", "ds = ds.map(f, 2)\nn = 1\r\n", "newlines"),
-        ("ds = ds.map(f)\n", "ds = ds.map(f", "parse"),
+        ("ds = ds.map(f)\n", "ds = ds.map(f\n", "parse"),
         ("\ufeffds = ds.map(f)\n", "ds = ds.map(f)\n", "byte order mark"),
     ],
 )
@@ -182,7 +209,7 @@ def test_harm_to_a_text(before: str, after: str, harm: str) -> None:
 
 
 def test_guards_that_are_off_let_wrong_rewrites_through(folder: str) -> None:
-    hand = next(hand for hand in HANDS if hand.name == "transpose")
+    hand = next(hand for hand in HANDS if hand.name == "reduce_max of axis 1")
     with adapter.without("structure and generated inputs and sample") as switched:
         case = pipelines.tried(chains.by_hand(hand), folder=folder, alone=True)
     assert switched and any(one.wrong for one in case.tried)

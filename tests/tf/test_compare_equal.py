@@ -367,6 +367,15 @@ def test_source_that_raises() -> None:
     assert "It raises UnknownError after that." in found.notes
 
 
+def test_a_cache_does_not_hide_what_raises_in_every_epoch() -> None:
+    def inverse(x: Any) -> Any:
+        return tf.constant(10, tf.int64) // (x - 4)
+
+    dataset = tf.data.Dataset.range(20).map(inverse)
+    found = edited(dataset, Insert(node(dataset, "map"), "cache", "cache@map"))
+    assert not found.equal and "an element raises in every epoch" in found.why
+
+
 def test_time_limit_ends_an_endless_comparison() -> None:
     """What was compared until then counts, and is said."""
     dataset = tf.data.Dataset.range(10**9).map(lambda x: x + 1).batch(50)

@@ -132,6 +132,11 @@ class PairedRuns:
             dataset, count=count, deadline=self.at(until), max_bytes=MAX_RECORDED_BYTES, passes=passes
         )
 
+    def hides_errors(self) -> bool:
+        """Whether what both sides draw from raises, and one of them has a cache behind it that the other has not."""
+        added = [node for node in self.sides[1].pipeline if node.op == "cache" and node.id not in self.sides[0].pipeline]
+        return bool(added) and any(one.error for one in self.recordings.values())
+
     def graphs(self, *, copies: bool = False) -> tuple[Graph, Graph]:
         """Both pipelines on the recorded source, or on `copies` of its first element.
 
