@@ -134,8 +134,9 @@ class PairedRuns:
 
     def hides_errors(self) -> bool:
         """Whether what both sides draw from raises, and one of them has a cache behind it that the other has not."""
-        added = [node for node in self.sides[1].pipeline if node.op == "cache" and node.id not in self.sides[0].pipeline]
-        return bool(added) and any(one.error for one in self.recordings.values())
+        one, other = (side.pipeline for side in self.sides)
+        added = any(node.op == "cache" and node.id not in one for node in other)
+        return added and any(recording.error for recording in self.recordings.values())
 
     def graphs(self, *, copies: bool = False) -> tuple[Graph, Graph]:
         """Both pipelines on the recorded source, or on `copies` of its first element.

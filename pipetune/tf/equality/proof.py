@@ -46,7 +46,7 @@ class Proof:
         """
         self._runs.record(until=0.15)
         if self._runs.hides_errors():
-            return [Check("values", False, "an element raises in every epoch, and a cache would not from the second on")]
+            return [Check("values", False, "an element raises in every epoch, and a cache would hide it")]
         invented = self._generated_inputs()
         if any(check.equal is False for check in invented):
             return invented
