@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.files import trial
 from tests.soundness import hunt, power, recall, results
 from tests.soundness.handwritten import HANDS
 from tests.soundness.processes import ROOT
@@ -83,11 +84,13 @@ def _hunt(arguments: argparse.Namespace) -> int:
     print(results.told(state))
     figures = results.counted(state)
     figures |= _kept(arguments, state)
-    figures |= results.of_files()
+    with tempfile.TemporaryDirectory() as folder:
+        figures |= trial.count_files(Path(folder))
     out = arguments.out or ROOT / "reports" / "soundness.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    return 1 if figures["accepted_wrong"] else 0
+    wrong = [figures[name] for name in ("accepted_wrong", "pipelines_wrong", "patches_wrong", "crashed", "files_lost")]
+    return 1 if any(wrong) else 0
 
 
 def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:

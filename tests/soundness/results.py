@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from typing import Any
 
 from tests.soundness.hunt import State
-from tests.soundness.processes import ROOT
 
 
 def counted(state: State) -> dict[str, Any]:
@@ -59,19 +57,6 @@ def counted(state: State) -> dict[str, Any]:
         "unbuilt": total["unbuilt"],
         "hung": total["hung"],
     }
-
-
-FILES = ROOT / "reports" / ".files.part.json"
-"""Where the table of the user's files leaves `{"tried": n, "lost": n}`, if it has run."""
-
-
-def of_files() -> dict[str, int | None]:
-    """Figures of another suite: kinds of writing that were tried, and those that lost something."""
-    try:
-        found = json.loads(FILES.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {"files_tried": None, "files_lost": None}
-    return {"files_tried": found["tried"], "files_lost": found["lost"]}
 
 
 def told(state: State) -> str:
