@@ -10,14 +10,11 @@ from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.cache_costs import paid_in_a_file, paid_in_memory, saved_instead
 from pipetune.rules.cache_places import Place, price, room_bytes, saves_more, worth_trying
-from pipetune.rules.epoch_constancy import Constancy, constancy_after
+from pipetune.rules.epoch_constancy import READS_PARTLY, Constancy, constancy_after
 from pipetune.rules.legality import described
 from pipetune.rules.pricing import as_size, bytes_per_element, element_count
 
 NAME = "cache"
-
-_READS_PARTLY = frozenset({"take", "take_while", "zip", "choose"})
-"""Operators that may stop before their input ends: a cache above one may never be complete."""
 
 _OPAQUE_READERS = frozenset({"opaque", "scan"})
 
@@ -96,7 +93,7 @@ def place_behind(context: RuleContext, node: Node) -> Place | Silence:
         )
     below = context.pipeline.downstream(node.id)
     for reader in below:
-        if reader.op in _READS_PARTLY or reader.op in _OPAQUE_READERS or facts(reader.op) is facts("opaque"):
+        if reader.op in READS_PARTLY or reader.op in _OPAQUE_READERS or facts(reader.op) is facts("opaque"):
             why = f"{described(reader)} may stop reading before the end, so the cache would never be complete"
             return Silence(NAME, reader.id, f"No cache above it: {why}.")
     cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)

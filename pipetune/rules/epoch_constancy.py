@@ -23,6 +23,9 @@ from pipetune.rules.legality import (
 _POSITIONAL = frozenset({"take", "skip", "shard", "take_while", "zip", "enumerate", "scan", "window"})
 """Operators that give other elements, not only another order, where those above come in another order."""
 
+READS_PARTLY = frozenset({"take", "take_while", "zip", "choose"})
+"""Operators that may stop before their input ends: a cache above one may never be complete, and is then filled anew."""
+
 
 class Constancy(enum.IntEnum):
     """How much of an epoch repeats, from everything to nothing."""
@@ -41,14 +44,23 @@ class Finding:
     why: str = ""
 
 
-def constancy_after(context: RuleContext, node_id: str) -> Finding:
-    """What repeats from epoch to epoch in what `node_id` puts out; a cache makes all above it constant."""
+def constancy_after(context: RuleContext, node_id: str, *, read_whole: bool = True) -> Finding:
+    """What repeats from epoch to epoch in what `node_id` puts out; a cache makes all above it constant.
+
+    Args:
+        context: of the pipeline.
+        node_id: the place, behind this operator.
+        read_whole: what it puts out is read to its end in every epoch; where not, a cache above is never complete.
+    """
     node = context.pipeline[node_id]
     own = _of(node, context)
-    if node.op == "cache" or own.constancy is Constancy.DIFFERENT:
+    if (node.op == "cache" and read_whole) or own.constancy is Constancy.DIFFERENT:
         return own
+    read_whole = read_whole and node.op not in READS_PARTLY
     above = max(
-        (constancy_after(context, name) for name in node.inputs), key=lambda finding: finding.constancy, default=own
+        (constancy_after(context, name, read_whole=read_whole) for name in node.inputs),
+        key=lambda finding: finding.constancy,
+        default=own,
     )
     if above.constancy is Constancy.SAME_ELEMENTS and (why := _by_position(node)):
         return Finding(Constancy.DIFFERENT, node.id, why)

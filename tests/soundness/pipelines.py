@@ -202,6 +202,9 @@ def judged(
         return Verdict(not varied, "VALUES" if varied else "UNJUDGED", varied or found.detail)
     unordered = "deterministic=False" in chain.text() or "deterministic = False" in chain.text()
     if truth.repeats and not unordered and safety == adapter.EXACT:
+        if truth.endless and "shuffle(" in chain.text():  # how far the first iterator has read ahead is chance
+            one, other = (replace(run, epochs=run.epochs[:1]) for run in (truth.run, candidate))
+            return judge(one, other, safety, spare=spare, notes_zeros=notes_zeros)
         return found
     if truth.endless or (unordered and (truth.run.errors or _BY_PLACE.search(chain.text()))):
         return Verdict(True, "UNJUDGED", found.detail)  # another part of what never ends; other elements by chance

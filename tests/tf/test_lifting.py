@@ -101,3 +101,23 @@ def _allowed(proof: Lifted) -> set[str]:
 def test_every_converter_that_is_called_proven_has_a_function_that_proves_it() -> None:
     used = {op.type for case in cases() for op in needed_ops(traced(case.function, case.specs).graph)}
     assert PROVEN - {"NoOp"} <= used
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.argmax(tf.nn.softmax(x), axis=-1),
+        lambda x: tf.exp(x) > 0.5,
+        lambda x: tf.floor(tf.math.log1p(x)),
+        lambda x: tf.where(tf.reduce_sum(x, axis=-1, keepdims=True) > 1.0, x, 0.0),
+    ],
+)
+def test_nothing_is_chosen_by_what_is_rounded_in_another_way(function: Function) -> None:
+    """The next number, or another place, is no approximation."""
+    with pytest.raises(Unclear, match="chooses by what"):
+        lifted(Case("", function, (tf.TensorSpec([3], tf.float32),)))
+
+
+def test_what_is_rounded_in_another_way_may_be_handed_on() -> None:
+    proof, *_ = lifted(Case("", lambda x: (tf.exp(x), tf.exp(x) * 2.0), (tf.TensorSpec([3], tf.float32),)))
+    assert proof.inexact == ("Exp",)

@@ -61,11 +61,15 @@ def describe(results: Sequence[Term]) -> Lifted:
     """How the bits of a function's results may depend on how many rows it gets at once.
 
     Raises:
-        Unclear: whole numbers may, by a cast of what does not fit.
+        Unclear: they may by more than rounding: a cast of what does not fit, a choice by what is rounded.
     """
     terms = {term.key: term for result in results for term in result.ancestors()}.values()
     ranges = value_ranges.Ranges()
-    inexact = {term.op for term in terms if term.op not in EXACT and _is_float(term)}
+    inexact = {term.op for term in terms if _is_inexact(term)}
+    for term in terms if inexact else ():
+        rounded = next((one.op for read in _read_by(term) for one in read.ancestors() if _is_inexact(one)), "")
+        if rounded:
+            raise Unclear(f"chooses by what {rounded} gives, whose last bits may differ on a batch ({term.op})")
     for term in terms:
         if term.op == "Cast" and not ranges.cast_fits(term):
             kinds = f"{term.inputs[0].dtype.name} to {term.dtype.name}"
@@ -395,6 +399,26 @@ def _loses_zero_sign(term: Term) -> bool:
         rank, axes = term.inputs[0].rank, term.attribute("axes")
         return not isinstance(axes, tuple) or axes != tuple(range(rank - len(axes), rank))
     return term.op in _ZERO_SIGN
+
+
+_STEPS = frozenset(
+    {"Ceil", "Floor", "FloorDiv", "FloorMod", "Mod", "Rint", "Round", "Sign", "TruncateDiv", "TruncateMod"}
+)
+"""Ops of floating-point numbers that make a large difference of a small one."""
+
+_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size", "ZerosLike", "OnesLike"})
+"""Ops that do not read the numbers that they are given."""
+
+
+def _is_inexact(term: Term) -> bool:
+    return term.op not in EXACT and _is_float(term)
+
+
+def _read_by(term: Term) -> Sequence[Term]:
+    """The floating-point inputs of an op that gives whole numbers, truths or texts, or a step, by them."""
+    if term.op in _SHAPES or (_is_float(term) and term.op not in _STEPS):
+        return ()
+    return [one for one in term.inputs if _is_float(one)]
 
 
 def _is_float(term: Term) -> bool:
