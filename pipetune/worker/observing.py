@@ -8,7 +8,6 @@ script is not unwound at the end (`shutdown`).
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections import Counter
@@ -35,6 +34,7 @@ from pipetune.tf.script import (
     turns,
 )
 from pipetune.worker import lasting, script, shutdown
+from pipetune.worker.stopping import Stopping
 
 Work = Callable[[consumption.Consumption, consumers.Consumer, hooks.Hooks], int]
 """What to do with the training pipeline; returns the exit code."""
@@ -66,6 +66,7 @@ class Observation:
         self._thread: threading.Thread | None = None
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()
+        self._stopping = Stopping(lambda: shutdown.end(130, None, self._journal))
         self._raised = ""  # in a turn that pipetune had the script's loop begin anew
         self._lasting = lasting.Lasting(self._taken_here)
         self._journal = undo.journal_in(job.undo)
@@ -81,7 +82,7 @@ class Observation:
         Else the process has ended, with that exit code and all messages sent.
         """
         file_events.tell(self._journal)
-        self._end_by_signals()
+        self._stopping.listen()
         with capture.Recorder(), self._hooks:
             native_writers.watch(self._hooks.patches)
             self._exit_handlers.watch(self._hooks.patches)
@@ -278,20 +279,7 @@ class Observation:
         """From here to the end of the process no model, checkpoint or summary is saved, and no bytecode is kept."""
         sys.dont_write_bytecode = True
         saving.switch_off(self._count_suppressed)
-        self._end_by_signals()
-
-    def _end_by_signals(self) -> None:
-        """The command asks this process to stop, not the script to do what it does when it is interrupted."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, self._stop)
-
-    def _stop(self, number: int, _frame: FrameType | None) -> None:
-        if os.getpid() == self._process:
-            shutdown.end(130, None, self._journal)
-        # A child process that the script has forked, and ends as it would without pipetune.
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        self._stopping.listen()
 
     def _count_suppressed(self, name: str) -> None:
         kind = "summaries_suppressed" if name.startswith("tf.summary") else "saves_suppressed"

@@ -46,6 +46,8 @@ def recording(folder: Path) -> Iterator[undo.UndoJournal]:
         yield journal
     finally:
         file_events.tell(None)
+        journal._ended.set()
+        os.close(journal._lines)  # no other test is to find a file open for writing
 
 
 @pytest.fixture
