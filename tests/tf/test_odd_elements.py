@@ -64,7 +64,12 @@ def annotated(source: live.LivePipeline) -> Any:
     return pipeline
 
 
-@pytest.mark.parametrize("name", ODD)
+_OFTEN = {"optional", "indexed slices", "datasets", "a type of one's own", "quantised", "no elements"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in _OFTEN else [pytest.mark.exhaustive]) for name in ODD]
+)
 def test_odd_elements_end_nothing(name: str) -> None:
     source = live.read(ODD[name]())
     found, _ = propose_all(RuleContext(annotated(source), cores=2))
