@@ -56,6 +56,13 @@ def test_a_plan_is_proven_and_the_patch_verified(done: Done) -> None:
 
 
 @pytest.mark.run("tuned")
+def test_what_the_loop_writes_is_gone_in_every_process_that_measured(done: Done) -> None:
+    """While the patch is verified, too: two processes take windows in turn, and write the same file."""
+    assert done.summary["side_effects"]["files_removed"] > 0
+    assert not list(done.folder.glob("checkpoint*"))
+
+
+@pytest.mark.run("tuned")
 def test_what_consent_would_buy_is_offered(done: Done) -> None:
     offered = done.summary["datasets"][0]["offered"]
     rejected = done.summary["datasets"][0]["rejected"]

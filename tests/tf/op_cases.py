@@ -128,6 +128,19 @@ def _pairs() -> Iterator[Case]:
     yield Case("where", lambda c, x: tf.where(c, x, 0.0), (spec((4,), tf.bool), spec((4, 4))))
     yield Case("where", lambda c, x: tf.where(c[:, None], x, 0.0), (spec((4,), tf.bool), spec((4, 4))))
     yield Case("where", lambda c, x: tf.where(c, x, -x), (spec((), tf.bool), spec((4, 4))))
+    first = tf.compat.v1.where
+    for shape in ((), (5,), (4, 4)):
+        yield Case("where v1", lambda c, x, y: first(c, x, y), (spec(shape, tf.bool), spec(shape), spec(shape)))
+    yield Case("where v1", lambda c, x: first(c, x, -x), (spec((4,), tf.bool), spec((4, 4))))
+    yield Case("where v1", lambda c, x: first(c, x, -x), (spec((), tf.bool), spec((4, 4))))
+    yield Case("where v1", lambda x: first(x > 0, x, tf.ones([4, 4])), (spec((4, 4)),))
+    for shape in ((), (5,), (4, 4)):
+        yield Case("complex", lambda x, y: tf.abs(tf.complex(x, y)), (spec(shape), spec(shape)))
+    yield Case("complex", lambda x, y: tf.abs(tf.complex(x, y)), (spec((4, 4)), spec((4,))))
+    for shape in ((5,), (4, 4), (7, 3)):
+        yield Case("logsumexp", tf.reduce_logsumexp, (spec(shape),))
+        yield Case("logsumexp", lambda x: tf.reduce_logsumexp(x, axis=0), (spec(shape),))
+        yield Case("logsumexp", lambda x: tf.reduce_logsumexp(x, axis=-1, keepdims=True), (spec(shape),))
 
 
 def _by_axis() -> Iterator[Case]:

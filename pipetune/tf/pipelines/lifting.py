@@ -325,13 +325,13 @@ def _ragged_features(parsed: Term) -> int:
 
 _EACH_NUMBER_EXACT = frozenset(
     {"Abs", "Add", "AddV2", "AsString", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bucketize", "Cast", "Ceil",
-     "ClipByValue", "DecodeBase64", "Div", "DivNoNan", "EncodeBase64", "Equal", "Floor", "FloorDiv", "FloorMod",
-     "Greater", "GreaterEqual", "Invert", "IsFinite", "IsInf", "IsNan", "LeftShift", "Less", "LessEqual", "LogicalAnd",
-     "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "RealDiv", "Relu", "Relu6",
-     "RightShift", "Rint", "Round", "SelectV2", "Sign", "Square", "SquaredDifference", "StaticRegexFullMatch",
-     "StaticRegexReplace", "StringJoin", "StringLength", "StringLower", "StringStrip", "StringToHashBucketFast",
-     "StringToHashBucketStrong", "StringToNumber", "StringUpper", "Sub", "Substr", "TruncateDiv", "TruncateMod",
-     "ZerosLike"}
+     "ClipByValue", "Complex", "DecodeBase64", "Div", "DivNoNan", "EncodeBase64", "Equal", "Floor", "FloorDiv",
+     "FloorMod", "Greater", "GreaterEqual", "Invert", "IsFinite", "IsInf", "IsNan", "LeftShift", "Less", "LessEqual",
+     "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "RealDiv",
+     "Relu", "Relu6", "RightShift", "Rint", "Round", "SelectV2", "Sign", "Square", "SquaredDifference",
+     "StaticRegexFullMatch", "StaticRegexReplace", "StringJoin", "StringLength", "StringLower", "StringStrip",
+     "StringToHashBucketFast", "StringToHashBucketStrong", "StringToNumber", "StringUpper", "Sub", "Substr",
+     "TruncateDiv", "TruncateMod", "ZerosLike"}
 )  # fmt: skip
 _EACH_NUMBER_INEXACT = frozenset(
     {"Acos", "Acosh", "AddN", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf",
@@ -406,17 +406,18 @@ _STEPS = frozenset(
 )
 """Ops of floating-point numbers that make a large difference of a small one."""
 
-_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size", "ZerosLike", "OnesLike"})
-"""Ops that do not read the numbers that they are given."""
+_DEAF = frozenset({"IsFinite", "IsInf", "IsNan", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"})
+"""Ops that do not read the last bits of the numbers that they are given."""
 
 
 def _is_inexact(term: Term) -> bool:
-    return term.op not in EXACT and _is_float(term)
+    """Whether its last bits may depend on how many rows there are; what is made of constants is the same for all."""
+    return term.op not in EXACT and _is_float(term) and any(one.op == "Input" for one in term.ancestors())
 
 
 def _read_by(term: Term) -> Sequence[Term]:
     """The floating-point inputs of an op that gives whole numbers, truths or texts, or a step, by them."""
-    if term.op in _SHAPES or (_is_float(term) and term.op not in _STEPS):
+    if term.op in _DEAF or (_is_float(term) and term.op not in _STEPS):
         return ()
     return [one for one in term.inputs if _is_float(one)]
 

@@ -32,8 +32,8 @@ def check_converters(single: Any, vectorized: Any) -> Lifted:
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 PROVEN = frozenset(
     {"Abs", "Acos", "Acosh", "AddN", "AddV2", "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "All", "Any",
-     "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "AvgPool", "BatchMatMulV2", "BiasAdd",
-     "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BroadcastTo", "Bucketize", "Cast", "Ceil", "ClipByValue", "ComplexAbs",
+     "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "AvgPool", "BatchMatMulV2", "BiasAdd", "BitwiseAnd",
+     "BitwiseOr", "BitwiseXor", "BroadcastTo", "Bucketize", "Cast", "Ceil", "ClipByValue", "Complex", "ComplexAbs",
      "ConcatV2", "Const", "Conv2D", "Cos", "Cosh", "Cumprod", "Cumsum", "DecodeCSV", "Digamma", "DivNoNan", "Einsum",
      "Elu", "Equal", "Erf", "Erfc", "Exp", "ExpandDims", "Expm1", "Fill", "Floor", "FloorDiv", "FloorMod", "GatherNd",
      "GatherV2", "Greater", "GreaterEqual", "Identity", "IdentityN", "Invert", "IsFinite", "IsInf", "IsNan",
@@ -41,10 +41,10 @@ PROVEN = frozenset(
      "LogicalOr", "LowerBound", "MatMul", "MatrixBandPart", "MatrixDiagPartV3", "MatrixDiagV3", "Max", "MaxPool",
      "Maximum", "Mean", "Min", "Minimum", "Mul", "Neg", "NoOp", "NotEqual", "OneHot", "Pack", "Pad", "ParseExampleV2",
      "Placeholder", "Pow", "Prod", "RFFT", "Range", "RealDiv", "Reciprocal", "Relu", "Relu6", "Reshape", "ReverseV2",
-     "RightShift", "Rint", "Round", "Rsqrt", "SelectV2", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax",
-     "Softplus", "Softsign", "SpaceToDepth", "Split", "SplitV", "Sqrt", "Square", "SquaredDifference", "Squeeze",
-     "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh", "TensorScatterUpdate", "Tile", "TopKV2", "Transpose",
-     "TruncateDiv", "TruncateMod", "Unpack", "UnsortedSegmentSum", "Xdivy", "Xlogy"}
+     "RightShift", "Rint", "Round", "Rsqrt", "Select", "SelectV2", "Selu", "Shape", "Sigmoid", "Sign", "Sin", "Sinh",
+     "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "SplitV", "Sqrt", "Square",
+     "SquaredDifference", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh", "TensorScatterUpdate",
+     "Tile", "TopKV2", "Transpose", "TruncateDiv", "TruncateMod", "Unpack", "UnsortedSegmentSum", "Xdivy", "Xlogy"}
 )  # fmt: skip
 """Ops whose converters gave each row what the op gives an element, on every function of `tests/tf/op_cases.py`.
 
