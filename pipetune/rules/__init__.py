@@ -9,8 +9,11 @@ import importlib
 import pkgutil
 from dataclasses import replace
 
-from pipetune.core.edits import Edit, Rewrite, Silence
+from pipetune.core.editing import apply_edits
+from pipetune.core.edits import Edit, Rewrite, Safety, Silence
 from pipetune.core.errors import PipetuneError
+from pipetune.core.fused_shuffles import WHY as FUSED_SHUFFLE
+from pipetune.core.fused_shuffles import fused_shuffles
 from pipetune.core.spelling import did_you_mean
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.granted_cores import bounded
@@ -64,7 +67,7 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
             if isinstance(proposal, Silence):
                 silences.append(proposal)
                 continue
-            proposal = as_read_config(bounded(proposal, context), context)
+            proposal = _in_its_class(as_read_config(bounded(proposal, context), context), context)
             same = rewrites.get(identity := _identity(proposal.edits))
             if proposal.predicted_bytes > context.memory_limit_bytes:
                 silences.append(_too_large(proposal, context.memory_limit_bytes))
@@ -74,6 +77,16 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
                 notes = (*same.notes, *proposal.notes)
                 rewrites[identity] = replace(same, equal_is_enough=True, notes=notes)
     return list(rewrites.values()), silences
+
+
+def _in_its_class(rewrite: Rewrite, context: RuleContext) -> Rewrite:
+    """REORDERS where a fixed order changes by what TensorFlow makes of the rewritten pipeline."""
+    if rewrite.safety >= Safety.REORDERS or not any(node.op == "shuffle" for node in context.pipeline):
+        return rewrite
+    changed = apply_edits(context.pipeline, rewrite.edits)
+    if fused_shuffles(changed) == fused_shuffles(context.pipeline):
+        return rewrite
+    return replace(rewrite, safety=Safety.REORDERS, notes=(*rewrite.notes, f"{FUSED_SHUFFLE}."))
 
 
 def _identity(edits: tuple[Edit, ...]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import pipetune.rules
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import SetArgument
+from pipetune.core.edits import Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.rules import find_rule, find_rules, propose_all
 from pipetune.testing.rules import context
@@ -114,3 +114,18 @@ def test_what_holds_more_than_the_limit_is_not_proposed() -> None:
     assert sizes == [200e6]
     refused = [silence for silence in silences if silence.rule == "prefetch"]
     assert len(refused) == 2 and all("more than the limit of 286 MiB" in silence.why for silence in refused)
+
+
+@pytest.mark.parametrize(
+    ("words", "safety"),
+    [
+        ("range 9 | shuffle 10 seed=4 | map | repeat 2 | batch 2", Safety.REORDERS),
+        ("range 9 | shuffle 10 seed=4 | map | repeat | batch 2", Safety.EXACT),
+        ("range 9 | shuffle 10 | map | repeat 2 | batch 2", Safety.EXACT),
+    ],
+)
+def test_what_brings_a_shuffle_next_to_its_repeat_changes_a_fixed_order(words: str, safety: Safety) -> None:
+    """TensorFlow makes one operator of the two."""
+    rewrites, _ = propose_all(context(words.replace("map", "map rows=exact")))
+    (found,) = (rewrite for rewrite in rewrites if rewrite.rule == "vectorize-map")
+    assert found.safety is safety

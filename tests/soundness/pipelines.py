@@ -98,7 +98,7 @@ class Truth:
 def truth_of(built: Built) -> Truth:
     """The original drained, twice and more: some differ from run to run by themselves."""
     first = built.dataset()
-    endless = int(first.cardinality()) == tf.data.INFINITE_CARDINALITY
+    endless = int(first.cardinality()) == tf.data.INFINITE_CARDINALITY or ".repeat()" in built.chain.text()
     one = drain(first, epochs=EPOCHS, most=_MOST)
     if not one.elements:
         raise _Unbuilt("it gives no element")
@@ -193,8 +193,8 @@ def judged(
     """The verdict on one plan."""
     spare = sum(int(size) - 1 for size in re.findall(r"batch\((\d+), drop_remainder=True", chain.text())) * 12
     found = judge(truth.run, candidate, safety, spare=spare, notes_zeros=notes_zeros)
-    if found.kind == "LATER" and all(one.numbers_only for one in plan):
-        return replace(found, right=True)  # where a batch goes on behind an error is the runtime's own affair
+    if found.kind == "LATER":  # where a batch goes on behind an error is the runtime's own affair
+        return replace(found, right=True)
     if found.right or candidate.spec != truth.run.spec:
         return found
     if chain.racy:

@@ -301,3 +301,26 @@ def test_generator_that_differs_between_epochs_is_not_frozen(epoch_of: int) -> N
     dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64)).batch(4)
     found = edited(dataset, Insert(after=node(dataset, "from_generator"), op="cache", id="cache@1"))
     assert failed(found) == {"epochs"}
+
+
+@pytest.mark.parametrize(("seed", "count", "equal"), [(4, 2, False), (None, 2, True), (4, None, True)])
+def test_a_shuffle_and_a_repeat_that_come_to_stand_side_by_side(
+    seed: int | None, count: int | None, equal: bool
+) -> None:
+    """TensorFlow takes them for one, whose later repetitions have another order."""
+
+    def doubled(x: Any) -> Any:
+        return x * 2
+
+    def ordered(dataset: Any) -> list[list[int]]:
+        return [list(dataset.as_numpy_iterator()) for _ in range(2)]
+
+    def shuffled() -> Any:
+        return tf.data.Dataset.range(20).shuffle(10, seed=seed)
+
+    if seed is not None and count is not None:
+        one, other = (ordered(made) for made in (shuffled().map(doubled).repeat(2), shuffled().repeat(2).map(doubled)))
+        assert one[0] == other[0] and one[1] != other[1], "TensorFlow still does"
+    dataset = shuffled().map(doubled).repeat(count)
+    found = edited(dataset, Move(node(dataset, "map"), node(dataset, "repeat")))
+    assert ("shuffle" in failed(found)) is not equal

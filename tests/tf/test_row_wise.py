@@ -135,6 +135,7 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
 
 NEVER = {
     "norm",
+    "a traced function that gives whole numbers",
     "cast that may not fit",
     "sampled",
     "a variable",
@@ -153,7 +154,6 @@ VECTORIZED = {  # whether the last bits may differ
     "greatest of the first axis, kept": False,
     "first of the row": False,
     "matrix product": True,
-    "a traced function that gives whole numbers": True,
     "transposed": False,
     "reshaped": False,
     "two components of different rank": False,

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from pipetune.core.comparison import Check
 from pipetune.core.edits import Safety
+from pipetune.core.fused_shuffles import WHY as FUSED_SHUFFLE
+from pipetune.core.fused_shuffles import fused_shuffles
 from pipetune.tf.equality import distinct, generated, judging
 from pipetune.tf.equality.elements import Drawn
 from pipetune.tf.equality.paired_runs import CannotCompare, Graph, PairedRuns
@@ -179,6 +181,8 @@ class Proof:
             why = "" if kept else "a parallel step no longer keeps the order"
             checks.append(Check("determinism", kept, why))
             checks.append(_listed("shuffle", "shuffle buffers", one.buffers, other.buffers))
+            if len({fused_shuffles(side.pipeline) for side in self._runs.sides}) > 1:
+                checks.append(Check("shuffle", False, FUSED_SHUFFLE))
         checks.append(_listed("repeats", "repeats", one.repeats, other.repeats))
         if one.unordered:
             note = "The pipeline as written does not keep its order; it is compared as if it did."

@@ -289,6 +289,8 @@ def _parsing(call: Call, stacked: Sequence[bool]) -> Call | None:
 def _parsed(call: Call, results: list[Term], count: int | None) -> list[Term]:
     """What `ParseExampleV2` gives for several examples: stacks of dense features, parts of sparse and ragged ones."""
     sparse, dense = int(call.attribute("num_sparse") or 0), len(call.inputs) - 5
+    if any(None in (term.shape or ()) for term in results[3 * sparse : 3 * sparse + dense]):
+        raise Unclear("parses sequences of any length: several of them are no batch, or one that is padded")
     return [
         rows(term, count) if 3 * sparse <= place < 3 * sparse + dense else Term(PART, (term,), dtype=term.dtype)
         for place, term in enumerate(results)

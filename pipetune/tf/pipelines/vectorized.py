@@ -26,6 +26,8 @@ def check_converters(single: Any, vectorized: Any) -> Lifted:
             raise Unclear(f"has an op that tf.vectorized_map is not proven to convert rightly ({op.type})")
         if op.type == "ParseExampleV2" and (op.get_attr("num_sparse") or op.get_attr("ragged_value_types")):
             raise Unclear("has sparse or ragged features, whose rows tf.vectorized_map does not keep apart")
+        if op.type == "ParseExampleV2" and not all(one.shape.is_fully_defined() for one in op.outputs):
+            raise Unclear("parses sequences of any length: several of them are no batch, or one that is padded")
     return describe(computes(single))
 
 
