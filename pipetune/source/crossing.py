@@ -25,7 +25,6 @@ class Crossing:
     moved: Site
     anchor: Site
     behind: Site  # the call that the moved one is put behind: that for the anchor, or one within its function
-    level: int  # how many calls around the anchor's own that is
 
 
 def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Crossing | None:
@@ -43,7 +42,7 @@ def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Cross
     if common == len(one) or common == len(other):
         raise CannotExpress("One of the calls stands within the other.")
     left, right = len(one) - 1 - common, len(other) - 1 - common
-    crossing = Crossing(one[left], other[right], other[right], right)
+    crossing = Crossing(one[left], other[right], other[right])
     if crossing.moved.file != crossing.anchor.file or -1 in (crossing.moved.end, crossing.anchor.end):
         raise CannotExpress("The call and the place it moves to stand in different files.")
     if left:
@@ -52,7 +51,7 @@ def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Cross
         if right:
             refuse_other_value(draft, after, right, current)
     except CannotExpress:
-        crossing = replace(crossing, behind=draft.sites[after], level=0)  # its function goes on with it
+        crossing = replace(crossing, behind=draft.sites[after])  # its function goes on with it
     tree = draft.tree(crossing.moved.file)
     if any(site.end not in tree.calls for site in (crossing.moved, crossing.anchor)):
         raise CannotExpress("The functions that make the dataset are not called where both of them are.")

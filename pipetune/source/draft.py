@@ -60,7 +60,6 @@ class Draft:
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
     under: tuple[tuple[Function, str], ...] = ()  # functions that a rewrite changes only where a condition is met
-    stands: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # moved: behind which other, so many calls out
     own: frozenset[str] = frozenset()  # operators whose calls an edit has put where only this dataset passes
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path

@@ -142,7 +142,7 @@ def _shared_or_own(
             if reason.message == shared.message:
                 raise
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
-        touched = _touched(draft, rewrite, current, sharing)
+        touched = _touched(rewrite, current, sharing)
         run = not any(sharing.callers.not_run(node) for node in touched) if sharing.callers is not None else True
         if run and may_share is not None and may_share(rewrite):
             return for_all
@@ -154,12 +154,12 @@ def _shared_or_own(
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
 
 
-def _touched(draft: Draft, rewrite: Rewrite, current: Pipeline, sharing: Sharing) -> list[Node]:
+def _touched(rewrite: Rewrite, current: Pipeline, sharing: Sharing) -> list[Node]:
     """The captured operators whose calls a rewrite changes or builds upon."""
     found: dict[str, Node] = {}
     for edit in rewrite.edits:
         anchor = _captured(current, edit, sharing.pipeline)
-        found |= {node.id: node for node in sharing.touched(edit, anchor, draft)}
+        found |= {node.id: node for node in sharing.touched(edit, anchor)}
         current = apply_edits(current, [edit])
     return list(found.values())
 
@@ -191,7 +191,7 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
             beside = isinstance(edit, Insert) and edit.after in draft.own
             if beside or (isinstance(edit, Move) and moves_with_condition(draft, edit.node, edit.after)):
                 anchor = None  # the shared call stays as it is
-            note = sharing.check(rewrite, edit, anchor=anchor, draft=draft)
+            note = sharing.check(rewrite, edit, anchor=anchor, own=draft.own)
         except SharedCall as shared:
             draft = _beside_shared(draft, rewrite, edit, current, sharing=sharing, shared=shared)
         else:
@@ -239,7 +239,7 @@ def _beside_shared(
     """The edit said where only this dataset passes; the reason it may not stand at the shared call otherwise."""
     if not isinstance(edit, Insert | Move):
         raise shared
-    sharing.check(rewrite, edit, anchor=None, draft=draft)  # what is moved must not be shared itself
+    sharing.check(rewrite, edit, anchor=None, own=draft.own)  # what is moved must not be shared itself
     try:
         return express_in_front(draft, edit, current, sharing=sharing)
     except CannotExpress:
@@ -345,12 +345,10 @@ def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
     refuse_behind(tree, call, current, edit.after)
     text = write_call(*draft.place_of_names(edit.after), edit.arguments, op=edit.op)
     draft = draft.at_place_of(edit.after, edit.id)
-    draft = replace(draft, ways={**draft.ways, edit.id: draft.ways.get(edit.after, ())})
     for other, its in draft.inserted.items():
         behind = draft.together(edit.after)
         if len(behind) > 1 and its == f"{behind[0]}.{text}" and other in draft.sites:
             inserted = {**draft.inserted, edit.id: its}
-            draft = replace(draft, ways={**draft.ways, edit.id: draft.ways.get(edit.after, ())})
             return replace(draft.place(edit.id, draft.sites[other]), inserted=inserted)  # another turn put it there
     after = insert_link(draft, anchor=edit.after, node=edit.id, text=text.encode())
     inserted = {**draft.inserted, edit.id: f"{draft.together(edit.after)[0]}.{text}"}

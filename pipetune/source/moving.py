@@ -147,9 +147,6 @@ def _move_across(draft: Draft, node: str, after: str, crossing: Crossing) -> Dra
     draft = draft.place(_PLACE, crossing.behind)
     draft = insert_link(draft, anchor=_PLACE, node=_IN_TRANSIT, text=text)
     draft = draft.at_place_of(after, node)
-    other, level = draft.stands.get(after, (after, 0))
-    stands = {**draft.stands, node: (other, level + crossing.level)}
-    draft = replace(draft, stands=stands, ways={**draft.ways, node: draft.ways[after][crossing.level :]})
     return forget(_arrive(remove(draft, node), node), _PLACE)
 
 

@@ -57,7 +57,7 @@ def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, shar
     Raises:
         CannotExpress: it is no insertion, or what the call gives is not the operator it stands behind.
     """
-    if not isinstance(edit, Insert) or edit.after not in sharing.pipeline or edit.after in draft.stands:
+    if not isinstance(edit, Insert) or edit.after not in sharing.pipeline:
         raise CannotExpress("What moves stands in the function itself.")
     level = sharing.level(sharing.pipeline[edit.after])
     if not level or edit.after not in draft.ways:
@@ -72,8 +72,7 @@ def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, shar
     text = write_call(tree, tree.calls[site.end], edit.arguments, op=edit.op)
     draft = insert_link(draft, anchor=_RECEIVER, node=edit.id, text=text.encode())
     draft = draft.at_place_of(_RECEIVER, edit.id)
-    ways = {**draft.ways, edit.id: draft.ways[edit.after][level:]}
-    return replace(forget(draft, _RECEIVER), own=draft.own | {edit.id}, ways=ways)
+    return replace(forget(draft, _RECEIVER), own=draft.own | {edit.id})
 
 
 def _insert_in_front(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:
@@ -83,7 +82,6 @@ def _insert_in_front(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Cal
     style = break_of(tree, call.func)  # without the comments that stand in front of the call
     new = style.before + b"." + style.after + text.encode()
     draft = draft.at_place_of(reader, edit.id)
-    draft = replace(draft, ways={**draft.ways, edit.id: draft.ways.get(reader, ())})
     return draft.splice(file, [Splice(link.start, link.start, new)]).place(
         edit.id, Site(file, link.start + len(new))
     )

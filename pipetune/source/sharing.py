@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from pipetune.core.edits import (
     Edit,
@@ -24,7 +24,6 @@ from pipetune.core.functions import SCALES, FunctionForm
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.callers import Callers
-from pipetune.source.draft import Draft
 
 _ONLY_SPEED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length", "block_length", "deterministic"})
 """Arguments about speed; a rewrite writes cycle and block lengths out as they are in force."""
@@ -71,22 +70,10 @@ class Sharing:
             if site is not None and any(_site(theirs.location) == site for theirs in other)
         )
 
-    def touched(self, edit: Edit, anchor: Node | None, draft: Draft) -> list[Node]:
-        """The captured operators whose calls an edit changes or builds upon, each once, as they stand by now."""
+    def touched(self, edit: Edit, anchor: Node | None) -> list[Node]:
+        """The captured operators whose calls an edit changes or builds upon, each once."""
         found = [node for node in (anchor, self._node(edit)) if node is not None]
-        return list({node.id: self._as_placed(node, draft) for node in found}.values())
-
-    def _as_placed(self, node: Node, draft: Draft) -> Node:
-        """An operator whose call was moved into another function: as if it were made where that stands now."""
-        if node.id not in draft.stands:
-            return node
-        other, level = draft.stands[node.id]
-        there = self.pipeline[other]
-        own = there.calls[:level]
-        others = tuple(way[level:] for way in there.other_calls if way[:level] == own)
-        location = there.calls[level - 1] if level else there.location
-        shared = there.shared - (len(there.other_calls) - len(others))
-        return replace(node, location=location, shared=shared, calls=there.calls[level:], other_calls=others)
+        return list({node.id: node for node in found}.values())
 
     def level(self, node: Node) -> int:
         """How many calls around the operator's own the first stands that no other dataset passes.
@@ -108,12 +95,14 @@ class Sharing:
         theirs = [one for one in self.others[index] if _site(one.location) == site]
         return any(node.calls[:level] == one.calls[:level] for one in theirs)
 
-    def check(self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None, draft: Draft) -> str:
+    def check(
+        self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None, own: Collection[str] = ()
+    ) -> str:
         """A note for the reader when the edit changes several datasets; empty when it changes one.
 
         Args:
             anchor: the captured operator whose call is changed or built upon.
-            draft: what the edit changes.
+            own: operators whose calls only this dataset passes by now.
 
         Raises:
             SharedCall: it must not change the others.
@@ -121,8 +110,8 @@ class Sharing:
         """
         if isinstance(edit, ReplaceFunction) and (edit.form is FunctionForm.DECODE_AND_CROP or edit.form in SCALES):
             self._refuse_shared_function(edit.node)
-        for node in self.touched(edit, anchor, draft):
-            if node.id in draft.own:
+        for node in self.touched(edit, anchor):
+            if node.id in own:
                 continue
             count, names = self.datasets(node)
             with_names = f" ({', '.join(names)} too)" if names else ""
