@@ -10,7 +10,7 @@ from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.cache_costs import paid_in_a_file, paid_in_memory, saved_instead
 from pipetune.rules.cache_places import Place, price, room_bytes, saves_more, worth_trying
-from pipetune.rules.epoch_constancy import READS_PARTLY, Constancy, constancy_after
+from pipetune.rules.epoch_constancy import READS_PARTLY, Constancy, constancy_after, frozen_with_order
 from pipetune.rules.legality import described
 from pipetune.rules.pricing import as_size, bytes_per_element, element_count
 
@@ -109,7 +109,12 @@ def place_behind(context: RuleContext, node: Node) -> Place | Silence:
         return Silence(
             NAME, node.id, f"No cache behind {described(node)}: it is not known {unknown}, so no price."
         )
-    return price(context, node, found.constancy, elements=elements, element_bytes=size)
+    place = price(context, node, found.constancy, elements=elements, element_bytes=size)
+    if place.constancy is Constancy.SAME_ELEMENTS and place.below is None:
+        for reader in below:
+            if why := frozen_with_order(reader):
+                return Silence(NAME, reader.id, f"No cache above {described(reader)}: {why}.")
+    return place
 
 
 def _read_once(context: RuleContext, output: Node) -> Silence:

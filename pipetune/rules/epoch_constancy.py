@@ -120,6 +120,15 @@ def _by_position(node: Node) -> str:
     return ""
 
 
+def frozen_with_order(node: Node) -> str:
+    """What each epoch does in another way, and would not if the input always had one order; empty if nothing."""
+    if _by_position(node):
+        return "each epoch takes or joins other elements by their places, and would not with the order of the first"
+    if draws(node) and node.op != "shuffle" and node.function is not None and node.function.seeded:
+        return "its draws repeat in each epoch, and would go to the same elements with the order of the first"
+    return ""
+
+
 def _ends_never(node: Node) -> bool:
     return node.op == "repeat" and node.argument("count") in (None, INFINITE)
 

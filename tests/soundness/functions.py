@@ -120,7 +120,7 @@ def tried(program: Program, *, folder: str, seed: str = "", ask_all: bool = Fals
 
 
 def _draws(program: Program) -> bool:
-    return any("random" in step.text for step in program.steps)
+    return any("random" in step.text or "dropout" in step.text for step in program.steps)
 
 
 def _stateful(program: Program) -> bool:
@@ -141,7 +141,7 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
             original,
             candidate,
             proposal.safety,
-            random=random or (proposal.random and _draws(program)),
+            random=random or ((proposal.random or proposal.safety == adapter.STATISTICAL) and _draws(program)),
             spare=(setting.batch - 1) * 4 * setting.epochs if setting.drop_remainder else 0,
             notes_zeros=notes_zeros,
         )

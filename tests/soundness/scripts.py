@@ -168,7 +168,8 @@ def text_harm(before: str, after: str) -> str:
     """What is wrong with a changed text; '' where nothing is.
 
     It parses; newlines, a byte order mark and the end of the file are as they were; no comment is lost or changed but
-    those inside calls that moved; and every statement that holds no call of a dataset is there, letter for letter.
+    those inside statements that make datasets; and every statement that makes none, by itself or by a function of the
+    file that does, is there, letter for letter.
     """
     if before.startswith("\ufeff") != after.startswith("\ufeff"):
         return "the byte order mark"
@@ -182,12 +183,14 @@ def text_harm(before: str, after: str) -> str:
         trees = ast.parse(one), ast.parse(other)
     except (SyntaxError, ValueError) as error:
         return f"it does not parse: {error}"
-    comments = [Counter(_comments(text)) for text in (one, other)]
-    lost = comments[0] - comments[1]
+    concerned = _CALLS_OF_DATASETS | _helpers(trees[0])
+    kept = Counter(comment for _, comment in _comments(one)) - Counter(comment for _, comment in _comments(other))
+    inside = _lines_of_statements(trees[0], one, concerned)
+    lost = [comment for line, comment in _comments(one) if comment in kept and line not in inside]
     if lost:
-        return f"lost comments: {list(lost)[:3]}"
+        return f"lost comments: {lost[:3]}"
     statements = [Counter(_statements(tree, text)) for tree, text in zip(trees, (one, other), strict=True)]
-    missing = [text for text in statements[0] - statements[1] if not _CALLS_OF_DATASETS & _names(text)]
+    missing = [text for text in statements[0] - statements[1] if not concerned & _names(text)]
     return f"a statement that is none of its affair: {missing[0][:80]!r}" if missing else ""
 
 
@@ -211,6 +214,21 @@ _CALLS_OF_DATASETS = frozenset(
 )
 
 
+def _helpers(tree: ast.AST) -> set[str]:
+    """Names of the functions and classes of a file: their calls may get an argument, or what they give another step."""
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def _lines_of_statements(tree: ast.AST, text: str, concerned: frozenset[str] | set[str]) -> set[int]:
+    """The lines of the simple statements that name one of these."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
+        if simple and concerned & _names(ast.get_source_segment(text, node) or ""):
+            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return found
+
+
 def _names(text: str) -> set[str]:
     with contextlib.suppress(SyntaxError):
         tree = ast.parse(_dedented(text))
@@ -231,11 +249,12 @@ def _statements(tree: ast.AST, text: str) -> Iterator[str]:
             yield ast.get_source_segment(text, node) or ""
 
 
-def _comments(text: str) -> Iterator[str]:
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """Each comment, with its line."""
     with contextlib.suppress(tokenize.TokenError, IndentationError):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
-                yield token.string.strip()
+                yield token.start[0], token.string.strip()
 
 
 def _diff(before: str, after: str) -> str:

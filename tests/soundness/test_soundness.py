@@ -196,7 +196,7 @@ def test_over_eighty_operations() -> None:
     ("before", "after", "harm"),
     [
         ("ds = ds.map(f)\n", "ds = ds.map(f, num_parallel_calls=2)\n", ""),
-        ("ds = ds.map(f)  # keep\n", "ds = ds.map(f)\n", "comments"),
+        ("# keep\nds = ds.map(f)\n", "ds = ds.map(f)\n", "comments"),
         ("ds = ds.map(f)\nn = 1\n", "ds = ds.map(f)\nn = 2\n", "statement"),
         ("ds = ds.map(f)\r\nn = 1\r\n", "ds = ds.map(f, 2)\nn = 1\r\n", "newlines"),
         ("ds = ds.map(f)\n", "ds = ds.map(f\n", "parse"),
