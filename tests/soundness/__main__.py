@@ -48,7 +48,8 @@ def main() -> int:
 
 
 def _state(arguments: argparse.Namespace, cases: dict[str, int], seed: str, name: str, checkout: Path) -> hunt.State:
-    path = arguments.state or hunt.STATE.with_name(f".soundness{name}.part.jsonl")
+    default = hunt.STATE.with_name(f".soundness{name}.part.jsonl")
+    path = arguments.state or default if arguments.command != "hunt" or not name else default
     commit = hunt.commit_of(checkout)
     header = {"seed": seed, "cases": cases, "commit": commit}
     left = hunt.left_header(path)
@@ -103,12 +104,12 @@ def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
         )
         right = recall.right_of(_hunted(arguments, other, arguments.before))
         before, kept, _, _ = recall.compared(right, state)
-    elif recall.KEPT.exists() and not arguments.minutes:
+    else:
         right = recall.load()
         now = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
-        before, kept, _, _ = recall.compared(right, _hunted(arguments, now, arguments.checkout, {"ask_all": True}))
-    else:
-        return {"right_before": None, "right_kept": None}
+        if not arguments.minutes:  # else what `recall` has found at this commit
+            now = _hunted(arguments, now, arguments.checkout, {"ask_all": True})
+        before, kept, _, _ = recall.compared(right, now)
     return {"right_before": before, "right_kept": kept}
 
 
