@@ -35,8 +35,10 @@ def tell(journal: UndoJournal | None) -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if _current is None:  # also at the very end of the interpreter, which empties this module
+        return
     handler = _HANDLERS.get(event)
-    if handler is None or _current is None:
+    if handler is None:
         return
     try:
         handler(_current, *arguments)

@@ -188,7 +188,7 @@ def test_a_session_is_reported_again(done: Done, format: str) -> None:
 def test_the_report_is_one_file_with_everything(done: Done) -> None:
     html = (done.results / "report.html").read_text()
     assert 'src="http' not in html and 'href="http' not in html.replace('href="http://www.w3.org', "")
-    for text in ("overlap.py:38", "prefetch", "parallel-map", "Training speedup", "AUTOTUNE"):
+    for text in ("overlap.py:39", "prefetch", "parallel-map", "Training speedup", "AUTOTUNE"):
         assert text in html
 
 
