@@ -104,7 +104,7 @@ def _batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
     for above in reversed(context.pipeline.upstream(node.id)):
         if above.op in ("unbatch", "flat_map", "interleave"):
             return False
-        if above.op == "batch":
+        if facts(above.op).batches:
             size, rows = above.argument("batch_size"), context.pipeline[above.inputs[0]].cardinality
             whole = rows >= 0 and isinstance(size, int) and size > 0 and rows % size == 0
             return not above.argument("drop_remainder") and not whole
