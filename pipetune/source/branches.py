@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.source.conditions import negated
 from pipetune.source.draft import Draft, Function, Site
 from pipetune.source.text import line_end, line_start, newline_of
 from pipetune.source.tree import SyntaxTree
@@ -195,7 +196,7 @@ def _merge_lines(
         pieces.take(line.tree.code, start, line.end, deeper=line.tree.unit, kept=kept)
     leaves = bool(come) and _leaves(come[-1].statement)
     if gone and not leaves:
-        pieces.add(indentation + (b"else:" if come else b"if " + _negated(name) + b":") + newline)
+        pieces.add(indentation + (b"else:" if come else b"if " + negated(name).encode() + b":") + newline)
     for position, line in enumerate(gone):
         skipped = 0 if position else len(line.head) if same else _blank(line.head)
         old = _Pieces()
@@ -203,13 +204,6 @@ def _merge_lines(
         old.take(line.tree.code, line.start + skipped, line.end, deeper=b"" if leaves else line.tree.unit, kept=kept)
         pieces.add(bytes(old.text))
     return [(come[0].start, come[-1].end)] if come else []
-
-
-def _negated(condition: str) -> bytes:
-    if condition.startswith("not "):
-        return condition.removeprefix("not ").encode()
-    plain = condition.replace(".", "").isidentifier()
-    return f"not {condition}".encode() if plain else f"not ({condition})".encode()
 
 
 def _blank(head: bytes) -> int:

@@ -11,6 +11,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.source.attribute_flow import flows_in_attribute
 from pipetune.source.carriers import carries, handed_to, known_ends
 from pipetune.source.chain import links_above, root_of, top_of
+from pipetune.source.conditions import negated
 from pipetune.source.draft import Draft
 from pipetune.source.purity import calls_something, names_of_functions, only_tells
 from pipetune.source.signatures import TAKES_FUNCTION
@@ -145,7 +146,7 @@ def _kept_where(draft: Draft, tree: SyntaxTree, line: cst.CSTNode) -> str:
         ):
             if tree.end(call) in known_ends(draft, tree):
                 return ""
-            return _negated(test, tree.text(test)) if value.body is call else tree.text(test)
+            return negated(tree.text(test)) if value.body is call else tree.text(test)
     return ""
 
 
@@ -154,16 +155,10 @@ def _way_taken(draft: Draft, tree: SyntaxTree, branch: cst.If) -> tuple[str, cst
     test = tree.text(branch.test)
     ran = _was_run(draft, tree, branch.body)
     if branch.orelse is None:
-        return ("", branch.body) if ran else (_negated(branch.test, test), None)
+        return ("", branch.body) if ran else (negated(test), None)
     if not isinstance(branch.orelse, cst.Else) or ran is _was_run(draft, tree, branch.orelse.body):
         raise CannotExpress("A condition with several ways stands between, of which it is not seen which one was run.")
-    return (test, branch.body) if ran else (_negated(branch.test, test), branch.orelse.body)
-
-
-def _negated(test: cst.BaseExpression, text: str) -> str:
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return text.removeprefix("not").strip()
-    return f"not {text}" if isinstance(test, cst.Name | cst.Attribute | cst.Call) else f"not ({text})"
+    return (test, branch.body) if ran else (negated(test), branch.orelse.body)
 
 
 def _was_run(draft: Draft, tree: SyntaxTree, suite: cst.BaseSuite) -> bool:

@@ -75,7 +75,7 @@ def is_of_library(draft: Draft, file: str, attribute: cst.Attribute) -> bool:
         return False
     if isinstance(assignments[0], ImportAssignment):
         return imported_module(draft, file, root) is None and imported_function(draft, file, root) is None
-    made = _assigned(tree, assignments[0]) if isinstance(assignments[0], Assignment) else None
+    made = tree.assigned(assignments[0]) if isinstance(assignments[0], Assignment) else None
     return isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and is_of_library(draft, file, made.func)
 
 
@@ -143,23 +143,12 @@ def _named(
             return draft, []
         draft, other, definition = imported
         return draft, [UsersFunction(other, definition, value, file)]
-    assigned = _assigned(tree, assignments[0]) if isinstance(assignments[0], Assignment) else None
+    assigned = tree.assigned(assignments[0]) if isinstance(assignments[0], Assignment) else None
     if assigned is None or isinstance(assigned, cst.Lambda):
         return draft, []  # a lambda that has a name may be used elsewhere
     draft, behind = functions_of(draft, file, assigned, called=called, steps=steps - 1)
     several = len(assignments[0].references) > 1
     return draft, [replace(one, handed_on=one.handed_on or several) for one in behind]
-
-
-def _assigned(tree: SyntaxTree, assignment: Assignment) -> cst.BaseExpression | None:
-    """What a name is assigned by a statement of one target."""
-    for parent in tree.ancestors(assignment.node):
-        match parent:
-            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=value):
-                return value
-            case cst.BaseStatement():
-                return None
-    return None
 
 
 def functions_called(

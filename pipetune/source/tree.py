@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 import libcst as cst
 from libcst.metadata import (
+    Assignment,
     ByteSpanPositionProvider,
     CodeSpan,
     MetadataWrapper,
@@ -87,6 +88,16 @@ class SyntaxTree:
             scope = self._scopes.get(place)
             if scope is not None:
                 return scope
+        return None
+
+    def assigned(self, assignment: Assignment) -> cst.BaseExpression | None:
+        """What a name is assigned by a statement of one target; None where it is assigned in another way."""
+        for parent in self.ancestors(assignment.node):
+            match parent:
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=value):
+                    return value
+                case cst.BaseStatement():
+                    return None
         return None
 
     def offset(self, line: int, column: int) -> int:

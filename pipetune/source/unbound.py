@@ -48,17 +48,6 @@ def _is_class(tree: SyntaxTree, owner: cst.BaseExpression, names: int) -> bool:
         return tree.text(owner).endswith("data.Dataset")  # of TensorFlow under a name that was not imported
     if not isinstance(owner, cst.Name):
         return False
-    values = [_assigned(tree, one) for one in scope[owner.value] if isinstance(one, Assignment)]
-    given = [value for value in values if value is not None]
+    values = [tree.assigned(one) for one in scope[owner.value] if isinstance(one, Assignment)]
+    given = [value for value in values if isinstance(value, cst.Name | cst.Attribute)]
     return names > 0 and any(_is_class(tree, value, names - 1) for value in given)
-
-
-def _assigned(tree: SyntaxTree, assignment: Assignment) -> cst.BaseExpression | None:
-    """What a name is assigned by a statement of one target."""
-    for parent in tree.ancestors(assignment.node):
-        match parent:
-            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=value):
-                return value if isinstance(value, cst.Name | cst.Attribute) else None
-            case cst.BaseStatement():
-                return None
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import pytest
@@ -421,3 +422,27 @@ def test_nobody_is_asked_about_what_cannot_be_said_or_can_be_said_for_one(tmp_pa
 
     for edit in (Insert("n1", "cache", "c"), SetArgument("n1", PARALLEL, 4), Move("n2", "n0")):
         emit(train, Plan("p", (Rewrite("rule", "n1", Safety.EXACT, (edit,), ""),)), others=[validate], may_share=never)
+
+
+@pytest.mark.parametrize("first", ["training or big", "not training and big", "(training\n            and big)"])
+def test_where_conditions_were_not_met_every_other_way_stays_as_it_is(tmp_path, first):
+    path, call = tmp_path / "train.py", "train(prepare(9, {}, {}, {}))\n"
+    text = f"""import tensorflow as tf
+def prepare(n, training, big, hard):
+    ds = tf.data.Dataset.range(n)
+    ds = ds.map(abs)
+    if {first}:
+        ds = ds.shuffle(100)
+    if hard:
+        ds = ds.cache()
+    return ds.batch(8)
+"""
+    path.write_text(text + call.format(False, False, False))
+    pipeline = record(path).pipeline()
+    edits = [resolved(pipeline, edit) for edit in BEHIND_THE_BATCH]
+    emission = emit(pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)))
+    new = emission.files[str(path)][1].rpartition("train(")[0]
+    for flags in itertools.product((False, True), repeat=3):
+        before, after = (shape(record(path, one + call.format(*flags)).pipeline()) for one in (text, new))
+        way = {"training": flags[0], "big": flags[1]}
+        assert (before != after) is not (flags[2] or eval(first, {}, way)), flags
