@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pipetune.core.pipeline import INFINITE, Pipeline
 
-WHY = "TensorFlow makes one step of a shuffle and the repeat next to it, which orders later epochs in another way"
+FUSED_SHUFFLE = "TensorFlow makes one step of a shuffle and the repeat next to it: later epochs have another order"
 """Why a rewrite that brings the two together, or apart, does not keep the order."""
 
 

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Rewrite, Safety, Silence
 from pipetune.core.errors import PipetuneError
-from pipetune.core.fused_shuffles import WHY as FUSED_SHUFFLE
-from pipetune.core.fused_shuffles import fused_shuffles
+from pipetune.core.fused_shuffles import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.spelling import did_you_mean
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.granted_cores import bounded

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from pipetune.core.comparison import Check
 from pipetune.core.edits import Safety
-from pipetune.core.fused_shuffles import WHY as FUSED_SHUFFLE
-from pipetune.core.fused_shuffles import fused_shuffles
+from pipetune.core.fused_shuffles import FUSED_SHUFFLE, fused_shuffles
 from pipetune.tf.equality import distinct, generated, judging
 from pipetune.tf.equality.elements import Drawn
 from pipetune.tf.equality.paired_runs import CannotCompare, Graph, PairedRuns

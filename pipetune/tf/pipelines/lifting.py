@@ -65,16 +65,16 @@ def describe(results: Sequence[Term]) -> Lifted:
     """
     terms = {term.key: term for result in results for term in result.ancestors()}.values()
     ranges = value_ranges.Ranges()
-    inexact = {term.op for term in terms if _is_inexact(term)}
-    for term in terms if inexact else ():
-        rounded = next((one.op for read in _read_by(term) for one in read.ancestors() if _is_inexact(one)), "")
-        if rounded:
-            raise Unclear(f"chooses by what {rounded} gives, whose last bits may differ on a batch ({term.op})")
+    rounded = {term for term in terms if _is_inexact(term)}
+    for term in terms if rounded else ():
+        source = next((one.op for read in _read_by(term) for one in read.ancestors() if one in rounded), "")
+        if source:
+            raise Unclear(f"chooses by what {source} gives, whose last bits may differ on a batch ({term.op})")
     for term in terms:
         if term.op == "Cast" and not ranges.cast_fits(term):
             kinds = f"{term.inputs[0].dtype.name} to {term.dtype.name}"
             raise Unclear(f"casts numbers that may not fit ({kinds}), and a batch may get others than single numbers")
-    inexact |= {term.op for term in terms if _reads_zero_sign(term)}
+    inexact = {term.op for term in terms if term in rounded or _reads_zero_sign(term)}
     return Lifted(tuple(sorted(inexact)), zero_signs=any(map(_loses_zero_sign, terms)))
 
 
