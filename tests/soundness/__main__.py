@@ -48,8 +48,9 @@ def main() -> int:
 
 
 def _state(arguments: argparse.Namespace, cases: dict[str, int], seed: str, name: str, checkout: Path) -> hunt.State:
-    default = hunt.STATE.with_name(f".soundness{name}.part.jsonl")
-    path = arguments.state or default if arguments.command != "hunt" or not name else default
+    path = hunt.STATE.with_name(f".soundness{name}.part.jsonl")
+    if arguments.state is not None and not (name and arguments.command == "hunt"):  # there it is the hunt's own
+        path = arguments.state
     commit = hunt.commit_of(checkout)
     header = {"seed": seed, "cases": cases, "commit": commit}
     left = hunt.left_header(path)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.soundness.adapter import Proposal
+from tests.soundness.adapter import Answer, Proposal
+from tests.soundness.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,40 @@ class Case:
     def packed(self) -> dict[str, Any]:
         """As JSON knows it."""
         return asdict(self)
+
+
+def tried(
+    plan: Sequence[Proposal],
+    safety: str,
+    verdict: Callable[[bool], Verdict],
+    compared: Callable[[], Answer],
+    *,
+    ask: bool,
+) -> Tried:
+    """What came of a plan; the comparison is asked where the data differ under it, or where `ask` says so.
+
+    Args:
+        plan: the proposals, one or several.
+        safety: the class of all together.
+        verdict: the truth, by whether zeros and denormals were spoken of.
+        compared: what pipetune's own comparison says.
+        ask: even if the data are the same.
+    """
+    found, answer = verdict(False), None
+    if ask or not found.right:
+        answer = compared()
+        found = verdict(answer.notes_zeros)
+    return Tried(
+        tuple(dict.fromkeys(one.rule for one in plan)),
+        tuple(one.key for one in plan),
+        safety,
+        right=found.right,
+        accepted=answer.accepted if answer is not None else None,
+        kind=found.kind,
+        detail=found.detail,
+        why=answer.why if answer is not None else "",
+        zeros=found.zeros,
+    )
 
 
 def unpacked(packed: dict[str, Any]) -> Case:

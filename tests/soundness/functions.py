@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tests.soundness import adapter, reduction
+from tests.soundness import adapter, cases, reduction
 from tests.soundness.cases import Case, Tried, asked, chosen
 from tests.soundness.drained import Run, drain, in_order
 from tests.soundness.operations import CORE, OPERATIONS
@@ -146,21 +146,10 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
             notes_zeros=notes_zeros,
         )
 
-    found, answer = verdict(False), None
-    if ask or not found.right:
-        answer = (adapter.built(built.dataset()) if _stateful(program) else source).compared([proposal])
-        found = verdict(answer.notes_zeros)
-    return Tried(
-        (proposal.rule,),
-        (proposal.key,),
-        proposal.safety,
-        right=found.right,
-        accepted=answer.accepted if answer is not None else None,
-        kind=found.kind,
-        detail=found.detail,
-        why=answer.why if answer is not None else "",
-        zeros=found.zeros,
-    )
+    def compared() -> adapter.Answer:
+        return (adapter.built(built.dataset()) if _stateful(program) else source).compared([proposal])
+
+    return cases.tried([proposal], proposal.safety, verdict, compared, ask=ask)
 
 
 # -- the smallest function that fails in the same way

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tests.soundness import adapter, reduction
+from tests.soundness import adapter, cases, reduction
 from tests.soundness.cases import Case, Tried, asked, chosen, lot
 from tests.soundness.chains import Chain, by_hand, compose, source
 from tests.soundness.drained import Element, Event, Raised, Run, drain, in_order
@@ -170,21 +170,7 @@ def _tried(built: Built, plan: Sequence[adapter.Proposal], truth: Truth, *, ask:
     def verdict(notes_zeros: bool) -> Verdict:
         return judged(built.chain, truth, candidate, plan, safety, notes_zeros=notes_zeros)
 
-    found, answer = verdict(False), None
-    if ask or not found.right:
-        answer = adapter.built(built.dataset()).compared(plan)
-        found = verdict(answer.notes_zeros)
-    return Tried(
-        tuple(dict.fromkeys(one.rule for one in plan)),
-        tuple(one.key for one in plan),
-        safety,
-        right=found.right,
-        accepted=answer.accepted if answer is not None else None,
-        kind=found.kind,
-        detail=found.detail,
-        why=answer.why if answer is not None else "",
-        zeros=found.zeros,
-    )
+    return cases.tried(plan, safety, verdict, lambda: adapter.built(built.dataset()).compared(plan), ask=ask)
 
 
 def judged(

@@ -54,6 +54,50 @@ class Form:
     why: str = ""  # part of the reason, where it is not written
 
 
+TIMESERIES_BATCHES = """
+def timeseries_batches(
+    data,
+    targets,
+    sequence_length,
+    sequence_stride=1,
+    sampling_rate=1,
+    batch_size=128,
+    shuffle=False,
+    seed=None,
+    start_index=None,
+    end_index=None,
+):
+    \"\"\"keras.utils.timeseries_dataset_from_array, in which the windows of a batch are gathered at once.\"\"\"
+    import numpy as np
+
+    series = data[start_index:end_index]
+    windows = len(series) - (sequence_length - 1) * sampling_rate
+    if targets is not None:
+        windows = min(windows, len(targets))
+    starts = np.arange(0, windows, sequence_stride, dtype="int32")
+    if shuffle:
+        seed = np.random.randint(1_000_000) if seed is None else seed
+        np.random.RandomState(seed).shuffle(starts)
+    arrays = (series, starts) if targets is None else (series, starts, targets[start_index:end_index])
+    series, starts, *beside = tf.data.Dataset.from_tensors(arrays).get_single_element()
+
+    def windows_at(index):
+        first = tf.gather(starts, index)
+        rows = first[:, tf.newaxis] + tf.range(0, sequence_length * sampling_rate, sampling_rate)
+        taken = tf.gather(series, rows)
+        # As before, the static shape of a window does not say its length.
+        taken = tf.compat.v1.placeholder_with_default(taken, [*index.shape, None, *series.shape[1:]])
+        return (taken, tf.gather(beside[0], first)) if beside else taken
+
+    dataset = tf.data.Dataset.range(len(starts))
+    if shuffle:
+        dataset = dataset.shuffle(8 * batch_size, seed=seed)
+    return dataset.batch(batch_size).map(windows_at)
+
+"""
+"""The function that a patch adds in place of `timeseries_dataset_from_array`, for several scripts."""
+
+
 HOW_FUNCTIONS_ARE_GIVEN = (
     Form(
         "a named function",
@@ -1811,46 +1855,8 @@ class Windows:
 
 fit(Windows(5).train)
 """,
-        """
-def timeseries_batches(
-    data,
-    targets,
-    sequence_length,
-    sequence_stride=1,
-    sampling_rate=1,
-    batch_size=128,
-    shuffle=False,
-    seed=None,
-    start_index=None,
-    end_index=None,
-):
-    \"\"\"keras.utils.timeseries_dataset_from_array, in which the windows of a batch are gathered at once.\"\"\"
-    import numpy as np
-
-    series = data[start_index:end_index]
-    windows = len(series) - (sequence_length - 1) * sampling_rate
-    if targets is not None:
-        windows = min(windows, len(targets))
-    starts = np.arange(0, windows, sequence_stride, dtype="int32")
-    if shuffle:
-        seed = np.random.randint(1_000_000) if seed is None else seed
-        np.random.RandomState(seed).shuffle(starts)
-    arrays = (series, starts) if targets is None else (series, starts, targets[start_index:end_index])
-    series, starts, *beside = tf.data.Dataset.from_tensors(arrays).get_single_element()
-
-    def windows_at(index):
-        first = tf.gather(starts, index)
-        rows = first[:, tf.newaxis] + tf.range(0, sequence_length * sampling_rate, sampling_rate)
-        taken = tf.gather(series, rows)
-        # As before, the static shape of a window does not say its length.
-        taken = tf.compat.v1.placeholder_with_default(taken, [*index.shape, None, *series.shape[1:]])
-        return (taken, tf.gather(beside[0], first)) if beside else taken
-
-    dataset = tf.data.Dataset.range(len(starts))
-    if shuffle:
-        dataset = dataset.shuffle(8 * batch_size, seed=seed)
-    return dataset.batch(batch_size).map(windows_at)
-
+        TIMESERIES_BATCHES
+        + """\
         ds = timeseries_batches(
 """,
     ),
@@ -2449,46 +2455,8 @@ class Windows:
 windows = Windows(5)
 fit(windows.train, windows.check)
 """,
-        """
-def timeseries_batches(
-    data,
-    targets,
-    sequence_length,
-    sequence_stride=1,
-    sampling_rate=1,
-    batch_size=128,
-    shuffle=False,
-    seed=None,
-    start_index=None,
-    end_index=None,
-):
-    \"\"\"keras.utils.timeseries_dataset_from_array, in which the windows of a batch are gathered at once.\"\"\"
-    import numpy as np
-
-    series = data[start_index:end_index]
-    windows = len(series) - (sequence_length - 1) * sampling_rate
-    if targets is not None:
-        windows = min(windows, len(targets))
-    starts = np.arange(0, windows, sequence_stride, dtype="int32")
-    if shuffle:
-        seed = np.random.randint(1_000_000) if seed is None else seed
-        np.random.RandomState(seed).shuffle(starts)
-    arrays = (series, starts) if targets is None else (series, starts, targets[start_index:end_index])
-    series, starts, *beside = tf.data.Dataset.from_tensors(arrays).get_single_element()
-
-    def windows_at(index):
-        first = tf.gather(starts, index)
-        rows = first[:, tf.newaxis] + tf.range(0, sequence_length * sampling_rate, sampling_rate)
-        taken = tf.gather(series, rows)
-        # As before, the static shape of a window does not say its length.
-        taken = tf.compat.v1.placeholder_with_default(taken, [*index.shape, None, *series.shape[1:]])
-        return (taken, tf.gather(beside[0], first)) if beside else taken
-
-    dataset = tf.data.Dataset.range(len(starts))
-    if shuffle:
-        dataset = dataset.shuffle(8 * batch_size, seed=seed)
-    return dataset.batch(batch_size).map(windows_at)
-
+        TIMESERIES_BATCHES
+        + """\
         ds = timeseries_batches(
 """,
     ),
@@ -2513,46 +2481,8 @@ print(windows.train.element_spec)
 fit(windows.train)
 evaluate(windows.test)
 """,
-        """
-def timeseries_batches(
-    data,
-    targets,
-    sequence_length,
-    sequence_stride=1,
-    sampling_rate=1,
-    batch_size=128,
-    shuffle=False,
-    seed=None,
-    start_index=None,
-    end_index=None,
-):
-    \"\"\"keras.utils.timeseries_dataset_from_array, in which the windows of a batch are gathered at once.\"\"\"
-    import numpy as np
-
-    series = data[start_index:end_index]
-    windows = len(series) - (sequence_length - 1) * sampling_rate
-    if targets is not None:
-        windows = min(windows, len(targets))
-    starts = np.arange(0, windows, sequence_stride, dtype="int32")
-    if shuffle:
-        seed = np.random.randint(1_000_000) if seed is None else seed
-        np.random.RandomState(seed).shuffle(starts)
-    arrays = (series, starts) if targets is None else (series, starts, targets[start_index:end_index])
-    series, starts, *beside = tf.data.Dataset.from_tensors(arrays).get_single_element()
-
-    def windows_at(index):
-        first = tf.gather(starts, index)
-        rows = first[:, tf.newaxis] + tf.range(0, sequence_length * sampling_rate, sampling_rate)
-        taken = tf.gather(series, rows)
-        # As before, the static shape of a window does not say its length.
-        taken = tf.compat.v1.placeholder_with_default(taken, [*index.shape, None, *series.shape[1:]])
-        return (taken, tf.gather(beside[0], first)) if beside else taken
-
-    dataset = tf.data.Dataset.range(len(starts))
-    if shuffle:
-        dataset = dataset.shuffle(8 * batch_size, seed=seed)
-    return dataset.batch(batch_size).map(windows_at)
-
+        TIMESERIES_BATCHES
+        + """\
 
     def make_dataset(self, rows, gather_windows=False):
         if gather_windows:

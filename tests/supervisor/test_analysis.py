@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +35,10 @@ FILES = ["plan.json", "report.html", "script.log", "session.json", "tuned.patch"
 
 
 class Recorder:
-    """A screen that remembers."""
+    """A screen that remembers; `while_verifying` is called whenever it hears of the verification."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, while_verifying: Callable[[], None] = lambda: None) -> None:
+        self._while_verifying = while_verifying
         self.said: list[str] = []
         self.warned: list[str] = []
         self.verdicts: list[str] = []
@@ -53,6 +55,8 @@ class Recorder:
     ) -> None:
         self.phases.append(phase)
         self.done.append(doing)
+        if phase == "verification":
+            self._while_verifying()
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -279,22 +283,15 @@ def test_a_run_that_fails_takes_nothing_from_one_that_finished(tmp_path: Path) -
 @pytest.mark.one_core
 def test_two_commands_into_one_folder_each_lead_to_their_own_patch(tmp_path: Path) -> None:
     """F12: a second command begins and ends while the first one verifies."""
-    out, inside = tmp_path / "out", []
+    out = tmp_path / "out"
+    inside: list[Analysis | None] = []
 
-    class Beside(Recorder):
-        def update(
-            self,
-            phase: str,
-            doing: str = "",
-            best: float | None = None,
-            elapsed: float = 0.0,
-            left: float | None = None,
-        ) -> None:
-            if phase == "verification" and not inside:
-                inside.append(None)
-                inside[0] = analyze(request(out, "part_of_the_patch_fails"), screen=Recorder())
+    def begin_another() -> None:
+        if not inside:
+            inside.append(None)
+            inside[0] = analyze(request(out, "part_of_the_patch_fails"), screen=Recorder())
 
-    outer = analyze(request(out, "normal"), screen=Beside())
+    outer = analyze(request(out, "normal"), screen=Recorder(while_verifying=begin_another))
     (inner,) = inside
     assert inner is not None and inner.exit_code == outer.exit_code == 0
     for analysis in (inner, outer):
@@ -320,19 +317,8 @@ def test_session_json_is_there_from_the_verdict_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     seen: list[bool] = []
 
-    class Looking(Recorder):
-        def update(
-            self,
-            phase: str,
-            doing: str = "",
-            best: float | None = None,
-            elapsed: float = 0.0,
-            left: float | None = None,
-        ) -> None:
-            if phase == "verification":
-                seen.append(
-                    json.loads((out / "session.json").read_text())["summary"]["verdict"] == "input-bound"
-                )
+    def look() -> None:
+        seen.append(json.loads((out / "session.json").read_text())["summary"]["verdict"] == "input-bound")
 
-    analyze(request(out, "normal"), screen=Looking())
+    analyze(request(out, "normal"), screen=Recorder(while_verifying=look))
     assert seen and all(seen)
