@@ -20,6 +20,7 @@ import pytest
 
 from pipetune.core import file_events, restoration, undo
 from tests.files import writes
+from tests.files.journal import Journal
 
 TIMES = 4
 LATER = restoration._LATE_SECONDS + 1.0
@@ -40,7 +41,7 @@ def in_another_process(work: Callable[[], object]) -> int:
 
 @contextmanager
 def recording(folder: Path) -> Iterator[undo.UndoJournal]:
-    journal = undo.UndoJournal(str(folder))
+    journal = Journal(str(folder))
     file_events.tell(journal)
     try:
         yield journal

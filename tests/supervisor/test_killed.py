@@ -93,8 +93,9 @@ def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
     again = [sys.executable, "-m", "pipetune", "rules", "cache"]
 
     def is_over() -> bool:
+        has_ended = not is_running_for(folder)
         subprocess.run(again, env=environment, cwd=base, capture_output=True, check=True)
-        return not is_running_for(folder) and not writes.lost(folder / "own", before)
+        return has_ended and not writes.lost(folder / "own", before)
 
     wait_until(is_over)
     wrong: list[object] = [kind for kind in writes.lost(folder / "own", before).items()]

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from pipetune.cli.main import main
-from pipetune.core import file_events, restoration, scratch, undo
+from pipetune.core import file_events, restoration, scratch
 from pipetune.core.restoration import Restoration
 from pipetune.supervisor import user_files
 from pipetune.supervisor.user_files import UserFiles
+from tests.files.journal import Journal
 from tests.supervisor.test_analysis import Recorder
 
 
@@ -29,7 +30,7 @@ def train(own: Path, folder: str, *changes: str) -> None:
     """What a worker does: writes these files in a loop, then ends without a word."""
     child = os.fork()
     if child == 0:
-        journal = undo.UndoJournal(folder)
+        journal = Journal(folder)
         file_events.tell(journal)
         journal.begin(journal.mark())
         for name in changes:
