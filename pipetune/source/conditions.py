@@ -20,7 +20,14 @@ def negated(condition: str) -> str:
 
 def all_of(conditions: Sequence[str]) -> str:
     """What is true where all of them are."""
-    return " and ".join(conditions if len(conditions) == 1 else map(_within_and, conditions))
+    if len(conditions) == 1:
+        return conditions[0] if _parsed(conditions[0]) else f"({conditions[0]})"
+    return " and ".join(map(_within_and, conditions))
+
+
+def parsed(condition: str) -> cst.BaseExpression:
+    """The expression, also where it goes over several lines, within the parentheses that it stands in."""
+    return _parsed(condition) or cst.parse_expression(f"({condition})")
 
 
 def _within_and(condition: str) -> str:

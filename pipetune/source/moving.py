@@ -20,7 +20,7 @@ from pipetune.source.chain import (
     refuse_bindings,
     removal,
 )
-from pipetune.source.conditions import all_of
+from pipetune.source.conditions import all_of, parsed
 from pipetune.source.crossing import Crossing, crossing_of, refuse_other_names
 from pipetune.source.draft import Draft, Site, Splice
 from pipetune.source.flow import Conditional, conditional_move, moved_call, refuse_unsafe, unmet_conditions
@@ -107,7 +107,7 @@ def _only_where(draft: Draft, tree: SyntaxTree, file: str, here: Statement, cond
         raise CannotExpress("A condition stands between that was not met when the script was run.")
     bound = set().union(*(names_bound(line) for line in function.body.body))
     for text in conditions:
-        if bound & set(names_read(cst.parse_expression(text))):
+        if bound & set(names_read(parsed(text))):
             raise CannotExpress("A condition that was not met stands between, and asks for what the function binds.")
     return replace(draft, under=(*draft.under, ((file, path_of(tree, function)), all_of(conditions))))
 

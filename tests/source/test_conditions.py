@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+import libcst as cst
 import pytest
 
-from pipetune.source.conditions import all_of, negated
+from pipetune.source.conditions import all_of, negated, parsed
 
 CONDITIONS = ("a", "not a", "not a and b", "a or b", "(a or b)", "a == b", "a if b else c", "bool(a)", "not (a or b)")
 VALUES = [dict(zip("abc", values, strict=True)) for values in itertools.product((False, True), repeat=3)]
@@ -28,6 +29,8 @@ def test_all_of(conditions: tuple[str, ...]) -> None:
 def test_over_several_lines() -> None:
     assert negated("a\n    and b") == "not (a\n    and b)"
     assert all_of(["a\n    or b", "c"]) == "(a\n    or b) and c"
+    assert all_of(["a\n    or b"]) == "(a\n    or b)"
+    assert isinstance(parsed("a\n    or b"), cst.BooleanOperation)
 
 
 def test_nothing_is_put_in_parentheses_that_stands_without() -> None:
