@@ -101,8 +101,13 @@ def _batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
     """Whether a batch may be put together of batches of which the last one is shorter, which TensorFlow refuses."""
     if node.op != "batch":
         return False
+    given = context.pipeline[node.inputs[0]].spec
+    if given and "None" not in given:
+        return False
     for above in reversed(context.pipeline.upstream(node.id)):
-        if above.op in ("unbatch", "flat_map", "interleave"):
+        if above.op in ("flat_map", "interleave"):
+            return "None" in above.spec and any("Batch" in kernel for kernel in above.inner)
+        if above.op == "unbatch":
             return False
         if facts(above.op).batches:
             size, rows = above.argument("batch_size"), context.pipeline[above.inputs[0]].cardinality

@@ -37,6 +37,11 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     ("range 10 | map asserts elements=10 bytes=1k | batch 2", {}, "refuses elements"),
     ("TFRecordDataset | batch 4 | map | batch 3 elements=10 bytes=1k", {}, "refuses a last batch"),
     ("TFRecordDataset | padded_batch 4 | map | batch 3 elements=10 bytes=1k", {}, "refuses a last batch"),
+    (
+        "range 9 | window 2 | flat_map inner=BatchDatasetV2 spec=(None,) | batch 3 elements=10 bytes=1k spec=(None,2)",
+        {},
+        "refuses a last batch",
+    ),
     ("range 10 | map unknown elements=10 bytes=1k | batch 2", {}, "nothing is known about its function"),
     ("from_generator elements=10 bytes=1k | map | batch 2", {}, "runs Python"),
     ("from_generator elements=10 bytes=1k | batch 2", {}, "runs Python"),

@@ -97,7 +97,7 @@ def tried(program: Program, *, folder: str, seed: str = "", ask_all: bool = Fals
     original = drain(built.dataset(), epochs=setting.epochs)
     if not original.elements:
         raise _Unbuilt("it gives no element")
-    random = _draws(program) and in_order(original, drain(built.dataset(), epochs=setting.epochs)) is not None
+    random = _varies(built, original)
     case = Case("function", seed, operations=program.operations)
     try:
         source = adapter.read(built.dataset())
@@ -123,6 +123,15 @@ def _draws(program: Program) -> bool:
     return any("random" in step.text or "dropout" in step.text for step in program.steps)
 
 
+def _varies(built: Built, original: Run) -> bool:
+    """Whether two runs differ by themselves; calls side by side share a generator, though a few runs may be alike."""
+    program = built.program
+    if not _draws(program):
+        return False
+    racy = "num_parallel_calls" in program.setting.map_arguments
+    return racy or in_order(original, drain(built.dataset(), epochs=program.setting.epochs)) is not None
+
+
 def _stateful(program: Program) -> bool:
     """Whether a pipeline that was iterated goes on otherwise than a fresh one."""
     one = program.setting
@@ -135,12 +144,13 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     program, setting = built.program, built.program.setting
     source = adapter.built(built.dataset())
     candidate = drain(source.replayed([proposal]), epochs=setting.epochs)
+    safety = adapter.STATISTICAL if random and proposal.safety == adapter.EXACT else proposal.safety
 
     def verdict(notes_zeros: bool) -> Verdict:
         return judge(
             original,
             candidate,
-            proposal.safety,
+            safety,
             random=random or ((proposal.random or proposal.safety == adapter.STATISTICAL) and _draws(program)),
             spare=(setting.batch - 1) * 4 * setting.epochs if setting.drop_remainder else 0,
             notes_zeros=notes_zeros,
@@ -192,7 +202,7 @@ def of_rule(program: Program, rule: str, *, folder: str) -> Iterator[Tried]:
     """What one rule proposes for the program, and the truth about it."""
     built = Built(program, folder)
     original = drain(built.dataset(), epochs=program.setting.epochs)
-    random = _draws(program) and in_order(original, drain(built.dataset(), epochs=program.setting.epochs)) is not None
+    random = _varies(built, original)
     for proposal in adapter.read(built.dataset()).proposals(adapter.Facts()):
         if proposal.rule == rule:
             with contextlib.suppress(adapter.Refused):

@@ -181,7 +181,7 @@ def judged(
     found = judge(truth.run, candidate, safety, spare=spare, notes_zeros=notes_zeros)
     if found.kind == "LATER":  # where a batch goes on behind an error is the runtime's own affair
         return replace(found, right=True)
-    if safety != adapter.EXACT and chain.random and "take_while" in chain.text():
+    if (chain.racy or (safety != adapter.EXACT and chain.random)) and _CHOOSES.search(chain.text()):
         return replace(found, right=True, kind=found.kind and "UNJUDGED")  # draws decide how many there are
     if safety in (adapter.REORDERS, adapter.APPROXIMATE) and truth.run.errors:
         return replace(found, right=True)  # in another order other elements are lost with the one that raises
@@ -212,6 +212,9 @@ _BY_PLACE = re.compile(
     r"\.(take|skip|shard|take_while|scan|enumerate|window|concatenate|rebatch|unique)\(|zip|drop_remainder|choose"
 )
 """Operators that give other elements where those above come in another order."""
+
+
+_CHOOSES = re.compile(r"\.(filter|take_while)\(")
 
 
 def _numbers(run: Run) -> Run:

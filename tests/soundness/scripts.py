@@ -216,7 +216,9 @@ _CALLS_OF_DATASETS = frozenset(
 
 def _helpers(tree: ast.AST) -> set[str]:
     """Names of the functions and classes of a file: their calls may get an argument, or what they give another step."""
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    named = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)]
+    return named | {target.id for node in lambdas for target in node.targets if isinstance(target, ast.Name)}
 
 
 def _lines_of_statements(tree: ast.AST, text: str, concerned: frozenset[str] | set[str]) -> set[int]:
