@@ -19,13 +19,16 @@ HOROVOD_VENV := .venv-horovod
 HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo test lint types imports test-one-core test-all test-exhaustive test-horovod soundness browser clean
+.PHONY: help demo test lint types imports test-one-core test-all test-exhaustive test-horovod soundness \
+  recordings compare-recordings browser clean
 
 help:
 	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
 	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
 	@echo "make soundness           hunts for wrong rewrites for hours; interrupted, it goes on (HUNT='--minutes 30')"
+	@echo "make recordings          measures the examples once, and keeps the answers and what came of them"
+	@echo "make compare-recordings  runs them with these answers: what differs was changed in the code since"
 	@echo "make test-horovod        two ranks of a Horovod built here train the example, and are analysed in step"
 
 $(BIN)/python $(HOROVOD_VENV)/bin/python: %/bin/python:
@@ -106,6 +109,15 @@ test-exhaustive: $(INSTALLED)
 # --help` has the rest. The figures go into reports/soundness.json.
 soundness: $(INSTALLED)
 	$(BIN)/python -m tests.soundness $(HUNT)
+
+# What a change of the code changes in sessions, patches, modules and reports, where every measurement is answered from a
+# recording (some 30 minutes for all examples, and 5 to compare with; EXAMPLES="csv table" for some).
+recordings: $(INSTALLED)
+	$(BIN)/python -m tests.recorded record $(EXAMPLES)
+	$(BIN)/python -m tests.recorded replay $(EXAMPLES)
+
+compare-recordings: $(INSTALLED)
+	$(BIN)/python -m tests.recorded compare $(EXAMPLES)
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.

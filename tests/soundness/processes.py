@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,7 @@ class Worker:
         self._checkout = checkout
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None  # which a killed process does not clear
         self._buffer = b""
         self._answered = 0
 
@@ -74,11 +76,15 @@ class Worker:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _start(self) -> None:
         path = os.pathsep.join(dict.fromkeys((str(self._checkout), str(ROOT))))
+        self._temporary = tempfile.TemporaryDirectory(prefix="soundness-", ignore_cleanup_errors=True)
         environment = {
             **os.environ,
+            "TMPDIR": self._temporary.name,
             "PYTHONPATH": path,
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "PYTHONHASHSEED": "0",

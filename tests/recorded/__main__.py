@@ -1,0 +1,214 @@
+"""Runs the examples with what is measured answered from a recording, to see what a change of the code changes.
+
+python -m tests.recorded record [NAME ...]     measures the examples, and keeps what was measured
+python -m tests.recorded replay [NAME ...]     runs them again with these answers, and keeps what came of it
+python -m tests.recorded compare [NAME ...]    replays them, and compares with what was kept; 1 where something differs
+
+Two replays of one commit give the same session, patch, modules and report. After a change that should change nothing,
+`compare` shows that it did not, or what it changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.connection import Listener
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from tests.recorded.answers import Answers, Clock, answered
+from tests.recorded.worker import RECORDER, REPLAYS
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDINGS = ROOT / "reports" / "recorded"
+
+OPTIONS = {
+    "csv": ("--distribute", "multiworker"),
+    "photos": ("--distribute", "service", "--allow", "statistical"),
+    "table": ("--distribute", "tpu"),
+    "images": ("--distribute", "horovod"),
+    "series": ("--distribute", "mirrored"),
+    "resnet": ("--distribute", "parameter_server"),
+    "frames": ("--dataset", "all"),
+}
+"""Beside the budget: what makes an example show more of the program."""
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{6}|[T ][\d:]+(\+00:00)?)?")
+_KEPT = {".json", ".patch", ".py", ".md", ".html", ".txt"}
+_MOST_LINES, _LONGEST_LINE = 60, 160  # of what differs, on the screen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.recorded", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=["record", "replay", "compare", "one"])
+    parser.add_argument("names", nargs="*", help="examples (default: all)")
+    parser.add_argument("--budget", default="20", help="seconds for trials when recording (default 20)")
+    parser.add_argument("--folder", type=Path, default=RECORDINGS)
+    given = parser.parse_args()
+    if given.command == "one":
+        return _one(given.folder, given.names[0], given.budget)
+    names = given.names or sorted(path.parent.name for path in (ROOT / "examples").glob("*/train.py"))
+    different = []
+    for name in names:
+        before, now = given.folder / name / "kept", given.folder / name / "now"
+        out = now if given.command == "compare" else before
+        problem = _run(given.folder, name, given.budget, replays=given.command != "record")
+        _keep(given.folder / name, out)
+        if given.command == "compare":
+            lines = list(_differences(before, now))
+            problem = problem or ("" if not lines else f"{len(lines)} lines differ")
+            print("\n".join(line[:_LONGEST_LINE] for line in lines[:_MOST_LINES]))
+        print(f"{name:14}{problem or 'as recorded' if given.command == 'compare' else problem or 'kept'}", flush=True)
+        if problem:
+            different.append(name)
+    return 1 if different else 0
+
+
+def _run(folder: Path, name: str, budget: str, *, replays: bool) -> str:
+    """Runs an example in a process of its own; why it did not end well, or ""."""
+    place = folder / name
+    place.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONHASHSEED": "0",
+        "COLUMNS": "80",
+    }
+    if replays:
+        environment[REPLAYS] = str(place / "worker.pickle")
+    data = ROOT / "examples" / name / "make_data.py"
+    if data.exists():
+        subprocess.run([sys.executable, str(data)], check=True, stdout=subprocess.DEVNULL, env=environment)
+    command = [sys.executable, "-m", "tests.recorded", "one", name, "--folder", str(folder), "--budget", budget]
+    shutil.rmtree(place / "out", ignore_errors=True)
+    with (place / "log.txt").open("w") as log:
+        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=ROOT).returncode
+    return f"exit status {code}: see {place / 'log.txt'}" if code else ""
+
+
+def _one(folder: Path, name: str, budget: str) -> int:
+    """The command `analyze` in this process, with the recording's worker."""
+    from pipetune.cli import analyze, main
+    from pipetune.supervisor import analysis
+
+    original: Callable[..., Any] = analysis.analyze
+    command = (sys.executable, "-P", "-m", "tests.recorded.worker")
+
+    def recorded(request: Any, **kwargs: Any) -> Any:
+        with _recorder(folder / name), _verification(folder / name):
+            return original(replace(request, worker_command=command), **kwargs)
+
+    script = str(Path("examples") / name / "train.py")
+    words = ["analyze", "--budget", budget, "--out", str(folder / name / "out"), *OPTIONS.get(name, ()), script]
+    with mock.patch.object(analysis, "analyze", recorded):
+        if getattr(analyze, "analyze", None) is original:
+            analyze.analyze = recorded
+        return main.main(words)
+
+
+@contextlib.contextmanager
+def _recorder(place: Path) -> Iterator[None]:
+    """While open, what the worker measures is kept; nothing where it is replayed."""
+    if REPLAYS in os.environ:
+        yield
+        return
+    with Listener(family="AF_UNIX") as listener, (place / "worker.pickle").open("wb") as file:
+        os.environ[RECORDER] = str(listener.address)
+
+        def listen() -> None:
+            with contextlib.suppress(OSError, EOFError), listener.accept() as connection:
+                while True:
+                    file.write(connection.recv_bytes())
+                    file.flush()
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        yield
+        thread.join(timeout=10)
+
+
+@contextlib.contextmanager
+def _verification(place: Path) -> Iterator[None]:
+    """While open, what the two held scripts answer comes from the recording, and the clock of the race with it."""
+    from pipetune.search import confirmation
+    from pipetune.supervisor import analysis, verification
+
+    clock = Clock()
+    time = SimpleNamespace(monotonic=clock.now)
+    path = place / "verification.pickle"
+    answers = Answers(REPLAYS in os.environ, clock)
+    if not answers.replays:
+        path.unlink(missing_ok=True)
+        answers.keep = lambda asked, answer: _append(path, pickle.dumps((asked, answer)))
+    elif path.exists():
+        answers.load(path)
+    ask = answered(
+        answers,
+        verification.Held._ask,
+        "ask",
+        asked=lambda held, order: f"{held.name}: {order!r}",
+        left=lambda *_: None,
+        leave=lambda *_: None,
+    )
+
+    @contextlib.contextmanager
+    def started(_starter: Any, *, patched: bool, **_: Any) -> Iterator[Any]:
+        name = "the patched script" if patched else "the script as it is"
+        held = verification.Held(name, None, None, end_seconds=0.0)  # type: ignore[arg-type]
+        held._over = True
+        yield held
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(verification.Held, "_ask", ask))
+        stack.enter_context(mock.patch.object(confirmation.SystemClock, "now", lambda _: clock.now()))
+        stack.enter_context(mock.patch.object(verification, "time", time))
+        stack.enter_context(mock.patch.object(analysis, "time", time))
+        if answers.replays:
+            stack.enter_context(mock.patch.object(verification.Starter, "started", started))
+        yield
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def _keep(place: Path, kept: Path) -> None:
+    """What came of a run: its files and its screen, without the moment it was made at."""
+    shutil.rmtree(kept, ignore_errors=True)
+    for path in sorted(path for path in (place / "out").glob("runs/*/**/*") if path.suffix in _KEPT):
+        run, *inside = path.relative_to(place / "out" / "runs").parts
+        text = path.read_text(encoding="utf-8", errors="replace").replace(run, "RUN")
+        target = kept.joinpath(*inside)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_DATE.sub("DATE", text), encoding="utf-8")
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "screen.txt").write_text(_DATE.sub("DATE", (place / "log.txt").read_text()), encoding="utf-8")
+
+
+def _differences(before: Path, now: Path) -> Iterator[str]:
+    """The lines of the files that are not the same."""
+    for name in sorted({path.relative_to(one) for one in (before, now) for path in one.rglob("*") if path.is_file()}):
+        one, other = (
+            (folder / name).read_text(encoding="utf-8").splitlines() if (folder / name).exists() else []
+            for folder in (before, now)
+        )
+        yield from difflib.unified_diff(one, other, f"kept/{name}", f"now/{name}", lineterm="", n=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
