@@ -183,8 +183,8 @@ def judged(
         return replace(found, right=True)
     if (chain.racy or (safety != adapter.EXACT and chain.random)) and _CHOOSES.search(chain.text()):
         return replace(found, right=True, kind=found.kind and "UNJUDGED")  # draws decide how many there are
-    if safety in (adapter.REORDERS, adapter.APPROXIMATE) and truth.run.errors:
-        return replace(found, right=True)  # in another order other elements are lost with the one that raises
+    if safety != adapter.EXACT and (truth.run.errors or candidate.errors):
+        return replace(found, right=True)  # with other draws, or in another order, others raise or are lost with them
     if found.right or candidate.spec != truth.run.spec:
         return found
     if chain.racy:

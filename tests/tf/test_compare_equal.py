@@ -159,6 +159,13 @@ def test_sample_that_gives_nothing_proves_nothing() -> None:
     assert not found.proven
 
 
+def test_a_part_of_a_small_source_that_gives_nothing_proves_nothing() -> None:
+    """Four of its elements stand for it where each becomes many: too few for a window of six."""
+    dataset = tf.data.Dataset.range(8).cache().window(6, drop_remainder=True).flat_map(lambda window: window.batch(6))
+    found = edited(dataset, Insert(node(dataset, "cache"), "prefetch", "prefetch@cache", {"buffer_size": 2}))
+    assert found.elements == 0 and not found.proven
+
+
 def test_empty_plan() -> None:
     dataset = tf.data.Dataset.range(60).shuffle(20).map(image_draw).batch(8).repeat()
     assert_proven(edited(dataset))

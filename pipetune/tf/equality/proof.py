@@ -46,7 +46,7 @@ class Proof:
             CannotCompare, CannotPin, Unreadable: the values cannot be compared.
         """
         self._runs.record(until=0.15)
-        if self._runs.hides_errors():
+        if self._runs.hides_errors(until=0.25):
             return [Check("values", False, "an element raises in every epoch, and a cache would hide it")]
         invented = self._generated_inputs()
         if any(check.equal is False for check in invented):
@@ -275,7 +275,7 @@ class Proof:
         """Whether the pipeline itself has no elements, not only the sample."""
         recordings = self._runs.recordings.values()
         return int(self._runs.datasets[0].cardinality()) == 0 or (
-            bool(recordings) and all(one.complete for one in recordings)
+            bool(recordings) and all(one.complete and len(one) <= self._runs.sample for one in recordings)
         )
 
     def _randomness(self) -> Check:
