@@ -40,7 +40,7 @@ OPTIONS = {
     "table": ("--distribute", "tpu"),
     "images": ("--distribute", "horovod"),
     "series": ("--distribute", "mirrored"),
-    "resnet": ("--distribute", "parameter_server"),
+    "resnet": ("--distribute", "parameter-server"),
     "frames": ("--dataset", "all"),
 }
 """Beside the budget: what makes an example show more of the program."""
@@ -92,7 +92,7 @@ def _run(folder: Path, name: str, budget: str, *, replays: bool) -> str:
         environment[REPLAYS] = str(place / "worker.pickle")
     data = ROOT / "examples" / name / "make_data.py"
     if data.exists():
-        subprocess.run([sys.executable, str(data)], check=True, stdout=subprocess.DEVNULL, env=environment)
+        subprocess.run([sys.executable, str(data)], check=True, capture_output=True, env=environment)
     command = [sys.executable, "-m", "tests.recorded", "one", name, "--folder", str(folder), "--budget", budget]
     shutil.rmtree(place / "out", ignore_errors=True)
     with (place / "log.txt").open("w") as log:
