@@ -26,10 +26,6 @@ class Buffered:
         """In the worker's memory; on a CPU the devices' memory is that too."""
         return self.cut + self.prefetched + self.waiting
 
-    def host_bytes(self, element_bytes: float) -> float:
-        """For elements of so many bytes, as they leave the pipeline."""
-        return self.host * element_bytes
-
 
 def buffered(
     global_batch: int, *, workers: int = 1, replicas_per_worker: int = 1, from_function: bool = False

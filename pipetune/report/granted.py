@@ -11,9 +11,6 @@ from pipetune.core.machine import Machine
 from pipetune.report import words
 from pipetune.report.values import Fact
 
-BUSY_SHARE = 0.1
-"""Others above this share of the granted cores are worth a warning."""
-
 _NOT_ASKED = "not asked"
 
 

@@ -7,19 +7,9 @@ from libcst.metadata import QualifiedNameSource
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.location import SourceLocation
-from pipetune.source.text import BYTE_ORDER_MARK
-from pipetune.source.tree import SyntaxTree, parse
+from pipetune.source.tree import SyntaxTree
 
 _STATEMENTS: tuple[type[cst.CSTNode], ...] = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
-
-
-def find_call(text: str, location: SourceLocation) -> cst.Call:
-    """The call of `text` that `location` names.
-
-    Raises:
-        CannotExpress: no call, or more than one, fits the location.
-    """
-    return locate(parse(text.removeprefix(BYTE_ORDER_MARK).encode()), location)
 
 
 def locate(tree: SyntaxTree, location: SourceLocation) -> cst.Call:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from pipetune.core.prediction import PredictedRate
 from pipetune.core.session import Session
 from pipetune.core.what_if import Scenario
-from pipetune.report.figures import write_figures
 from pipetune.report.foresight import Foresight
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
@@ -94,14 +92,13 @@ def test_nothing_is_shown_where_nothing_was_foreseen() -> None:
     assert 'id="foresight"' not in html(samples.busy())
 
 
-def test_every_form_tells_it(tmp_path: Path) -> None:
+def test_every_form_tells_it() -> None:
     page = html(session())
     assert 'id="foresight"' in page and 'class="scatter"' in page
     assert "cache &lt;b&gt;" in page and "cache <b>" not in page
     text = markdown(session())
     assert "### Predicted and measured" in text and "### What if" in text
     assert "2 times the cores" in summary_text(session())
-    assert any(path.name == "predictions.svg" for path in write_figures(session(), tmp_path))
 
 
 def test_why_there_is_no_what_if_is_told() -> None:

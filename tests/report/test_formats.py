@@ -1,4 +1,4 @@
-"""Markdown, CSV, JSON, frames, figures, and writing them."""
+"""Markdown, CSV, JSON, frames, and writing them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import pytest
 from pipetune.core.errors import PipetuneError
 from pipetune.core.profile import Finding
 from pipetune.core.summary import summary
-from pipetune.report.figures import write_figures
 from pipetune.report.markdown_text import block, code, escape, table
 from pipetune.report.render import FORMATS, render, render_text
 from pipetune.report.tabular import COLUMNS, profile_frame, to_frame
@@ -158,24 +157,6 @@ def test_render_says_what_is_wrong(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PipetuneError, match="cannot be written"):
         render(samples.photos(), "json", tmp_path / "file" / "x.json")
-
-
-def test_figures_are_the_same_bytes_each_time(tmp_path):
-    first = write_figures(samples.photos(), tmp_path / "a")
-    second = write_figures(samples.photos(), tmp_path / "b")
-    assert [path.name for path in first] == ["rates.svg", "operators.svg", "timeline.svg", "trials.svg"]
-    for one, other in zip(first, second, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-        assert "<dc:date>" not in one.read_text(encoding="utf-8")
-    assert "photo_input.py:24" in first[1].read_text(encoding="utf-8")
-
-
-def test_figures_draw_what_there_is(tmp_path):
-    assert write_figures(samples.failed(), tmp_path) == ()
-    names = [path.name for path in write_figures(samples.busy(), tmp_path, format="png")]
-    assert names == ["rates.png", "operators.png", "timeline.png"]
-    hostile = write_figures(samples.hostile(), tmp_path)
-    assert "<script>" not in hostile[1].read_text(encoding="utf-8")
 
 
 def test_the_terminal_loads_neither_pandas_nor_matplotlib_nor_jinja():

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipetune.source.standalone_kind import Kind
 
-_SHARED = frozenset({"kind", "replicas", "remote", "service_files"})
-
 
 def names() -> tuple[str, ...]:
     """The names of all kinds; imports none of them."""
