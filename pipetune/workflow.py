@@ -17,7 +17,7 @@ from pipetune.stages.emission import distribute
 from pipetune.stages.files import measure_files
 from pipetune.stages.memory import watch_memory
 from pipetune.stages.outlook import look_ahead
-from pipetune.stages.own_work import read_own_work, weigh_passes
+from pipetune.stages.own_work import read_own_work
 from pipetune.stages.planning import find_plan
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.proving import prove_plan
@@ -66,7 +66,6 @@ def find_and_prove(study: Study) -> Plan | None:
         advise(study, profile, diagnosis)
         offer_conversion(study)
         look_ahead(study, study.runner.profile or profile, diagnosis, plan)
-        weigh_passes(study, tried=tried)
         return plan
     finally:
         study.note_load()

@@ -1,11 +1,9 @@
-"""What TensorFlow's own graph passes did to a pipeline, what each is worth, and why one could not."""
+"""What TensorFlow's own graph passes did to a pipeline, and why one could not."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-
-from pipetune.core.measurement import Interval
 
 
 class PassState(enum.StrEnum):
@@ -27,19 +25,13 @@ class PassReason:
 
 @dataclass(frozen=True)
 class PassResult:
-    """One graph pass of the installed TensorFlow on one pipeline as written.
-
-    `worth` is the rate with the pass over the rate without it, all else as the script has it; TensorFlow's doing,
-    never pipetune's.
-    """
+    """One graph pass of the installed TensorFlow on one pipeline as written."""
 
     name: str  # as TensorFlow calls it: "map_parallelization"
     by_default: bool  # on where the script says nothing
     state: PassState
     changes: tuple[str, ...] = ()  # operators taken out and put in: "Map becomes ParallelMap"
     reasons: tuple[PassReason, ...] = ()
-    worth: Interval | None = None
-    why_no_worth: str = ""
 
 
 @dataclass(frozen=True)

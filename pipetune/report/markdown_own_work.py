@@ -18,12 +18,11 @@ def own_work_lines(own: OwnWork) -> Iterator[str]:
             yield from (escape(sentence), "")
     if own.passes:
         yield from table(
-            ("pass", "state", "worth", "what it changed, and what it left"),
+            ("pass", "state", "what it changed, and what it left"),
             (
                 (
                     code(row.name, cell=True) + (" (default)" if row.by_default else ""),
                     row.state,
-                    escape(row.worth.text) if row.worth.known else "-",
                     escape("; ".join([*filter(None, [row.changes]), *(_reason(*reason) for reason in row.reasons)])),
                 )
                 for row in own.passes

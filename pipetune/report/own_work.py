@@ -10,7 +10,6 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
 from pipetune.report.places import Places
-from pipetune.report.values import Figure, interval
 
 _VARIANTS = {"defaults": "as written", "autotune": "AUTOTUNE everywhere"}
 _PARAMETERS = {PARALLELISM: "calls at once", BUFFER_SIZE: "elements ahead"}
@@ -46,7 +45,6 @@ class PassRow:
     by_default: bool
     changes: str
     reasons: tuple[tuple[str, str], ...]  # operator and place, why
-    worth: Figure
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,6 @@ def _pass(one: PassResult, pipeline: Pipeline, places: Places) -> PassRow:
         by_default=one.by_default,
         changes="; ".join(words.clean(change) for change in one.changes),
         reasons=tuple(reasons),
-        worth=interval(one.worth, words.ratio, why=words.clean(one.why_no_worth) or "it did not fire"),
     )
 
 

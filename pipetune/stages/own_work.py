@@ -6,21 +6,16 @@ Read after the verdict is given. None of it is ever credited to pipetune.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 from pipetune.core.edits import Plan
 from pipetune.core.measurement import RunFailed
 from pipetune.core.optimisations import Optimisations
-from pipetune.model.optimisations import SWITCHES
-from pipetune.search.runner import SystemClock
-from pipetune.search.worth import measure_worth
 from pipetune.stages.profiling import AS_WRITTEN
 from pipetune.stages.study import Study
 from pipetune.tf.pipelines import optimisations
 
 _PASSES = Plan("tensorflow-passes")
 _WATCH_SHARE, _WATCH_SECONDS = 0.05, 3.0  # of the budget for trials, and at most
-_WORTH_SHARE, _WORTH_SECONDS = 0.2, 15.0  # behind the confirmation, of the same
 
 
 def read_own_work(study: Study) -> None:
@@ -55,23 +50,3 @@ def note_autotuned(study: Study, plans: dict[str, Plan]) -> None:
         if plan.key in study.runner.readings and name != "off"
     }
     study.journal.dataset(autotuned={**study.journal.result.autotuned, **seen})
-
-
-def weigh_passes(study: Study, *, tried: bool) -> None:
-    """What each pass that fired is worth, in the time set aside for it; `tried`: whether there were trials at all."""
-    found = study.journal.result.optimisations
-    if found is None:
-        return
-    if not tried:
-        study.journal.dataset(optimisations=_unweighed(found, "no trials were made"))
-        return
-    seconds = min(_WORTH_SECONDS, _WORTH_SHARE * study.settings.budget_seconds)
-    with study.journal.phase("tensorflow", "measuring what TensorFlow's own optimisations are worth"):
-        weighed = measure_worth(
-            found, study.runner, SystemClock(), switches=sorted(SWITCHES), seconds=seconds, seed=study.settings.seed
-        )
-        study.journal.dataset(optimisations=weighed)
-
-
-def _unweighed(found: Optimisations, why: str) -> Optimisations:
-    return replace(found, passes=tuple(replace(one, why_no_worth=why) for one in found.passes))

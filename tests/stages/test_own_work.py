@@ -14,7 +14,6 @@ from pipetune.core.autotuned import PARALLELISM
 from pipetune.core.believed import Believed
 from pipetune.core.edits import SetArgument, SetOption
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Window
 from pipetune.core.optimisations import PassState
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Profile, Verdict
@@ -23,7 +22,7 @@ from pipetune.core.settings import Settings
 from pipetune.journal import Journal, Silence
 from pipetune.rules import propose_all
 from pipetune.rules.granted_cores import CPU_BUDGET, POOL_SIZE
-from pipetune.stages.own_work import note_autotuned, read_own_work, watch_autotune, weigh_passes
+from pipetune.stages.own_work import note_autotuned, read_own_work, watch_autotune
 from pipetune.stages.planning import baselines_of, facts_of
 from pipetune.stages.profiling import AS_WRITTEN
 from pipetune.stages.study import Study, Subject
@@ -99,26 +98,6 @@ def test_passes_and_numbers_are_in_the_session() -> None:
     assert result.optimisations is not None
     fired = {found.name for found in result.optimisations.passes if found.state is PassState.FIRED}
     assert fired >= {"map_parallelization", "inject_prefetch"}
-    weigh_passes(one, tried=False)
-    weighed = one.journal.result.optimisations
-    assert weighed is not None and {found.why_no_worth for found in weighed.passes} == {"no trials were made"}
-
-
-def test_worth_is_measured_in_the_time_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = study(numbers())
-    read_own_work(one)
-
-    def window(plan: Any, *, seconds: float, warmup_seconds: float) -> Window:
-        slower = 2 if "map_parallelization" in plan.name else 1
-        return Window(100, 100, wall_seconds=0.01 * slower, cpu_seconds=0.01, first_seconds=0.0)
-
-    monkeypatch.setattr(one.runner, "input_window", window)
-    weigh_passes(one, tried=True)
-    weighed = one.journal.result.optimisations
-    assert weighed is not None
-    parallel = weighed.result("map_parallelization")
-    assert parallel is not None and parallel.worth is not None and parallel.worth.median == pytest.approx(2.0)
-    assert "tensorflow" in one.journal.session.seconds
 
 
 def test_a_pass_that_ended_a_worker_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
