@@ -56,12 +56,12 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
         case Move(node=node_id, after=after):
             rest, node = _take_out(pipeline, node_id)
             return _insert(rest, replace(node, inputs=(after,)), after=after)
-        case ReplaceFunction(node=node_id, form=form, digest=digest, first=first, apart=apart):
+        case ReplaceFunction(node=node_id, form=form, digest=digest, first=first):
             node = _find(pipeline, node_id)
             if node.function is None:
                 raise PipetuneError(f"Operator {node_id} ({node.op}) has no function to replace.")
             _check_run(pipeline, node, first)
-            function = replace(node.function, form=form, digest=digest, first=first, apart=apart)
+            function = replace(node.function, form=form, digest=digest, first=first)
             return _substitute(pipeline, replace(node, function=function))
         case ReplaceSource():
             return _gather(pipeline, edit)

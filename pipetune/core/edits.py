@@ -65,7 +65,6 @@ class ReplaceFunction:
     form: FunctionForm
     digest: str
     first: tuple[str, ...] = ()  # the maps directly above whose functions it calls before its own, uppermost first
-    apart: float = 0.0  # how far numbers it computes may be from those as traced, as a share of the greatest
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 class FunctionForm(enum.StrEnum):
@@ -22,15 +20,6 @@ class FunctionForm(enum.StrEnum):
     HEAD = "its first part alone"  # of a function cut in two
     TAIL = "its second part alone"
     TAIL_ON_BATCHES = "its second part alone, on batches"
-    HALF_SCALE = "decoding at half the scale"
-    QUARTER_SCALE = "decoding at a quarter of the scale"
-    EIGHTH_SCALE = "decoding at an eighth of the scale"
-
-
-SCALES: Mapping[FunctionForm, int] = MappingProxyType(
-    {FunctionForm.HALF_SCALE: 2, FunctionForm.QUARTER_SCALE: 4, FunctionForm.EIGHTH_SCALE: 8}
-)
-"""The forms that decode JPEGs at a smaller scale, and by how much each side is shorter then."""
 
 
 _ON_BATCHES = frozenset(
@@ -138,8 +127,7 @@ class Shrinking:
     """Whether a function that decodes JPEGs could decode them at a smaller scale (`tf/pipelines/shrinking.py`)."""
 
     why_not: str = ""  # why it needs them at full scale, as the end of a sentence
-    form: FunctionForm = FunctionForm.HALF_SCALE  # one of `SCALES`
-    digest: str = ""  # of the function in that form
+    ratio: int = 2  # of its sides to those of the smallest scale that is large enough: 2, 4 or 8
     seen: str = ""  # the elements that were looked at: "48 elements: start, middle and end"
     most_apart: float = 0.0  # greatest difference of a pixel that is resized to, as a share of the greatest value
     mean_apart: float = 0.0  # the same, on average
@@ -177,7 +165,6 @@ class FunctionFacts:
     first: tuple[str, ...] = ()  # operators whose functions it calls before its own
     part_of: str = ""  # the operator whose function it is a part of
     cut: Cut | None = None  # the cut that made it a part
-    apart: float = 0.0  # how far numbers it computes may be from those as traced, as a share of the greatest
 
     @property
     def called_on_batches(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import SCALES, FunctionForm
+from pipetune.core.functions import FunctionForm
 from pipetune.core.operators import Count, facts
 from pipetune.core.overheads import IDEAL, Overheads
 from pipetune.core.parts import price_of_part
@@ -104,9 +104,7 @@ def _on_batches(node: Node) -> bool:
 def share_kept(node: Node, measured: OperatorProfile | None) -> float | None:
     """The measured share of its cost that a function keeps that decodes images otherwise."""
     form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
-    if measured is None or (form is not FunctionForm.DECODE_AND_CROP and form not in SCALES):
-        return None
-    return measured.shrinking_share if form in SCALES else measured.cropping_share
+    return measured.cropping_share if measured is not None and form is FunctionForm.DECODE_AND_CROP else None
 
 
 def elements_taken(node: Node, profile: Profile) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.core.functions import SCALES, FunctionForm
+from pipetune.core.functions import FunctionForm
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
@@ -38,8 +38,7 @@ def _reason(node: Node, measured: OperatorProfile | None) -> str:
     if node.function is not None and node.function.called_on_batches:
         known = measured is not None and measured.on_batch_seconds is not None
         return "" if known else f"the cost of {node.title} on batches was not measured"
-    form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
-    if node.function is not None and (form is FunctionForm.DECODE_AND_CROP or form in SCALES):
+    if node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP:
         known = share_kept(node, measured) is not None and measured is not None and measured.cpu_seconds is not None
         return "" if known else f"the cost of {node.title} {node.function.form} was not measured"
     if node.op == BUCKETS:

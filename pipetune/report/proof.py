@@ -15,7 +15,6 @@ _CHECK_WORDS = {
     "spec": "Element spec and static shapes",
     "cardinality": "Cardinality, batch sizes, last batch",
     "options": "Options and determinism",
-    "approximation": "Approximation: numbers no further apart than the plan says",
 }
 
 

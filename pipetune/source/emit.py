@@ -23,7 +23,7 @@ from pipetune.core.edits import (
     SplitFunction,
 )
 from pipetune.core.errors import CannotExpress, PipetuneError
-from pipetune.core.functions import SCALES, FunctionForm
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.source.arguments import set_argument
@@ -47,7 +47,6 @@ from pipetune.source.repeated_calls import done_in_part, refuse_one_of_several
 from pipetune.source.separation import spread
 from pipetune.source.series import gather_series, made_by_utility
 from pipetune.source.sharing import SharedCall, Sharing
-from pipetune.source.shrinking import decode_smaller
 from pipetune.source.splitting import split_function
 from pipetune.source.text import BYTE_ORDER_MARK, read_source
 from pipetune.source.variants import Passage, with_parameter
@@ -280,11 +279,10 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             for name in (*first, node):
                 refuse_inside_library(current, name)
             return fuse(draft, node, first, current)
-        case ReplaceFunction(node=node, form=form) if form is FunctionForm.DECODE_AND_CROP or form in SCALES:
+        case ReplaceFunction(node=node, form=FunctionForm.DECODE_AND_CROP):
             if sharing.functions_stay:
                 raise CannotExpress("Its function would change for all of them.")
-            crops = form is FunctionForm.DECODE_AND_CROP
-            return decode_windows(draft, node) if crops else decode_smaller(draft, node, ratio=SCALES[form])
+            return decode_windows(draft, node)
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
             return split_function(draft, edit, kept=sharing.functions_stay)

@@ -20,7 +20,7 @@ from pipetune.core.edits import (
     SplitFunction,
 )
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import SCALES, FunctionForm
+from pipetune.core.functions import FunctionForm
 from pipetune.core.location import SourceLocation
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.callers import Callers
@@ -108,7 +108,7 @@ class Sharing:
             SharedCall: it must not change the others.
             CannotExpress: another dataset calls its function, elsewhere.
         """
-        if isinstance(edit, ReplaceFunction) and (edit.form is FunctionForm.DECODE_AND_CROP or edit.form in SCALES):
+        if isinstance(edit, ReplaceFunction) and edit.form is FunctionForm.DECODE_AND_CROP:
             self._refuse_shared_function(edit.node)
         for node in self.touched(edit, anchor):
             if node.id in own:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import SCALES, FunctionForm
+from pipetune.core.functions import FunctionForm
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.core.standalone import SourceText, StandaloneParts, quoted
 from pipetune.source.callables import named
@@ -81,7 +81,7 @@ class Steps:
             if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
                 raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")
             return reference.replace("parse_single_example", "parse_example")
-        if form is FunctionForm.DECODE_AND_CROP or form in SCALES:
+        if form is FunctionForm.DECODE_AND_CROP:
             self.notes.append(f"{node.title} decodes whole images here: what it decodes is only changed by the patch")
         return reference
 

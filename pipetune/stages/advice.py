@@ -21,6 +21,7 @@ from pipetune.model.consumer_advice import (
 )
 from pipetune.rules import bucket_batches
 from pipetune.rules.base import RuleContext
+from pipetune.rules.decode_smaller import smaller_decoding
 from pipetune.rules.python_ceiling import slow_generators
 from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
@@ -50,6 +51,7 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
     if diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
         found += layers_in_maps(study.subject.source.pipeline, profile)
         found += slow_generators(RuleContext(study.subject.source.pipeline, profile=profile))
+        found += smaller_decoding(RuleContext(study.told, profile=study.runner.profile))
     if not worth_trials(study, diagnosis):
         found += _batches_by_length(study, profile, diagnosis)
     advice = _steps_in_one_call(study, profile)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pipetune.core.functions import (
-    SCALES,
     Cropping,
     Cut,
     CutKind,
@@ -65,8 +64,7 @@ def shrinking(words: str) -> Shrinking:
     """`shrink=4` (at a quarter of the scale), `shrink=no`."""
     if words == "no":
         return Shrinking(why_not="it uses the size of the image")
-    form = next(form for form, ratio in SCALES.items() if ratio == int(words))
-    return Shrinking(form=form, digest="shrunk", seen="9 elements: all", most_apart=0.2, mean_apart=0.01)
+    return Shrinking(ratio=int(words), seen="9 elements: all", most_apart=0.2, mean_apart=0.01)
 
 
 def on_batches(words: str) -> OnBatches:

@@ -14,7 +14,7 @@ from pipetune.core import sessionfile
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Insert, Plan, Remove
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import SCALES, FunctionForm
+from pipetune.core.functions import FunctionForm
 from pipetune.core.garbage import short_collections
 from pipetune.core.in_step import Answer, Begin, Link
 from pipetune.core.messages import Job, MessageWriter, Progress
@@ -197,7 +197,7 @@ def _written_otherwise(node: Node) -> bool:
     function = node.function
     if function is None:
         return False
-    return function.form is FunctionForm.DECODE_AND_CROP or function.form in SCALES or bool(function.part_of)
+    return function.form is FunctionForm.DECODE_AND_CROP or bool(function.part_of)
 
 
 def _made_by_buckets(node: Node) -> bool:
@@ -213,8 +213,7 @@ def _says_the_same(found: Node, wanted: Node) -> bool:
         return _components(found.spec) == _components(wanted.spec)
     if wanted.function.part_of:
         return True
-    decoder = "DecodeJpeg" if wanted.function.form in SCALES else "DecodeAndCropJpeg"
-    return decoder in found.function.operations
+    return "DecodeAndCropJpeg" in found.function.operations
 
 
 def _components(spec: str) -> list[str]:

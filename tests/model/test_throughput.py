@@ -365,14 +365,12 @@ def test_maps_made_one_cost_what_they_cost_and_one_call_less() -> None:
     assert 1e6 * predict(together, profile, 1, defaults_on=False).seconds == pytest.approx(10 * (30 + 10 + 5))
 
 
-@pytest.mark.parametrize(
-    ("form", "name"), [(FunctionForm.DECODE_AND_CROP, "cropping_share"), (FunctionForm.HALF_SCALE, "shrinking_share")]
-)
-def test_a_function_that_decodes_less_of_its_images_costs_its_share(form: FunctionForm, name: str) -> None:
-    words = read("range cpu=0us | map crop=yes shrink=2 cpu=800us | batch 2 cpu=40us")
+def test_a_function_that_decodes_less_of_its_images_costs_its_share() -> None:
+    form = FunctionForm.DECODE_AND_CROP
+    words = read("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us")
     edited = apply_edits(words.pipeline, [ReplaceFunction("n1", form, "d")])
     assert f"{form} was not measured" in foresee(edited, words.profile, 1).why
-    priced = tuple(replace(one, **{name: 0.75}) if one.node == "n1" else one for one in words.profile.operators)
+    priced = tuple(replace(one, cropping_share=0.75) if one.node == "n1" else one for one in words.profile.operators)
     profile = replace(words.profile, operators=priced)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(1640)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(1240)

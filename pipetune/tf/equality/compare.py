@@ -7,7 +7,6 @@ what is left to differ is the rewrite. Variables they read are copies: the user'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from pipetune.core import scratch
@@ -15,7 +14,7 @@ from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Safety
 from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Pipeline, Value
-from pipetune.tf.equality import approximation, declared, sharing
+from pipetune.tf.equality import declared, sharing
 from pipetune.tf.equality.elements import Unreadable
 from pipetune.tf.equality.paired_runs import CannotCompare, Limits, PairedRuns
 from pipetune.tf.equality.pinning import CannotPin
@@ -49,9 +48,6 @@ def compare(
         time_limit_seconds: about when drawing ends; what was compared until then counts.
         seed: fixes the pinned draws.
 
-    What the plan computes otherwise on purpose (`ReplaceFunction.apart`) is done in both: all else must be as strictly
-    the same. How far it takes the numbers apart is a check of its own.
-
     Returns:
         The checks done. `Comparison.equal` says that none failed, `Comparison.proven` that the values were
         compared too: a check that could not be done has `equal` None and says why.
@@ -62,18 +58,13 @@ def compare(
     options = {
         name: value for name, value in edited.options.items() if source.pipeline.options.get(name) != value
     }
-    written = approximation.applied(source.pipeline, edited)
-    proof = _prove(
-        (Side(source, written), Side(source, edited)),
-        (source.dataset if written is source.pipeline else replay(source, written), replay(source, edited)),
+    return _prove(
+        (Side(source, source.pipeline), Side(source, edited)),
+        (source.dataset, replay(source, edited)),
         safety,
         options=options,
         limits=Limits(elements, time_limit_seconds, seed),
     )
-    if written is source.pipeline:
-        return proof
-    checks = (*proof.checks, *approximation.checks(source, edited))
-    return replace(proof, checks=checks, notes=(*proof.notes, approximation.NOTE))
 
 
 def compare_datasets(

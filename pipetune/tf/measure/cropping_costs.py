@@ -45,7 +45,7 @@ def measure_shrinking_shares(source: live.LivePipeline, told: Pipeline) -> Mappi
     for node in told:
         answer = node.function.shrinking if node.function is not None else None
         if answer is not None and not answer.why_not:
-            found[node.id] = _share(source, node, functools.partial(decoding_smaller, form=answer.form))
+            found[node.id] = _share(source, node, functools.partial(decoding_smaller, ratio=answer.ratio))
     return {name: share for name, share in found.items() if share is not None}
 
 

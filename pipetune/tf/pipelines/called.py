@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.functions import SCALES, FunctionFacts, FunctionForm
+from pipetune.core.functions import FunctionFacts, FunctionForm
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, live, shrinking
+from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, live
 
 
 def function_of(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: Any) -> Any:
@@ -51,9 +51,7 @@ def _in_form(function: FunctionFacts | None, original: Any, above: Any) -> Any:
     traced = original._map_func
     if function is not None and function.called_on_batches:
         return forms.in_form(private.python_function(traced), form, above.element_spec)
-    if form is FunctionForm.DECODE_AND_CROP:
-        return cropped.decoding_window(traced)
-    return shrinking.decoding_smaller(traced, form) if form in SCALES else traced
+    return cropped.decoding_window(traced) if form is FunctionForm.DECODE_AND_CROP else traced
 
 
 def _part(function: FunctionFacts, original: Any, above: Any) -> Any:

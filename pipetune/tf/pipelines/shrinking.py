@@ -1,8 +1,8 @@
 """Whether functions that decode JPEGs to resize them could decode them at a smaller scale, asked of graph and data.
 
 The decoder can leave out what is needed only for a larger image: half, a quarter or an eighth of each side. What is
-resized to is then another image, close to the one before, so this is never but an approximation. How close is measured
-on images from the start, the middle and the end of the data.
+resized to is then another image, close to the one before: that is for the author to decide, and no more than advice
+here. How close is measured on images from the start, the middle and the end of the data.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.functions import SCALES, FunctionForm, Shrinking
+from pipetune.core.functions import Shrinking
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf import private
-from pipetune.tf.pipelines import functions, jpegs, live
+from pipetune.tf.pipelines import jpegs, live
 from pipetune.tf.pipelines.crops import DECODER, NoCrop, Resize, find_resize
 from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.rebuilding import rebuilt
@@ -40,16 +40,16 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 @unknown_on_error(lambda why: Shrinking(why_not=why))
 def ask(source: live.LivePipeline, node: Node) -> Shrinking:
-    """What the function of `node` would be if it decoded at the smallest scale that is large enough, or why not."""
+    """The smallest scale that is large enough for what the function of `node` resizes to, or why there is none."""
     original, above = source.datasets[node.id], source.datasets[node.inputs[0]]
     traced = original._map_func
     try:
         resize = find_resize(traced.function.graph)
         seen = jpegs.look_at(above, traced, resize.decode)
-        form = _smallest(resize.size, seen.contents)
-        most, mean = _apart(traced.function.graph, resize, SCALES[form], seen.contents)
+        ratio = _largest_ratio(resize.size, seen.contents)
+        most, mean = _apart(traced.function.graph, resize, ratio, seen.contents)
         with private.reusing_traced_functions():
-            mapped = above.map(decoding_smaller(traced, form))
+            mapped = above.map(decoding_smaller(traced, ratio))
     except NoCrop as reason:
         return Shrinking(why_not=str(reason))
     except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
@@ -58,18 +58,17 @@ def ask(source: live.LivePipeline, node: Node) -> Shrinking:
         return Shrinking(why_not="its shapes would not be known any more")
     if mean > _MOST_APART_ON_AVERAGE:
         return Shrinking(why_not=f"what it resizes to would be {mean:.0%} of the greatest value apart on average")
-    digest = functions.read_facts(mapped._map_func).digest
-    return Shrinking(form=form, digest=digest, seen=seen.words, most_apart=most, mean_apart=mean)
+    return Shrinking(ratio=ratio, seen=seen.words, most_apart=most, mean_apart=mean)
 
 
-def decoding_smaller(traced: Any, form: FunctionForm) -> Any:
-    """The function a dataset holds, with its own ops and seeds, decoding at a smaller scale.
+def decoding_smaller(traced: Any, ratio: int) -> Any:
+    """The function a dataset holds, with its own ops and seeds, decoding 1/`ratio` of the rows and columns.
 
     Raises:
         NoCrop: it needs the image at full scale.
     """
     graph = traced.function.graph
-    graph_def = _scaled(graph.as_graph_def(), find_resize(graph).decode, SCALES[form])
+    graph_def = _scaled(graph.as_graph_def(), find_resize(graph).decode, ratio)
     return private.with_function(traced, rebuilt(graph, graph_def, graph.outputs))
 
 
@@ -80,18 +79,18 @@ def _scaled(graph_def: Any, decode: Any, ratio: int) -> Any:
     return graph_def
 
 
-def _smallest(size: tuple[int, int], contents: Sequence[bytes]) -> FunctionForm:
-    """The smallest scale at which no image is smaller than the size it is resized to.
+def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
+    """Of 2, 4 and 8, by which the decoder can divide, the largest that makes no image smaller than what it resizes to.
 
     Raises:
         NoCrop: there is none.
     """
     shapes = [tf.io.extract_jpeg_shape(one).numpy()[:2] for one in contents]
     times = min(min(shape[0] / size[0], shape[1] / size[1]) for shape in shapes)
-    fitting = [form for form, ratio in SCALES.items() if ratio <= times]
+    fitting = [ratio for ratio in (2, 4, 8) if ratio <= times]
     if not fitting:
         raise NoCrop(f"an image is {times:.1f} times as large as what it is resized to, and would have to be twice")
-    return max(fitting, key=lambda form: SCALES[form])
+    return max(fitting)
 
 
 def _apart(graph: Any, resize: Resize, ratio: int, contents: Sequence[bytes]) -> tuple[float, float]:
