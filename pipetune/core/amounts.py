@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from pipetune.core.editing import ROW_NUMBER_BYTES
 from pipetune.core.operators import Count, facts
-from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Profile
 
@@ -37,7 +36,7 @@ def element_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> 
     if len(node.inputs) == 1:
         if facts(node.op).same_elements:
             return element_bytes(pipeline, profile, node.inputs[0])
-        if node.op in ("batch", BUCKETS):
+        if node.op == "batch":
             size, above = whole(node.argument("batch_size"), 0), element_bytes(pipeline, profile, node.inputs[0])
             return size * above if size and above is not None else None
     return _taken_in(pipeline, profile, node_id)

@@ -169,9 +169,6 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         "unbatch": _known(count=Count.UNKNOWN, batches=True, can_fail=True),
         "rebatch": _known(count=Count.UNKNOWN, buffers=True, batches=True, can_fail=True),
         "window": _known(count=Count.UNKNOWN, buffers=True, batches=True),
-        "bucket_by_sequence_length": _known(
-            Order.CHANGES, Count.FEWER, buffers=True, batches=True, can_fail=True
-        ),
         "group_by_window": _known(
             Order.CHANGES, Count.UNKNOWN, buffers=True, batches=True, takes_function=True, can_fail=True
         ),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BUCKETS = "bucket_by_sequence_length"
-"""The operator that makes batches of elements of about the same length."""
-
 
 @dataclass(frozen=True)
 class Padding:

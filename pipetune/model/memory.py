@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.core import amounts, padding
+from pipetune.core import amounts
 from pipetune.core.amounts import whole
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline
@@ -52,9 +52,6 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
             return readers * READER_BYTES + (2 * readers * out if calls else 0.0)
         case "map":
             return _calls(node, cores) * out
-        case padding.BUCKETS:
-            boundaries = node.argument("bucket_boundaries")
-            return (1 + len(boundaries) if isinstance(boundaries, tuple) else 1) * out
         case "batch" | "padded_batch" | "ragged_batch":
             return (1 + _calls(node, cores)) * out
         case _:

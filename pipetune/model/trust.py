@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pipetune.core.functions import FunctionForm
-from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.model.stages import behind_cache, priced_at, share_kept
@@ -41,8 +40,6 @@ def _reason(node: Node, measured: OperatorProfile | None) -> str:
     if node.function is not None and node.function.form is FunctionForm.DECODE_AND_CROP:
         known = share_kept(node, measured) is not None and measured is not None and measured.cpu_seconds is not None
         return "" if known else f"the cost of {node.title} {node.function.form} was not measured"
-    if node.op == BUCKETS:
-        return "the cost of batches by length was not measured"
     if node.function is not None and (measured is None or measured.cpu_seconds is None):
         return f"the cost of {node.title} was not measured"
     return ""

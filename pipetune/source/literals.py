@@ -9,7 +9,6 @@ import libcst as cst
 from libcst.metadata import Assignment, QualifiedNameSource, Scope
 
 from pipetune.core.errors import CannotExpress
-from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import AUTOTUNE, Value
 from pipetune.source.signatures import autotuned, parameters
 from pipetune.source.tree import SyntaxTree
@@ -40,8 +39,6 @@ def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value],
     """
     if op == "copy_to_device":
         return _write_copy(tree, call, arguments)
-    if op == BUCKETS:
-        return _write_buckets(tree, call, arguments)
     names = parameters(op)
     given = {name: value for name, value in arguments.items() if value is not None}
     for name, default in _DEFAULTS.get(op, {}).items():
@@ -66,20 +63,6 @@ def _write_copy(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]
         raise CannotExpress("The file has no name for TensorFlow, which the copy to the device is reached through.")
     device = write_value(tree, call, arguments["target_device"], op="copy_to_device", name="target_device")
     return f"apply({function}({device}))"
-
-
-def _write_buckets(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]) -> str:
-    """Batches by length, with the length of an element as a function of it."""
-    shape = tensorflow_text(tree, call, "shape")
-    if shape is None:
-        raise CannotExpress("The file has no name for TensorFlow, which the length of an element is reached through.")
-    path, boundaries = arguments["element_length_func"], arguments["bucket_boundaries"]
-    assert isinstance(path, tuple) and isinstance(boundaries, tuple)
-    steps = [write_value(tree, call, step, op=BUCKETS, name="element_length_func") for step in path]
-    component = "element" + "".join(f"[{step}]" for step in steps)
-    element = "*element" if arguments["unpacked"] else "element"
-    sizes = f"[{arguments['batch_size']}] * {len(boundaries) + 1}"
-    return f"{BUCKETS}(lambda {element}: {shape}({component})[0], {list(boundaries)}, {sizes})"
 
 
 def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:

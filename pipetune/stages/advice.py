@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.core.edits import Rewrite
 from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
 from pipetune.model.consumer_advice import (
@@ -19,15 +18,14 @@ from pipetune.model.consumer_advice import (
     several_steps,
     steps_are_small,
 )
-from pipetune.rules import bucket_batches
 from pipetune.rules.base import RuleContext
+from pipetune.rules.bucket_batches import length_buckets
 from pipetune.rules.decode_smaller import smaller_decoding
 from pipetune.rules.python_ceiling import slow_generators
 from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
 from pipetune.stages.planning import facts_of
 from pipetune.stages.study import Study
-from pipetune.stages.verdict import worth_trials
 from pipetune.tf.measure.padding import measure_padding
 from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
 from pipetune.tf.script.fit_consumer import FitConsumer
@@ -52,8 +50,7 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         found += layers_in_maps(study.subject.source.pipeline, profile)
         found += slow_generators(RuleContext(study.subject.source.pipeline, profile=profile))
         found += smaller_decoding(RuleContext(study.told, profile=study.runner.profile))
-    if not worth_trials(study, diagnosis):
-        found += _batches_by_length(study, profile, diagnosis)
+    found += _batches_by_length(study, study.runner.profile or profile, diagnosis)
     advice = _steps_in_one_call(study, profile)
     if advice is not None:
         found.append(advice)
@@ -61,23 +58,13 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
 
 
 def _batches_by_length(study: Study, profile: Profile, diagnosis: Diagnosis) -> Iterator[Finding]:
-    """Padding that the model works on, whether the input keeps up or not: without trials no rule would speak of it."""
-    padding = measure_padding(study.subject.source, {})
-    study.runner.restore()
-    if not padding:
+    """Padding that the model works on, whether the input keeps up or not."""
+    if not any(node.op == "padded_batch" for node in study.subject.source.pipeline):
         return
+    padding = measure_padding(study.subject.source, profile.cardinality or {})
+    study.runner.restore()
     operators = tuple(replace(one, padding=padding.get(one.node)) for one in profile.operators)
-    context = facts_of(study, replace(profile, operators=operators), diagnosis)
-    for proposal in bucket_batches.RULE.propose(context):
-        if isinstance(proposal, Rewrite):
-            place = context.pipeline[proposal.node].location
-            yield Finding(
-                code=proposal.rule,
-                message=proposal.summary,
-                hint="`pipetune analyze --force --allow reorder` tries it: it is another order of the elements.",
-                file=place.file if place else None,
-                line=place.line if place else None,
-            )
+    yield from length_buckets(facts_of(study, replace(profile, operators=operators), diagnosis))
 
 
 def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:

@@ -29,7 +29,6 @@ from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.measure.cropping_costs import measure_cropping_shares, measure_shrinking_shares
 from pipetune.tf.measure.cutting_costs import measure_cut_costs
 from pipetune.tf.measure.overheads import measure_overheads
-from pipetune.tf.measure.padding import measure_padding
 from pipetune.tf.pipelines.counting import count_elements
 
 _COUNT_SECONDS = 5.0
@@ -117,7 +116,6 @@ def completed(study: Study, profile: Profile) -> Profile:
     cropping = measure_cropping_shares(study.subject.source, study.told)
     shrinking = measure_shrinking_shares(study.subject.source, study.told)
     cuts = measure_cut_costs(study.subject.source, study.told)
-    padding = measure_padding(study.subject.source, cardinality)
     study.runner.restore()
     operators = tuple(
         replace(
@@ -126,7 +124,6 @@ def completed(study: Study, profile: Profile) -> Profile:
             cropping_share=cropping.get(one.node),
             shrinking_share=shrinking.get(one.node),
             cuts=cuts.get(one.node),
-            padding=padding.get(one.node),
         )
         for one in profile.operators
     )

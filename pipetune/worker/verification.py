@@ -18,7 +18,6 @@ from pipetune.core.functions import FunctionForm
 from pipetune.core.garbage import short_collections
 from pipetune.core.in_step import Answer, Begin, Link
 from pipetune.core.messages import Job, MessageWriter, Progress
-from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import PatchResult, Session
 from pipetune.core.version import VERSION
@@ -174,8 +173,6 @@ def _first_difference(found: Pipeline, wanted: Pipeline) -> _Difference | None:
     for index, (one, other) in enumerate(zip(here, there, strict=False)):
         if _written_otherwise(wanted.nodes[index]) and _says_the_same(found.nodes[index], wanted.nodes[index]):
             one["function"] = other["function"]
-        if wanted.nodes[index].op == BUCKETS and _made_by_buckets(found.nodes[index]):
-            one = {**other, "inputs": one["inputs"]}
         if one != other:
             return _Difference(wanted.nodes[index].id, f"operator {index} is {_words(one)}, not {_words(other)}")
     if len(here) != len(there):
@@ -192,17 +189,10 @@ def _without_options(pipeline: Pipeline) -> Pipeline:
 
 def _written_otherwise(node: Node) -> bool:
     """Whether the patch says it in other ops than the plan does: then equal elements show that it is the same."""
-    if node.op == BUCKETS:
-        return True
     function = node.function
     if function is None:
         return False
     return function.form is FunctionForm.DECODE_AND_CROP or bool(function.part_of)
-
-
-def _made_by_buckets(node: Node) -> bool:
-    """Whether TensorFlow made it of a call of `bucket_by_sequence_length`, whose arguments it does not keep."""
-    return node.op == "group_by_window" and node.location is not None and node.location.method == BUCKETS
 
 
 def _says_the_same(found: Node, wanted: Node) -> bool:

@@ -247,9 +247,8 @@ def test_rows_gathered_by_their_numbers() -> None:
     assert ".map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), source_rows))" in written
 
 
-@pytest.mark.parametrize("form", [FunctionForm.DECODE_AND_CROP, FunctionForm.QUARTER_SCALE])
-def test_a_function_that_decodes_less_of_its_images_is_left_as_it_is(form: FunctionForm) -> None:
-    function = FunctionFacts(name="parse", digest="d", form=form)
+def test_a_function_that_decodes_less_of_its_images_is_left_as_it_is() -> None:
+    function = FunctionFacts(name="parse", digest="d", form=FunctionForm.DECODE_AND_CROP)
     made = emit(parts(files(8), ("map", {}, function), ("batch", {"batch_size": 4})))
     assert ".map(parse)" in statements(made.text)
     assert any("decodes whole images here" in note for note in made.notes)

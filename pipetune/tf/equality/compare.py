@@ -12,7 +12,6 @@ from typing import Any
 from pipetune.core import scratch
 from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Safety
-from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Pipeline, Value
 from pipetune.tf.equality import declared, sharing
 from pipetune.tf.equality.elements import Unreadable
@@ -100,7 +99,6 @@ def _prove(
         safety,
         edited_options=options,
         cardinality_told=told,
-        cardinality_lost=any(node.op == BUCKETS for node in sides[1].pipeline),
     )
     if safety >= Safety.REORDERS:
         checks.append(declared.batches_check(sides[0].pipeline, sides[1].pipeline))

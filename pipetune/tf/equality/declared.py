@@ -7,7 +7,6 @@ from typing import Any
 
 from pipetune.core.comparison import Check
 from pipetune.core.edits import Safety
-from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import UNKNOWN, Pipeline, Value
 from pipetune.tf.pipelines import live
 
@@ -19,17 +18,15 @@ def declared_checks(
     *,
     edited_options: Mapping[str, Value],
     cardinality_told: bool = False,
-    cardinality_lost: bool = False,
 ) -> list[Check]:
     """Element spec with static shapes, cardinality, options; `edited_options` are meant to differ.
 
     Args:
         cardinality_told: whether the rewrite says that a cardinality TensorFlow did not know is known by it.
-        cardinality_lost: whether it says that TensorFlow no longer knows one that it knew.
     """
     return [
         _spec(original, candidate),
-        _cardinality(original, candidate, safety, told=cardinality_told, lost=cardinality_lost),
+        _cardinality(original, candidate, safety, told=cardinality_told),
         _options(original, candidate, safety, edited_options),
     ]
 
@@ -45,13 +42,11 @@ def _spec(original: Any, candidate: Any) -> Check:
     return Check("spec", one == other, "" if one == other else f"{one} became {other}")
 
 
-def _cardinality(original: Any, candidate: Any, safety: Safety, *, told: bool, lost: bool) -> Check:
+def _cardinality(original: Any, candidate: Any, safety: Safety, *, told: bool) -> Check:
     one, other = int(original.cardinality()), int(candidate.cardinality())
     detail = "" if one == other else f"{_count(one)} became {_count(other)}"
     if told and one == UNKNOWN and other >= 0:  # how many there are is compared by the epochs
         return Check("cardinality", True, f"{detail}: TensorFlow can tell it now")
-    if lost and one >= 0 and other == UNKNOWN:
-        return Check("cardinality", True, f"{detail}: it depends on the elements, and the rewrite says so")
     if one != other and safety >= Safety.REORDERS and (one < 0) == (other < 0):
         return Check("cardinality", None, f"{detail}: the borders between epochs moved")
     return Check("cardinality", one == other, detail)
@@ -71,11 +66,10 @@ def _options(original: Any, candidate: Any, safety: Safety, edited: Mapping[str,
 
 
 def _batches(pipeline: Pipeline) -> list[tuple[str, Value, Value]]:
-    padded = {BUCKETS: "padded_batch"}  # what it makes of each bucket
     return [
-        (padded.get(node.op, node.op), node.argument("batch_size"), bool(node.argument("drop_remainder")))
+        (node.op, node.argument("batch_size"), bool(node.argument("drop_remainder")))
         for node in pipeline.nodes
-        if node.op in ("batch", "padded_batch", BUCKETS)
+        if node.op in ("batch", "padded_batch")
     ]
 
 

@@ -40,7 +40,6 @@ def draw(
     deadline: float,
     keep_bytes: float = 0.0,
     observe: Callable[[Any], None] | None = None,
-    trimmed: bool = False,
     zeros_alike: bool = False,
 ) -> Drawn:
     """Up to `count` elements, until `deadline` (seconds of `time.monotonic`); at least one if there is one.
@@ -51,7 +50,6 @@ def draw(
     Args:
         keep_bytes: keep the elements themselves too, and draw no more than these many bytes.
         observe: called with each element.
-        trimmed: leave out zeros and empty strings behind everything else, along every dimension.
         zeros_alike: take -0.0 and denormals for 0.0.
 
     Raises:
@@ -78,7 +76,7 @@ def draw(
             if element is _END:
                 return Drawn(tuple(hashes), complete=True, errors=tuple(errors), values=tuple(values))
             in_a_row = 0
-            hashes.append(component_hashes(element, trimmed=trimmed, zeros_alike=zeros_alike))
+            hashes.append(component_hashes(element, zeros_alike=zeros_alike))
             if observe is not None:
                 observe(element)
             if keep_bytes:
@@ -97,9 +95,9 @@ _MOST_RAISED = 16  # in a row: some readers raise the same for ever, and get no 
 _END = object()
 
 
-def component_hashes(element: Any, *, trimmed: bool = False, zeros_alike: bool = False) -> tuple[str, ...]:
+def component_hashes(element: Any, *, zeros_alike: bool = False) -> tuple[str, ...]:
     """A hash for each component of an element: dtype, shape and bytes; every NaN counts as the same."""
-    return tuple(_hash(component, trimmed=trimmed, zeros_alike=zeros_alike) for component in _components(element))
+    return tuple(_hash(component, zeros_alike=zeros_alike) for component in _components(element))
 
 
 def element_bytes(element: Any) -> int:
@@ -139,7 +137,7 @@ def _bytes(component: Any) -> int:
     return sum(map(len, array.flat)) if array.dtype == object else int(array.nbytes)
 
 
-def _hash(component: Any, *, trimmed: bool = False, zeros_alike: bool = False) -> str:
+def _hash(component: Any, *, zeros_alike: bool = False) -> str:
     if isinstance(component, private.DatasetV2):
         inner = [part for item in component for part in component_hashes(item)]
         return _digest("dataset", (), "/".join(inner).encode())
@@ -149,8 +147,6 @@ def _hash(component: Any, *, trimmed: bool = False, zeros_alike: bool = False) -
     if component.dtype == tf.variant:
         raise Unreadable("an element holds a variant, whose content cannot be read")
     array = np.asarray(component.numpy())
-    if trimmed:
-        array = _without_padding(array)
     if component.dtype == tf.string:
         texts = [bytes(text) for text in array.reshape(-1).tolist()]
         content = b"".join(len(text).to_bytes(8, "big") + text for text in texts)
@@ -168,14 +164,6 @@ def _hash(component: Any, *, trimmed: bool = False, zeros_alike: bool = False) -
 _LEAST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022,
                  "complex64": 2.0**-126, "complex128": 2.0**-1022}  # fmt: skip
 """The least number of each type that is no denormal."""
-
-
-def _without_padding(array: np.ndarray) -> np.ndarray:
-    """Without the zeros or empty strings that stand behind everything else, along every dimension."""
-    if array.ndim == 0:
-        return array
-    filled = np.nonzero(array != (b"" if array.dtype == object else np.zeros((), array.dtype)))
-    return array[tuple(slice(0, int(places.max(initial=-1)) + 1) for places in filled)]
 
 
 def _digest(kind: str, shape: tuple[int, ...], content: bytes) -> str:

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from pipetune.core.edits import Safety
 from pipetune.core.errors import CannotReplay
-from pipetune.core.padding import BUCKETS
 from pipetune.tf import private
 from pipetune.tf.equality import elements, recorded, sample, sharing
 from pipetune.tf.equality.elements import Drawn
@@ -78,9 +77,6 @@ class PairedRuns:
         self._turn = recorded.Turn()
         self._built: dict[tuple[bool, bool, int, int], tuple[Graph, Graph]] = {}
         self._exact = False  # whether `count` is how many there must be, whatever that leaves for the last batch
-        self._padded_otherwise = any(node.op == BUCKETS for side in sides for node in side.pipeline)
-        if self._padded_otherwise:
-            self.notes.append("Rows are compared without the padding behind them: their batches have other lengths.")
 
     @property
     def batched(self) -> bool:
@@ -193,7 +189,6 @@ class PairedRuns:
             deadline=self.at(until),
             keep_bytes=keep,
             observe=observe,
-            trimmed=rows and self._padded_otherwise,
             zeros_alike=self.zeros_alike,
         )
 

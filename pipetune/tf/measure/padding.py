@@ -19,7 +19,6 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.model.padding import Shapes, best_buckets, in_order, most_buckets, padded_share
 from pipetune.tf.measure import failures, windows
 from pipetune.tf.pipelines import live
-from pipetune.tf.pipelines.buckets import at
 from pipetune.tf.pipelines.replay import replay
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
@@ -159,3 +158,10 @@ def _why_not(dataset: Any, above: Any) -> str:
         return "it pads to shapes of its own"
     values = [np.asarray(value).item() for value in tf.nest.flatten(dataset._padding_values)]
     return "it pads with values of its own" if any(values) else ""
+
+
+def at(path: Path, structure: Any) -> Any:
+    """What stands in nested tuples and dictionaries at these positions and keys."""
+    for step in path:
+        structure = structure[step]
+    return structure

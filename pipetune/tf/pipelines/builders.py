@@ -7,10 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.padding import BUCKETS
 from pipetune.core.pipeline import Node
 from pipetune.tf import private
-from pipetune.tf.pipelines import buckets, called, file_caches, operators
+from pipetune.tf.pipelines import called, file_caches, operators
 
 REPLAYS = True  # datasets made below this module are pipetune's, not the user's
 
@@ -162,7 +161,6 @@ BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "group_by_window": _group_by_window,
     "batch": _batch,
     "padded_batch": _padded_batch,
-    BUCKETS: lambda node, original, above: buckets.bucketed(node, above[0]),
     "unbatch": lambda node, original, above: type(original)(above[0]),
     "rebatch": _rebatch,
     "to_ragged": _to_ragged,
@@ -193,4 +191,4 @@ NEED_ORIGINAL = frozenset(
      "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
 )  # fmt: skip
 
-assert {BUCKETS, *(kind.op for kind in operators.KINDS.values())} >= set(BUILDERS), "a builder for an unknown operator"
+assert {kind.op for kind in operators.KINDS.values()} >= set(BUILDERS), "a builder for an unknown operator"
