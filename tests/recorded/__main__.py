@@ -55,7 +55,7 @@ def main() -> int:
         prog="python -m tests.recorded", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=["record", "replay", "compare", "one"])
-    parser.add_argument("names", nargs="*", help="examples (default: all)")
+    parser.add_argument("names", nargs="*", help="examples, before the options (default: all)")
     parser.add_argument("--budget", default="20", help="seconds for trials when recording (default 20)")
     parser.add_argument("--folder", type=Path, default=RECORDINGS)
     given = parser.parse_args()
@@ -188,16 +188,20 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _keep(place: Path, kept: Path) -> None:
-    """What came of a run: its files and its screen, without the moment it was made at."""
+    """What came of a run: its files and its screen, without the checkout, the folder and the moment it was made in."""
     shutil.rmtree(kept, ignore_errors=True)
-    for path in sorted(path for path in (place / "out").glob("runs/*/**/*") if path.suffix in _KEPT):
-        run, *inside = path.relative_to(place / "out" / "runs").parts
-        text = path.read_text(encoding="utf-8", errors="replace").replace(run, "RUN")
-        target = kept.joinpath(*inside)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_DATE.sub("DATE", text), encoding="utf-8")
     kept.mkdir(parents=True, exist_ok=True)
-    (kept / "screen.txt").write_text(_DATE.sub("DATE", (place / "log.txt").read_text()), encoding="utf-8")
+    paths = [(path, Path(*path.relative_to(place / "out" / "runs").parts[1:])) for path in _results(place)]
+    for path, name in [*paths, (place / "log.txt", Path("screen.txt"))]:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for folder in (place / "out", Path(os.path.relpath(place / "out", ROOT))):
+            text = re.sub(rf"{re.escape(str(folder))}/runs/[\d-]+", "RUN", text)
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept / name).write_text(_DATE.sub("DATE", text.replace(str(ROOT), "ROOT")), encoding="utf-8")
+
+
+def _results(place: Path) -> list[Path]:
+    return sorted(path for path in (place / "out").glob("runs/*/**/*") if path.suffix in _KEPT)
 
 
 def _differences(before: Path, now: Path) -> Iterator[str]:
