@@ -63,7 +63,7 @@ def short_collections() -> Iterator[None]:
 _LOOKS = ("pipelines.cuts", "pipelines.jpegs", "standalone.fill_coverage", "standalone.index_coverage")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def patient_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, all is looked at that would be on another: what is asked is not whether in time."""
     for name in _LOOKS:

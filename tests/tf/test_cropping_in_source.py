@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Plan, Rewrite

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.core.edits import Insert, Move, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import CutKind

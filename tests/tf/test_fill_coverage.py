@@ -12,7 +12,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.session import DistributedResult
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.tf.standalone import fill_coverage
 from tests.tf.test_element_specs import emit

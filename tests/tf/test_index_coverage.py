@@ -16,7 +16,7 @@ from pipetune.core.session import DistributedResult
 from pipetune.core.standalone import Delivery
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import index_coverage
