@@ -81,7 +81,7 @@ def _of(node: Node, context: RuleContext) -> Finding:
         (node.op == "snapshot", Constancy.DIFFERENT, "it stores its elements already"),
         (asserts(node), Constancy.DIFFERENT, "it refuses elements, and from the second epoch on none would be refused"),
         (
-            _batches_of_several_sizes(node, context),
+            batches_of_several_sizes(node, context),
             Constancy.DIFFERENT,
             "it refuses a last batch that is shorter, and from the second epoch on would not",
         ),
@@ -97,7 +97,7 @@ def _of(node: Node, context: RuleContext) -> Finding:
     return Finding(Constancy.SAME, node.id)
 
 
-def _batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
+def batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
     """Whether a batch may be put together of batches of which the last one is shorter, which TensorFlow refuses."""
     if node.op != "batch":
         return False

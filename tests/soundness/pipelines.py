@@ -187,6 +187,8 @@ def judged(
         return replace(found, right=True)  # with other draws, or in another order, others raise or are lost with them
     if found.right or candidate.spec != truth.run.spec:
         return found
+    if "deterministic=False" in chain.text() and (truth.run.errors or candidate.errors):
+        return Verdict(True, "UNJUDGED", found.detail)  # which elements come before the one that raises is chance
     if chain.racy:
         varied = as_varied(truth.runs, candidate) if not truth.endless else ""
         return Verdict(not varied, "VALUES" if varied else "UNJUDGED", varied or found.detail)
@@ -214,7 +216,7 @@ _BY_PLACE = re.compile(
 """Operators that give other elements where those above come in another order."""
 
 
-_CHOOSES = re.compile(r"\.(filter|take_while)\(")
+_CHOOSES = re.compile(r"\.(filter|take_while|group_by_window|unique)\(")
 
 
 def _numbers(run: Run) -> Run:

@@ -336,7 +336,7 @@ _EACH_NUMBER_EXACT = frozenset(
      "TruncateDiv", "TruncateMod", "ZerosLike"}
 )  # fmt: skip
 _EACH_NUMBER_INEXACT = frozenset(
-    {"Acos", "Acosh", "AddN", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf",
+    {"Acos", "Acosh", "AddN", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf",
      "Erfc", "Exp", "Expm1", "LeakyRelu", "Lgamma", "Log", "Log1p", "Pow", "Reciprocal", "Rsqrt", "Selu", "Sigmoid",
      "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
 )  # fmt: skip

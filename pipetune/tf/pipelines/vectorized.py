@@ -34,7 +34,7 @@ def check_converters(single: Any, vectorized: Any) -> Lifted:
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 PROVEN = frozenset(
     {"Abs", "Acos", "Acosh", "AddN", "AddV2", "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "All", "Any",
-     "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "AvgPool", "BatchMatMulV2", "BiasAdd", "BitwiseAnd",
+     "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "AvgPool", "BatchMatMulV2", "BiasAdd", "BitwiseAnd",
      "BitwiseOr", "BitwiseXor", "BroadcastTo", "Bucketize", "Cast", "Ceil", "ClipByValue", "Complex", "ComplexAbs",
      "ConcatV2", "Const", "Conv2D", "Cos", "Cosh", "Cumprod", "Cumsum", "DecodeCSV", "Digamma", "DivNoNan", "Einsum",
      "Elu", "Equal", "Erf", "Erfc", "Exp", "ExpandDims", "Expm1", "Fill", "Floor", "FloorDiv", "FloorMod", "GatherNd",
