@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.starting import search_path
 
@@ -17,6 +18,10 @@ from tests.starting import search_path
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-core", action="store_true", help="one processor for each process of tests (with -n)")
 
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 _START_PROCESSES = frozenset({"bench", "distributed", "e2e", "examples"})
 _SLOW = 12  # times what another file takes, about
