@@ -365,14 +365,15 @@ def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:
     assert rows[0]["equal_batches"] is True
 
 
-@pytest.mark.parametrize("rows", [20, 300])
-def test_rows_gathered_by_their_numbers_come_once_each(tmp_path: Path, rows: int) -> None:
+@pytest.mark.parametrize(("rows", "kind"), [(20, "multiworker"), (300, "multiworker"), (300, "tpu")])
+def test_rows_gathered_by_their_numbers_come_once_each(tmp_path: Path, rows: int, kind: str) -> None:
+    """On a TPU from batches of one size: the function that gathers is traced otherwise than in the plan."""
     dataset = tf.data.Dataset.from_tensor_slices((tf.range(rows), tf.range(rows) * 2)).shuffle(rows).batch(4)
     source = live.read(dataset)
     told = gathering.with_answers(source, source.pipeline)
     (rewrite,) = (one for one in gather_batches.RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
     tuned = apply_edits(source.pipeline, rewrite.edits)
-    result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
+    result = distribute(source, tuned, kind=kind, out_file=tmp_path / "module.py")
     assert "tf.gather(array, index), source_rows" in result.module, result.notes
     assert [(check["missing"], check["duplicated"]) for check in result.checks] == [(0, 0)] * 3
 

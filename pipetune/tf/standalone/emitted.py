@@ -140,20 +140,22 @@ def check_same(made: live.LivePipeline, source: live.LivePipeline, tuned: Pipeli
         CannotExpress: a function has another graph or other captured values, or the elements another form.
     """
     built = replay_nodes(source, tuned)
-    pairs = zip(_functions(tuned), _functions(made.pipeline), strict=False)
-    for (node_id, name, digest), (other_id, _, other) in pairs:
+    # As replayed, not as planned: with other batches than the plan's, a function made by an edit is traced otherwise.
+    wanted = live.read(built[OUTPUT])
+    functions, copies = _functions(wanted.pipeline), _functions(made.pipeline)
+    for (node_id, name, digest), (other_id, _, other) in zip(functions, copies, strict=False):
         if digest == "unreadable":
             raise CannotExpress(f"The function {name} has no graph to compare a copy with.")
-        if digest != other or not _same_values(built[node_id], made.datasets[other_id]):
+        if digest != other or not _same_values(wanted.datasets[node_id], made.datasets[other_id]):
             raise CannotExpress(
                 f"The function {name}, copied, is not the one the pipeline runs: it depends on something "
                 "that has changed since, or that a copy does not see."
             )
-    if len(_functions(tuned)) != len(_functions(made.pipeline)):
+    if len(functions) != len(copies):
         raise CannotExpress("The copied pipeline has other operators than the tuned one.")
-    wanted = built[OUTPUT].element_spec
-    if made.dataset.element_spec != wanted:
-        raise CannotExpress(f"The copied pipeline gives {made.dataset.element_spec}, the tuned one {wanted}.")
+    spec = built[OUTPUT].element_spec
+    if made.dataset.element_spec != spec:
+        raise CannotExpress(f"The copied pipeline gives {made.dataset.element_spec}, the tuned one {spec}.")
 
 
 def _functions(pipeline: Pipeline) -> list[tuple[str, str, str]]:
