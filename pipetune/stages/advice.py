@@ -59,10 +59,10 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
 
 def _batches_by_length(study: Study, profile: Profile, diagnosis: Diagnosis) -> Iterator[Finding]:
     """Padding that the model works on, whether the input keeps up or not."""
-    if not any(node.op == "padded_batch" for node in study.subject.source.pipeline):
-        return
     padding = measure_padding(study.subject.source, profile.cardinality or {})
     study.runner.restore()
+    if not padding:
+        return
     operators = tuple(replace(one, padding=padding.get(one.node)) for one in profile.operators)
     yield from length_buckets(facts_of(study, replace(profile, operators=operators), diagnosis))
 

@@ -102,7 +102,7 @@ def _run(folder: Path, name: str, budget: str, *, replays: bool) -> str:
 
 def _one(folder: Path, name: str, budget: str) -> int:
     """The command `analyze` in this process, with the recording's worker."""
-    from pipetune.cli import analyze, main
+    from pipetune.cli import main
     from pipetune.supervisor import analysis
 
     original: Callable[..., Any] = analysis.analyze
@@ -115,8 +115,6 @@ def _one(folder: Path, name: str, budget: str) -> int:
     script = str(Path("examples") / name / "train.py")
     words = ["analyze", "--budget", budget, "--out", str(folder / name / "out"), *OPTIONS.get(name, ()), script]
     with mock.patch.object(analysis, "analyze", recorded):
-        if getattr(analyze, "analyze", None) is original:
-            analyze.analyze = recorded
         return main.main(words)
 
 
@@ -156,14 +154,7 @@ def _verification(place: Path) -> Iterator[None]:
         answers.keep = lambda asked, answer: _append(path, pickle.dumps((asked, answer)))
     elif path.exists():
         answers.load(path)
-    ask = answered(
-        answers,
-        verification.Held._ask,
-        "ask",
-        asked=lambda held, order: f"{held.name}: {order!r}",
-        left=lambda *_: None,
-        leave=lambda *_: None,
-    )
+    ask = answered(answers, verification.Held._ask, "ask", asked=lambda held, order: f"{held.name}: {order!r}")
 
     @contextlib.contextmanager
     def started(_starter: Any, *, patched: bool, **_: Any) -> Iterator[Any]:

@@ -103,11 +103,16 @@ def answered(
     original: Callable[..., Any],
     name: str,
     *,
-    asked: Callable[..., str],
-    left: Callable[..., Any],
-    leave: Callable[..., None],
+    asked: Callable[..., str] = lambda *_, **__: "",
+    left: Callable[..., Any] = lambda *_, **__: None,
+    leave: Callable[..., None] = lambda *_, **__: None,
 ) -> Callable[..., Any]:
-    """`original`, whose results are recorded or come from the recording."""
+    """`original`, whose results are recorded or come from the recording.
+
+    Args:
+        asked: from the arguments of a call, what tells it from other calls of the same name.
+        left: what a call leaves behind beside its result; `leave` puts it there where the call is answered.
+    """
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,6 @@ import os
 import pickle
 import pkgutil
 import sys
-from collections.abc import Callable
 from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
@@ -81,39 +80,17 @@ def install() -> None:
     for name in FUNCTIONS:
         module, _, function = name.partition(":")
         old = getattr(importlib.import_module(module), function)
-        new = answered(answers, old, function, asked=_nothing, left=_none, leave=_leave_nothing)
-        replace_everywhere("pipetune", old, new)
+        replace_everywhere("pipetune", old, answered(answers, old, function))
     from pipetune.tf.measure.load import LoadMeter
     from pipetune.tf.measure.runner import TensorFlowRunner
 
-    _method(answers, LoadMeter, "load", _nothing)
-    _method(answers, TensorFlowRunner, "bound_window", _nothing)
+    LoadMeter.load = answered(answers, LoadMeter.load, "load")
+    TensorFlowRunner.bound_window = answered(answers, TensorFlowRunner.bound_window, "bound_window")
     for name in WINDOWS:
-        _method(answers, TensorFlowRunner, name, _plan, left=_reading, leave=_leave_reading)
+        measure = getattr(TensorFlowRunner, name)
+        measure = answered(answers, measure, name, asked=_plan, left=_reading, leave=_leave_reading)
+        setattr(TensorFlowRunner, name, measure)
     clock.install()
-
-
-def _method(
-    answers: Answers,
-    owner: type,
-    name: str,
-    asked: Callable[..., str],
-    left: Callable[..., Any] = lambda *_, **__: None,
-    leave: Callable[..., None] = lambda *_, **__: None,
-) -> None:
-    setattr(owner, name, answered(answers, getattr(owner, name), name, asked=asked, left=left, leave=leave))
-
-
-def _nothing(*_: Any, **__: Any) -> str:
-    return ""
-
-
-def _none(*_: Any, **__: Any) -> None:
-    return None
-
-
-def _leave_nothing(*_: Any, **__: Any) -> None:
-    return None
 
 
 def _plan(_runner: Any, plan: Any, **_: Any) -> str:
