@@ -15,16 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 COLOURS = {
-    "input": "#d9731a",
     "model": "#4658c8",
-    "wait": "#f3c9c0",
-    "extra": "#a4a7ae",
     "extract": "#edb35d",
-    "transform": "#d9731a",
     "load": "#8f4a14",
     "tuned": "#0f7a5c",
-    "bound": "#4658c8",
-    "accepted": "#0f7a5c",
     "undecided": "#8a5a00",
     "failed": "#b3321f",
 }
