@@ -44,7 +44,13 @@ class Chain:
 
     @property
     def racy(self) -> bool:
-        """Whether calls side by side share a generator or a variable: which gets what is chance, as it is written."""
+        """Whether calls side by side share a generator or a variable: which gets what is chance, as it is written.
+
+        So it is where a variable is counted up above an operator that stops early: TensorFlow makes maps between them
+        parallel by itself, and how many elements those have asked for by then is chance.
+        """
+        if _STATE.search(links := self._links()) and _STOPS_EARLY.search(links):
+            return True
         defined = {text.split("(")[0].removeprefix("def "): text for link in self.links for text in link.functions}
         for link in self.links:
             called = link.text + " ".join(
@@ -89,6 +95,7 @@ class Chain:
 
 _RANDOM = re.compile(r"random|shuffle|sample_from|Generator|draws")
 _STATE = re.compile(r"state\.|calls\.")
+_STOPS_EARLY = re.compile(r"\.(take|take_while)\(|zip|choose_from|sample_from")
 
 _FILES = (
     "def records(folder, files=3, rows=5):",
