@@ -183,7 +183,8 @@ def judged(
         return replace(found, right=True)
     if (chain.racy or (safety != adapter.EXACT and chain.random)) and _CHOOSES.search(chain.text()):
         return replace(found, right=True, kind=found.kind and "UNJUDGED")  # draws decide how many there are
-    if safety != adapter.EXACT and (truth.run.errors or candidate.errors):
+    dropped = "ignore_errors" in chain.text()
+    if safety != adapter.EXACT and (dropped or truth.run.errors or candidate.errors):
         return replace(found, right=True)  # with other draws, or in another order, others raise or are lost with them
     if found.right or candidate.spec != truth.run.spec:
         return found
