@@ -15,6 +15,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.fused_shuffles import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.spelling import did_you_mean
 from pipetune.rules.base import Rule, RuleContext
+from pipetune.rules.conflicts import remainder_conflict
 from pipetune.rules.granted_cores import bounded
 from pipetune.rules.pricing import as_size
 from pipetune.rules.resuming import as_resumed
@@ -68,14 +69,17 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
                 continue
             proposal = _in_its_class(as_read_config(bounded(proposal, context), context), context)
             same = rewrites.get(identity := _identity(proposal.edits))
-            if proposal.predicted_bytes > context.memory_limit_bytes:
+            why_not = remainder_conflict(context, apply_edits(context.pipeline, proposal.edits))
+            if why_not:
+                silences.append(Silence(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
+            elif proposal.predicted_bytes > context.memory_limit_bytes:
                 silences.append(_too_large(proposal, context.memory_limit_bytes))
             elif same is None:
                 rewrites[identity] = proposal
             elif proposal.equal_is_enough:
                 notes = (*same.notes, *proposal.notes)
                 rewrites[identity] = replace(same, equal_is_enough=True, notes=notes)
-    return list(rewrites.values()), silences
+    return list(rewrites.values()), list(dict.fromkeys(silences))
 
 
 def _in_its_class(rewrite: Rewrite, context: RuleContext) -> Rewrite:

@@ -16,7 +16,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
-from pipetune.rules.epoch_constancy import Constancy, constancy_after
+from pipetune.rules.epoch_constancy import Constancy, batches_of_several_sizes, constancy_after
 from pipetune.rules.gathering import HANDS_NUMBERS_ON
 from pipetune.rules.parallel_interleave import cycle_length_in_force
 
@@ -44,7 +44,27 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         _numbers_conflict(edited)
         or _cache_conflict(context, edited, safety)
         or _interleave_conflict(context, edited)
+        or remainder_conflict(context, edited)
     )
+
+
+def remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Whether a batch that drops elements of several sizes at its end would put them together, or no longer would.
+
+    A batch that is put together element by element never does. One with threads does, and raises; TensorFlow gives it
+    threads where `num_parallel_calls` asks for them, and where a map stands right above (`map_and_batch_fusion`).
+    """
+    for batch in context.pipeline:
+        if batch.id not in edited or not batch.argument("drop_remainder"):
+            continue
+        changed = _with_threads(edited[batch.id], edited) != _with_threads(batch, context.pipeline)
+        if changed and batches_of_several_sizes(batch, context):
+            return f"{batch.title} drops elements of several sizes at the end, which parallel batches would refuse"
+    return ""
+
+
+def _with_threads(batch: Node, pipeline: Pipeline) -> bool:
+    return batch.argument("num_parallel_calls") is not None or pipeline[batch.inputs[0]].op == "map"
 
 
 def _frozen_twice(chosen: tuple[Rewrite, ...]) -> str:

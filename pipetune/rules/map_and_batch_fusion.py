@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pipetune.core.edits import Move, Rewrite, Safety, SetArgument, SetOption, Silence
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.epoch_constancy import batches_of_several_sizes
 from pipetune.rules.legality import class_of_overtaking, described, deterministic, order_asked_for, stateless
 from pipetune.rules.moving import Step, place_group, shuffle_move_class, steps_up
 from pipetune.rules.pricing import ASSUMED_AUTOTUNE_ELEMENTS, as_size, buffer_bytes, bytes_per_element
@@ -173,13 +172,8 @@ def _switch_on(batch: Node, option: str) -> Rewrite:
     )
 
 
-def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
+def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
     """Copy elements into several batches at once, where no fused map does that already."""
-    if batch.argument("drop_remainder") and batches_of_several_sizes(batch, context):
-        # One batch after another, elements that are dropped with the remainder are never put together.
-        why = f"{described(batch)} drops elements of several sizes at the end, which parallel batches would refuse."
-        yield Silence(NAME, batch.id, why)
-        return
     in_order = deterministic(batch, context)
     for number in dict.fromkeys((AUTOTUNE, 2)):
         if number == batch.argument("num_parallel_calls"):

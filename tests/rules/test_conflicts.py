@@ -101,3 +101,27 @@ def test_a_users_own_numbers_are_left_to_the_user() -> None:
 def test_a_users_own_cache_is_left_to_the_user() -> None:
     words = "range 9 | map random | cache | batch 2"
     assert conflict(context(words), [_free(Insert("n3", "prefetch", "p"))]) == ""
+
+
+_ROWS = "from_tensor_slices gathers elements=25 bytes=12"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "fires"),
+    [
+        # The last batch of one row is dropped: only where each batch is put together by itself is it never looked at.
+        ("range 9 elements=9 | batch 2 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
+        ("range 9 elements=9 | batch 2 | shuffle 3 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
+        (f"{_ROWS} | batch 4 | batch 4 drop_remainder=True", "gather-batches", False),
+        ("range 9 elements=9 | batch 2 | map cpu=1ms | filter | batch 4 drop_remainder=True", "filter-early", False),
+        ("range 9 elements=9 | batch 2 | batch 4", "map-and-batch-fusion", True),  # refused either way
+        ("range 8 elements=8 | batch 2 | batch 3 drop_remainder=True", "map-and-batch-fusion", True),
+        (f"{_ROWS} | batch 5 | batch 4 drop_remainder=True", "gather-batches", True),
+    ],
+)
+def test_elements_of_several_sizes_that_are_dropped_are_not_put_together(words: str, rule: str, fires: bool) -> None:
+    rewrites, silences = propose_all(context(words))
+    last = context(words).pipeline.output.id
+    found = [one for one in rewrites if one.rule == rule and (last in str(one.edits) or rule != "map-and-batch-fusion")]
+    assert bool(found) is fires, found
+    assert fires or any("elements of several sizes at the end" in one.why for one in silences)

@@ -111,21 +111,6 @@ def test_says_that_draws_go_on_when_a_repeat_passes_a_random_map() -> None:
     assert "go on from epoch to epoch" in " ".join(rewrites[0].notes)
 
 
-@pytest.mark.parametrize(
-    ("words", "parallel"),
-    [
-        ("range 9 | batch 2 | batch 4 drop_remainder=True", False),  # the last batch of one is dropped
-        ("range 9 | batch 2 | map | shuffle 3 | filter | batch 4 drop_remainder=True", False),
-        ("range 9 | batch 2 | batch 4", True),  # refused either way
-        ("range 9 | batch 2 drop_remainder=True | batch 2 drop_remainder=True", True),
-    ],
-)
-def test_elements_of_several_sizes_that_are_dropped_are_not_put_together(words: str, parallel: bool) -> None:
-    rewrites, _ = proposals("map-and-batch-fusion", context(words))
-    last = context(words).pipeline.output.id
-    assert any(last in text and "num_parallel_calls" in text for text in outlines(rewrites)) is parallel
-
-
 def test_a_parallel_batch_is_made_serial_to_be_fused() -> None:
     rewrites = check_fires("map-and-batch-fusion", "range 9 | map | batch 2 num_parallel_calls=2")
     assert outlines(rewrites) == ["EXACT n2.num_parallel_calls=None", "EXACT n2.num_parallel_calls=-1"]
