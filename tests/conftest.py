@@ -1,4 +1,4 @@
-"""The order of the tests, what they start; and `--one-core`: each process of tests runs on one processor of its own."""
+"""The order of the tests; and `--one-core`: each process of tests runs on one processor of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from tests.starting import search_path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,8 +47,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before anything imports TensorFlow, which counts its processors then."""
     worker = getattr(config, "workerinput", {}).get("workerid")
     starts_workers = worker is None and config.getoption("numprocesses", None)  # these inherit what it may use
-    if not starts_workers:
-        os.environ["PYTHONPATH"] = search_path()
     if config.getoption("--one-core") and not starts_workers:
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[int((worker or "gw0").removeprefix("gw")) % len(processors)]})

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-from collections.abc import Iterator
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
-from pipetune.core.garbage import short_collections
+HELD = """
+    import gc, weakref
+    from pipetune.core.garbage import short_collections
+
+    class Held:
+        def __init__(self):
+            self.itself = self  # a cycle, which only the collector frees
+"""
 
 
-class Held:
-    """Something in a cycle, which only the collector frees."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-@pytest.fixture(autouse=True)
-def nothing_frozen() -> Iterator[None]:
-    gc.unfreeze()
-    yield
-    gc.unfreeze()
+def run(text: str) -> None:
+    """Runs a script in a process of its own: freezing concerns all that a process holds."""
+    script = textwrap.dedent(HELD) + textwrap.dedent(text)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
-def test_what_is_made_within_is_collected_and_what_was_there_is_left() -> None:
+WITHIN = """
     before = Held()
     earlier = weakref.ref(before)
     with short_collections():
@@ -35,15 +35,20 @@ def test_what_is_made_within_is_collected_and_what_was_there_is_left() -> None:
         assert later() is None and earlier() is not None
     gc.collect()
     assert earlier() is None
+"""
+"""What is made within is collected, and what was there before is left until the end."""
 
-
-def test_an_error_within_leaves_nothing_behind() -> None:
-    with pytest.raises(ValueError, match="within"), short_collections():
-        raise ValueError("within")
+RAISES = """
+    try:
+        with short_collections():
+            raise ValueError("within")
+    except ValueError:
+        pass
     assert gc.get_freeze_count() == 0
+"""
+"""An error within leaves nothing behind."""
 
-
-def test_what_the_script_froze_stays_frozen_and_no_more() -> None:
+FROZEN = """
     gc.freeze()
     count = gc.get_freeze_count()
     later = Held()
@@ -54,3 +59,10 @@ def test_what_the_script_froze_stays_frozen_and_no_more() -> None:
         gc.collect()
         assert gone() is None
     assert gc.get_freeze_count() == count
+"""
+"""What the script froze stays frozen, and nothing else is."""
+
+
+@pytest.mark.parametrize("text", [WITHIN, RAISES, FROZEN], ids=["within", "raises", "frozen"])
+def test_collections_are_short_and_leave_what_the_script_has_set(text: str) -> None:
+    run(text)

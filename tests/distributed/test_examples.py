@@ -80,7 +80,7 @@ def losses(printed: str) -> Mapping[str, list[float]]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits, each once."""
     folder = tmp_path_factory.mktemp("distributed") / "data"
-    run(EXAMPLES / "make_data.py", "--out", folder, "--small", PYTHONPATH="")
+    run(EXAMPLES / "make_data.py", "--out", folder, "--small")
     assert len(list(folder.glob("train-*.tfrecord"))) == 8
     return folder
 
@@ -91,7 +91,7 @@ def tfds_data(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
     if not HAS_TFDS:
         return None
     folder = tmp_path_factory.mktemp("tfds") / "data"
-    run(EXAMPLES / "tfds" / "make_data.py", "--out", folder, "--small", PYTHONPATH="")
+    run(EXAMPLES / "tfds" / "make_data.py", "--out", folder, "--small")
     return folder
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.core.cluster import VARIABLE, configuration, free_addresses
-from tests.starting import search_path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -29,7 +28,6 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "",
     "COLUMNS": "80",
-    "PYTHONPATH": search_path(),
 }
 
 

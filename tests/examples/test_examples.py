@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.starting import LEAN
-
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -25,8 +23,7 @@ COUNT, SHARDS = 40, 8
 def run(script: str, *arguments: str | Path) -> str:
     """Run an example in a process of its own and return what it printed; fail with its errors if it fails."""
     command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
-    hidden = "" if script == "digits/train.py" else str(LEAN)  # that one is made of scikit-learn's data
-    environment = {**os.environ, "PYTHONPATH": hidden, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

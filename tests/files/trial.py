@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.files import writes
-from tests.starting import search_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {"loop": ("loop", "except", "finally", "atexit"), "fit": ("callback", "except", "finally", "atexit")}
@@ -19,7 +18,6 @@ _ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))},
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONPATH": search_path(),
 }
 
 

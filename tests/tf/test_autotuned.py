@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.autotuned import BUFFER_SIZE, PARALLELISM, AutotuneReading
 from pipetune.core.measurement import RunFailed
@@ -43,6 +43,7 @@ def test_numbers_of_the_script_and_of_autotune_are_told_apart() -> None:
     assert free is not None and free.low <= free.value <= free.high and free.first is not None
 
 
+@pytest.mark.one_core
 def test_what_tensorflow_makes_parallel_and_adds_by_itself() -> None:
     reading = chosen(Dataset.range(99).map(square).shuffle(4).repeat())
     assert found(reading) == {("n1", PARALLELISM): ("ParallelMapV2", True), ("", BUFFER_SIZE): ("Prefetch", True)}
@@ -118,6 +119,7 @@ def test_without_a_model_it_says_so() -> None:
     assert reading.values == () and "no model" in reading.note and not reading.converged
 
 
+@pytest.mark.one_core
 def test_when_a_number_last_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipetune.tf.measure import autotuned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.tf.measure.batch_costs import measure_batch_costs
 from pipetune.tf.pipelines import live, on_batches

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.location import SourceLocation
 from pipetune.tf.pipelines import live

@@ -23,7 +23,7 @@ from pipetune.tf.equality.sharing import Side
 from pipetune.tf.measure import grammar
 from pipetune.tf.pipelines import live
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -171,11 +171,13 @@ def test_empty_plan() -> None:
     assert_proven(edited(dataset))
 
 
+@pytest.mark.one_core
 def test_parallel_map_without_randomness() -> None:
     dataset = tf.data.Dataset.range(60).map(lambda x: x * x).shuffle(20).batch(8)
     assert_proven(edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 3)))
 
 
+@pytest.mark.one_core
 def test_parallel_random_map_is_statistical() -> None:
     dataset = tf.data.Dataset.range(60).map(image_draw).shuffle(20).batch(8).repeat()
     plan = (
@@ -193,6 +195,7 @@ def write_shards(folder: pathlib.Path, *, shards: int = 6, records: int = 5) -> 
     return str(folder / "part-*.tfrecord")
 
 
+@pytest.mark.one_core
 @pytest.mark.parametrize("inner_random", [False, True])
 def test_parallel_interleave_of_the_same_cycle(inner_random: bool, tmp_path: pathlib.Path) -> None:
     def read(file: Any) -> Any:
@@ -383,6 +386,7 @@ def test_a_cache_does_not_hide_what_raises_in_every_epoch() -> None:
     assert not found.equal and "an element raises in every epoch" in found.why
 
 
+@pytest.mark.one_core
 def test_time_limit_ends_an_endless_comparison() -> None:
     """What was compared until then counts, and is said."""
     dataset = tf.data.Dataset.range(10**9).map(lambda x: x + 1).batch(50)

@@ -16,7 +16,7 @@ from pipetune.core.edits import Edit, Insert, Move, Remove, Safety, SetArgument,
 from pipetune.tf.equality.compare import compare, compare_datasets
 from pipetune.tf.pipelines import live
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 def edited(dataset: Any, *edits: Edit, safety: Safety = Safety.EXACT, elements: int = 24) -> Comparison:
@@ -150,6 +150,7 @@ def test_draws_that_are_not_shown_to_be_as_many_are_a_difference() -> None:
     assert not found.equal
 
 
+@pytest.mark.one_core
 def test_other_cycle_length(tmp_path: pathlib.Path) -> None:
     dataset = read_shards(write_shards(tmp_path))
     found = edited(dataset, SetArgument(node(dataset, "interleave"), "cycle_length", 3))
@@ -239,12 +240,14 @@ def test_smaller_shuffle_buffer() -> None:
     assert failed(edited(dataset, SetArgument(node(dataset, "shuffle"), "buffer_size", 2000))) == {"shuffle"}
 
 
+@pytest.mark.one_core
 def test_random_map_made_parallel_is_not_exact() -> None:
     dataset = tf.data.Dataset.range(60).map(image_draw).batch(8)
     found = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
     assert failed(found) == {"randomness"}
 
 
+@pytest.mark.one_core
 @pytest.mark.parametrize("safety", CLASSES)
 def test_order_given_up(safety: Safety) -> None:
     dataset = tf.data.Dataset.range(60).map(lambda x: x + 1, num_parallel_calls=2).batch(8)
@@ -264,6 +267,7 @@ def test_option_nobody_asked_for() -> None:
     assert "threading.private_threadpool_size: None became 3" in found.why
 
 
+@pytest.mark.one_core
 def test_element_lost_when_the_order_may_differ() -> None:
     source = tf.data.Dataset.range(60)
     lost = source.filter(lambda x: x != 3).map(lambda x: x)

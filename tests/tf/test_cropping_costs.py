@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.usefixtures("patient_looks")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.tf.measure.cropping_costs import measure_cropping_shares
 from pipetune.tf.pipelines import cropping, live

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.errors import PipetuneError
 from pipetune.tf.measure import allocator, machine

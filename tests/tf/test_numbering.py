@@ -12,7 +12,7 @@ import pytest
 from pipetune.core.errors import CannotReplay
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import probe

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.tf.script.once import made_once
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Pipeline
@@ -44,6 +44,7 @@ def busy(loops: int) -> Any:
     return work
 
 
+@pytest.mark.one_core
 def test_the_costs_of_the_operators_are_the_cpu_seconds_of_the_run() -> None:
     found, operators = profile(Dataset.range(60).map(busy(10)).filter(lambda x: x % 2 == 0).batch(3))
     charged = sum(one.visits * one.cpu_seconds for one in operators.values())  # type: ignore[operator]
@@ -60,6 +61,7 @@ def test_the_operator_that_works_is_charged() -> None:
     assert heavy.visits * heavy.cpu_seconds > 0.6 * total  # type: ignore[operator]
 
 
+@pytest.mark.one_core
 def test_a_parallel_operator_is_charged_as_at_parallelism_one() -> None:
     pipeline = profiler.at_parallelism_one(live.read(
         Dataset.range(60).map(busy(1), num_parallel_calls=2).batch(2, num_parallel_calls=tf.data.AUTOTUNE).take(9)

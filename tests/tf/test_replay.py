@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Insert, Remove, SetArgument, SetOption
@@ -194,6 +194,7 @@ ARGUMENTS: list[tuple[str, str, Any]] = [
 ]
 
 
+@pytest.mark.one_core
 @pytest.mark.parametrize(("name", "argument", "value"), ARGUMENTS)
 def test_parallelism_and_buffers_change_no_element(name: str, argument: str, value: Any) -> None:
     dataset = OPERATORS[name]()

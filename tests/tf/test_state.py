@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+pytestmark = pytest.mark.tensorflow
 
 from pipetune.tf.script import state
 

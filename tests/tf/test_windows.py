@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf import private
@@ -22,6 +22,7 @@ def window(dataset: Any, **more: Any) -> Window:
     return windows.input_window(dataset, **{"seconds": 0.02, "warmup_seconds": 0.0, "settle_seconds": 0.2, **more})
 
 
+@pytest.mark.one_core
 def test_a_window_counts_what_it_took_after_the_warm_up() -> None:
     taken = tf.Variable(0)
     dataset = Dataset.range(7).map(lambda x: taken.assign_add(1))
@@ -31,6 +32,7 @@ def test_a_window_counts_what_it_took_after_the_warm_up() -> None:
     assert found.wall_seconds > 0 and found.first_seconds > 0 and found.cpu_seconds >= 0
 
 
+@pytest.mark.one_core
 def test_a_slow_element_is_a_window_of_its_own() -> None:
     waited = Dataset.range(100).map(lambda x: tf.py_function(_wait, [x], tf.int64))
     found = window(waited, seconds=0.0)
@@ -45,6 +47,7 @@ def test_a_window_covers_whole_epochs_where_they_are_short() -> None:
     assert long.steps < 10_000
 
 
+@pytest.mark.one_core
 def test_what_filled_a_buffer_before_the_window_is_not_counted() -> None:
     def reading(iterator: Any) -> None:
         time.sleep(0.5)  # while numbers are read the buffer fills
@@ -83,6 +86,7 @@ def test_the_users_error_is_the_cause() -> None:
         window(Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int32)), warmup_elements=5)
 
 
+@pytest.mark.one_core
 def test_nothing_is_left_running() -> None:
     def alive() -> int:
         gc.collect()
@@ -105,6 +109,7 @@ def test_the_model_can_be_read_before_the_iterator_is_freed() -> None:
     assert len(seen) == 1 and len(seen[0].nodes) >= 2
 
 
+@pytest.mark.one_core
 def test_fixed_numbers_stand_still() -> None:
     assert window(Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=2)).converged
     options = tf.data.Options()
