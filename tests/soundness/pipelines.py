@@ -71,11 +71,11 @@ def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
     return Case("pipeline", seed, unbuilt=why, seconds=time.monotonic() - started)
 
 
-def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
-    """The case of the pipeline at this place of the table."""
+def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False, plain: int = 2) -> Case:
+    """The case of the pipeline at this place of the table, with so many rewrites that leave functions as they are."""
     hand = HANDS[index]
     started = time.monotonic()
-    case = tried(by_hand(hand), folder=folder, seed=hand.name, ask_all=ask_all, alone=True)
+    case = tried(by_hand(hand), folder=folder, seed=hand.name, ask_all=ask_all, alone=True, plain=plain)
     return replace(case, family="hand", seconds=time.monotonic() - started)
 
 
@@ -107,12 +107,15 @@ def truth_of(built: Built) -> Truth:
     return Truth(runs, endless or any(len(epoch) >= _MOST for epoch in one.epochs))
 
 
-def tried(chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False, alone: bool = False) -> Case:
+def tried(
+    chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False, alone: bool = False, plain: int = _PLAIN
+) -> Case:
     """What is proposed for the pipeline, alone and together, and the truth about it.
 
     Args:
         ask_all: whether the comparison is asked of every proposal, not only of those that are wrong and of some.
-        alone: whether no plans of several rewrites are tried, and fewer of what leaves functions as they are.
+        alone: whether no plans of several rewrites are tried.
+        plain: how many proposals are tried that leave functions as they are.
     """
     built = Built(chain, folder)
     truth = truth_of(built)
@@ -126,7 +129,7 @@ def tried(chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False, a
     except adapter.Refused as reason:
         return replace(case, unbuilt=str(reason))
     case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
-    plans = [[one] for one in chosen(proposals, salt=seed, plain=2 if alone else _PLAIN)]
+    plans = [[one] for one in chosen(proposals, salt=seed, plain=plain)]
     plans += [] if alone else joint(source, proposals, facts, salt=seed)
     found: list[Tried] = []
     for plan in plans:

@@ -386,6 +386,15 @@ def test_a_cache_does_not_hide_what_raises_in_every_epoch() -> None:
     assert not found.equal and "an element raises in every epoch" in found.why
 
 
+def test_an_element_that_raises_is_not_dropped_before_it_is_computed() -> None:
+    def inverse(x: Any) -> Any:
+        return tf.constant(10, tf.int64) // (x - 4)
+
+    dataset = tf.data.Dataset.range(6).shuffle(6, seed=3).map(inverse).shard(6, 0)
+    found = edited(dataset, Move(node(dataset, "shard"), node(dataset, "shuffle")))
+    assert not found.equal and "an element raises that would be dropped" in found.why
+
+
 @pytest.mark.one_core
 def test_time_limit_ends_an_endless_comparison() -> None:
     """What was compared until then counts, and is said."""

@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.exhaustive,  # `tests/soundness` composes such pipelines, too
+    pytest.mark.usefixtures("patient_looks"),
+]
 
 from pipetune import rules
 from pipetune.core.editing import apply_edits

@@ -128,18 +128,22 @@ class PairedRuns:
             dataset, count=count, deadline=self.at(until), max_bytes=MAX_RECORDED_BYTES, passes=passes
         )
 
-    def hides_errors(self, *, until: float) -> bool:
-        """Whether an element raises that only one side has in a cache, so that it does so in its first epoch alone.
+    def hidden_error(self, *, until: float) -> str:
+        """Why an element that raises would no longer do so in every epoch; empty where none is found.
 
-        The sample may lack that element: what goes into such a cache is read itself, until this share of the time
-        limit is used.
+        Only one side has it in a cache, or drops it before it is computed. The sample may lack that element: what goes
+        into such a cache, and what is dropped, is read itself, until this share of the time limit is used.
         """
         source, other = self.sides[0].live, self.sides[1].pipeline
         added = [node for node in other if node.op == "cache" and node.id not in source.pipeline]
-        if added and any(recording.error for recording in self.recordings.values()):
-            return True
         cached = {name: source.datasets.get(name, source.dataset) for node in added for name in node.inputs}
-        return any(_raises(dataset, deadline=self.at(until)) for dataset in cached.values())
+        source_raises = added and any(recording.error for recording in self.recordings.values())
+        if source_raises or any(_raises(dataset, deadline=self.at(until)) for dataset in cached.values()):
+            return "an element raises in every epoch, and a cache would hide it"
+        dropped = [source.datasets[name] for name in sharing.dropped_earlier(*self.sides)]
+        if any(_raises(dataset, deadline=self.at(until)) for dataset in dropped):
+            return "an element raises that would be dropped before it is computed"
+        return ""
 
     def graphs(self, *, copies: bool = False) -> tuple[Graph, Graph]:
         """Both pipelines on the recorded source, or on `copies` of its first element.

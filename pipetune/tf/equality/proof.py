@@ -46,8 +46,8 @@ class Proof:
             CannotCompare, CannotPin, Unreadable: the values cannot be compared.
         """
         self._runs.record(until=0.15)
-        if self._runs.hides_errors(until=0.25):
-            return [Check("values", False, "an element raises in every epoch, and a cache would hide it")]
+        if why := self._runs.hidden_error(until=0.25):
+            return [Check("values", False, why)]
         invented = self._generated_inputs()
         if any(check.equal is False for check in invented):
             return invented

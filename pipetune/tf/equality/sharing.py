@@ -23,6 +23,8 @@ EXPANDING = frozenset({"interleave", "flat_map", "unbatch", "rebatch", "opaque",
                        "TextLineDataset", "FixedLengthRecordDataset"})  # fmt: skip
 """Operators that may give many elements for one."""
 
+_DROPPING = frozenset({"take", "skip", "shard", "filter"})
+
 
 @dataclass(frozen=True)
 class Side:
@@ -135,6 +137,19 @@ def frontier(original: Side, candidate: Side) -> dict[str, int]:
             node.id not in passes for side in (original, candidate) for node in side.pipeline.consumers(name)
         )
     }
+
+
+def dropped_earlier(original: Side, candidate: Side) -> list[str]:
+    """What feeds operators of the original that drop elements, where those stand below fewer maps in the candidate."""
+    found: list[str] = []
+    for op in sorted(_DROPPING):
+        if _maps_above(op, candidate.pipeline) < _maps_above(op, original.pipeline):
+            found += [name for node in original.pipeline if node.op == op for name in node.inputs[:1]]
+    return found
+
+
+def _maps_above(op: str, pipeline: Pipeline) -> int:
+    return sum(above.op == "map" for node in pipeline if node.op == op for above in pipeline.upstream(node.id))
 
 
 def expands_below(pipeline: Pipeline, node_id: str) -> bool:
