@@ -386,13 +386,23 @@ def test_a_cache_does_not_hide_what_raises_in_every_epoch() -> None:
     assert not found.equal and "an element raises in every epoch" in found.why
 
 
-def test_an_element_that_raises_is_not_dropped_before_it_is_computed() -> None:
+@pytest.mark.parametrize(
+    ("chosen", "raises"),
+    [
+        (lambda dataset: dataset.shard(6, 0), 4),
+        (lambda dataset: dataset.skip(5), 4),
+        (lambda dataset: dataset.filter(lambda x: x > 5), 4),
+        (lambda dataset: dataset.shuffle(6, seed=5), 3000),  # which no sample of it holds
+    ],
+)
+def test_an_element_that_raises_is_computed_where_it_was(chosen: Callable[[Any], Any], raises: int) -> None:
     def inverse(x: Any) -> Any:
-        return tf.constant(10, tf.int64) // (x - 4)
+        return tf.constant(10, tf.int64) // (x - raises)
 
-    dataset = tf.data.Dataset.range(6).shuffle(6, seed=3).map(inverse).shard(6, 0)
-    found = edited(dataset, Move(node(dataset, "shard"), node(dataset, "shuffle")))
-    assert not found.equal and "an element raises that would be dropped" in found.why
+    dataset = chosen(tf.data.Dataset.range(6 if raises < 6 else 4000).map(inverse))
+    moved = live.read(dataset).pipeline.output.id
+    found = edited(dataset, Move(moved, node(dataset, "range")))
+    assert not found.equal and "an element raises that would be computed later" in found.why
 
 
 @pytest.mark.one_core

@@ -129,10 +129,10 @@ class PairedRuns:
         )
 
     def hidden_error(self, *, until: float) -> str:
-        """Why an element that raises would no longer do so in every epoch; empty where none is found.
+        """Why an element that raises would do so elsewhere, or not in every epoch; empty where none is found.
 
-        Only one side has it in a cache, or drops it before it is computed. The sample may lack that element: what goes
-        into such a cache, and what is dropped, is read itself, until this share of the time limit is used.
+        Only one side has it in a cache, or drops or shuffles it before it is computed. The sample may lack it: what
+        goes into such a cache, or is chosen from, is read itself, until this share of the time limit is used.
         """
         source, other = self.sides[0].live, self.sides[1].pipeline
         added = [node for node in other if node.op == "cache" and node.id not in source.pipeline]
@@ -140,9 +140,9 @@ class PairedRuns:
         source_raises = added and any(recording.error for recording in self.recordings.values())
         if source_raises or any(_raises(dataset, deadline=self.at(until)) for dataset in cached.values()):
             return "an element raises in every epoch, and a cache would hide it"
-        dropped = [source.datasets[name] for name in sharing.dropped_earlier(*self.sides)]
-        if any(_raises(dataset, deadline=self.at(until)) for dataset in dropped):
-            return "an element raises that would be dropped before it is computed"
+        chosen = [source.datasets[name] for name in sharing.chosen_earlier(*self.sides)]
+        if any(_raises(dataset, deadline=self.at(until)) for dataset in chosen):
+            return "an element raises that would be computed later or not at all"
         return ""
 
     def graphs(self, *, copies: bool = False) -> tuple[Graph, Graph]:

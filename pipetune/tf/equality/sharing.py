@@ -23,7 +23,8 @@ EXPANDING = frozenset({"interleave", "flat_map", "unbatch", "rebatch", "opaque",
                        "TextLineDataset", "FixedLengthRecordDataset"})  # fmt: skip
 """Operators that may give many elements for one."""
 
-_DROPPING = frozenset({"take", "skip", "shard", "filter"})
+_CHOOSING = frozenset({"take", "skip", "shard", "filter", "shuffle"})
+"""Operators above which elements are computed that come later, or never, where they are computed below."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,10 @@ def frontier(original: Side, candidate: Side) -> dict[str, int]:
     }
 
 
-def dropped_earlier(original: Side, candidate: Side) -> list[str]:
-    """What feeds operators of the original that drop elements, where those stand below fewer maps in the candidate."""
+def chosen_earlier(original: Side, candidate: Side) -> list[str]:
+    """What feeds operators that drop or shuffle elements, where they stand below fewer maps in the candidate."""
     found: list[str] = []
-    for op in sorted(_DROPPING):
+    for op in sorted(_CHOOSING):
         if _maps_above(op, candidate.pipeline) < _maps_above(op, original.pipeline):
             found += [name for node in original.pipeline if node.op == op for name in node.inputs[:1]]
     return found
