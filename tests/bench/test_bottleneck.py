@@ -7,7 +7,11 @@ import os
 import pytest
 
 pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.exhaustive,  # a figure of `pipetune bench --accuracy`, which has the other cases of its code
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 
 from pipetune.bench.bottleneck import claims, measure
 from pipetune.stages import profiling

@@ -198,6 +198,7 @@ def test_a_service_of_two_workers_feeds_training(data: Path, service: str, scrip
     assert 28 < int(steps) <= 28 + 8, "1,797 digits in batches of 64; each worker ends with a smaller one"
 
 
+@pytest.mark.exhaustive
 @both
 def test_ranks_of_horovod_take_as_many_steps_each(data: Path, script_of: ScriptOf, form: str) -> None:
     arguments = (script_of("horovod", form), "--data", data, "--steps", "40")
@@ -210,6 +211,7 @@ def test_ranks_of_horovod_take_as_many_steps_each(data: Path, script_of: ScriptO
     assert losses(printed[0][0])["rank 0"] != losses(printed[1][0])["rank 1"], "each reads files of its own"
 
 
+@pytest.mark.exhaustive
 @needs_tfds
 @both
 def test_workers_that_read_with_tensorflow_datasets_train_in_step(
@@ -262,6 +264,7 @@ def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:
     assert not done.session["distributed"]["module"] and "input_context already" in refused
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("B1.rewrites", "B9.under")
 def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "train.py"
@@ -299,6 +302,7 @@ def test_parameter_servers_are_analysed_on_a_cluster_that_is_started_for_them(se
     assert logs == {"chief.log", "worker-0.log", "worker-1.log", "ps-0.log"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("C1.patched")
 def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
     served: Done, data: Path, tmp_path: Path

@@ -86,6 +86,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("C4.again")
 def test_all_of_the_data_goes_on_coming(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(ROWS).shuffle(ROWS).batch(4))

@@ -115,6 +115,7 @@ def test_by_dynamic_sharding_nothing_comes_twice_and_little_is_missed(tmp_path: 
     assert told.once >= (FILES - 3) * LINES and told.never + told.once == FILES * LINES
 
 
+@pytest.mark.exhaustive
 def test_without_sharding_a_worker_that_comes_back_begins_again(tmp_path: Path, served: Service) -> None:
     found = came(served, tmp_path, service.ShardingPolicy.OFF)
     told = times(WANTED, found)

@@ -43,8 +43,7 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """The runs that the chosen tests of the module are marked with, in the tests' order."""
-    chosen = (item for item in request.session.items if item.getparent(pytest.Module) is request.node)
-    marks = (mark for item in chosen for mark in item.iter_markers("run"))
+    marks = (mark for item in _chosen(request) for mark in item.iter_markers("run"))
     started = Runs(list(dict.fromkeys(name for mark in marks for name in mark.args)), tmp_path_factory)
     yield started
     started.close()
@@ -60,7 +59,16 @@ def done(request: pytest.FixtureRequest, runs: Runs) -> Done:
 
 @pytest.fixture(scope="module")
 def worked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
-    """Workers on every script that the module's WORKED names, with its arguments; call it with a name."""
-    forked = Forked(tmp_path_factory.mktemp("workers"), request.module.WORKED)
+    """Workers on the scripts of the module's WORKED that the chosen tests name; call it with a name."""
+    chosen = [item for item in _chosen(request) if isinstance(item, pytest.Function)]
+    named = {constant for item in chosen for constant in item.function.__code__.co_consts}
+    named |= {item.callspec.params.get("name") for item in chosen if hasattr(item, "callspec")}
+    scripts = {name: arguments for name, arguments in request.module.WORKED.items() if name in named}
+    forked = Forked(tmp_path_factory.mktemp("workers"), scripts)
     yield forked
     forked.close()
+
+
+def _chosen(request: pytest.FixtureRequest) -> Iterator[pytest.Item]:
+    """The tests of the module that this session runs."""
+    return (item for item in request.session.items if item.getparent(pytest.Module) is request.node)

@@ -61,6 +61,7 @@ def test_a_device_that_is_absent(done: Done) -> None:
     assert "trained" not in done.log, "the script does not run"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("raises-before")
 def test_it_raises_before_any_dataset(done: Done) -> None:
     assert done.code == 3
@@ -101,6 +102,7 @@ def test_its_loop_raises_while_it_is_measured(done: Done) -> None:
     assert done.first["profile"]["operators"], "what was measured is kept"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("exits-before")
 def test_it_exits_before_any_dataset(done: Done) -> None:
     assert done.code == 3
@@ -140,6 +142,7 @@ def test_it_consumes_no_dataset(done: Done) -> None:
     assert done.summary["status"] == "no-dataset"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("looked-at")
 def test_it_looks_at_one_element_only(done: Done) -> None:
     assert done.code == 4
@@ -147,6 +150,7 @@ def test_it_looks_at_one_element_only(done: Done) -> None:
     assert left_a_report(done)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("empty")
 def test_it_consumes_an_empty_dataset(done: Done) -> None:
     assert done.code == 4

@@ -61,19 +61,19 @@ def assert_measured_three_ways(done: Worked) -> None:
 @pytest.mark.parametrize(
     ("name", "operators"),
     [
-        ("strings", [SLICES, "map", "batch"]),
+        pytest.param("strings", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         ("varying_shape", ["from_generator", "map", "padded_batch"]),
         ("ragged_sparse", [SLICES, "map", "batch"]),
-        ("nested_namedtuple", [SLICES, "map", "batch"]),
-        ("unbatched", [SLICES, "map"]),
+        pytest.param("nested_namedtuple", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
+        pytest.param("unbatched", [SLICES, "map"], marks=pytest.mark.exhaustive),
         ("py_function", [SLICES, "map", "batch"]),
-        ("stateful_table", [SLICES, "map", "map", "batch"]),
+        pytest.param("stateful_table", [SLICES, "map", "map", "batch"], marks=pytest.mark.exhaustive),
         ("variable_in_map", [SLICES, "map", "batch"]),
-        ("one_batch", [SLICES, "map", "batch"]),
-        ("runs_out", [SLICES, "map", "batch"]),
+        pytest.param("one_batch", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
+        pytest.param("runs_out", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         ("enumerate_take", [SLICES, "map", "repeat", "batch", "take"]),
-        ("get_next_as_optional", [SLICES, "map", "batch"]),
-        ("as_numpy_iterator", [SLICES, "map", "batch"]),
+        pytest.param("get_next_as_optional", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
+        pytest.param("as_numpy_iterator", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_loop_is_measured_whatever_it_is_fed(worked: Forked, name: str, operators: list[str]) -> None:
@@ -90,9 +90,9 @@ def test_a_loop_is_measured_whatever_it_is_fed(worked: Forked, name: str, operat
 @pytest.mark.parametrize(
     ("name", "operators"),
     [
-        ("run_eagerly", [SLICES, "map", "batch"]),
+        pytest.param("run_eagerly", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         ("sys_exit", [SLICES, "map", "batch"]),
-        ("raises_after", [SLICES, "map", "batch"]),
+        pytest.param("raises_after", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         ("tf_keras_fit", [SLICES, "map", "batch"]),
         ("class_method", [SLICES, "map", "map", "map", "shuffle", "filter", "batch"]),
     ],
@@ -126,7 +126,12 @@ def test_a_counted_loop_is_measured_however_short_it_is(worked: Forked) -> None:
     ("name", "how", "why"),
     [
         ("tf_function_dataset", "a tf.function", "inside a tf.function, where no other input can be served"),
-        ("tf_function_iterator", "a tf.function", "inside a tf.function, where no other input can be served"),
+        pytest.param(
+            "tf_function_iterator",
+            "a tf.function",
+            "inside a tf.function, where no other input can be served",
+            marks=pytest.mark.exhaustive,
+        ),
         ("reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce"),
     ],
 )
@@ -180,7 +185,7 @@ def test_datasets_made_inside_keras_are_read(worked: Forked) -> None:
     [
         ("raises_within_map-python", "ValueError: element 200 is broken"),
         ("corrupt_tfrecord", "DataLossError"),
-        ("unreadable_file", "part-2.tfrecord"),
+        pytest.param("unreadable_file", "part-2.tfrecord", marks=pytest.mark.exhaustive),
     ],
 )
 def test_an_input_that_fails_in_the_middle_is_the_users_error(worked: Forked, name: str, text: str) -> None:
@@ -195,7 +200,7 @@ def test_an_input_that_fails_in_the_middle_is_the_users_error(worked: Forked, na
     ("name", "code", "call"),
     [
         ("fit_validation_leak", "validation-leak", ".shuffle("),
-        ("cached_augmentation", "cached-augmentation", ".cache()"),
+        pytest.param("cached_augmentation", "cached-augmentation", ".cache()", marks=pytest.mark.exhaustive),
         ("runs_out_of_data_fit", "runs-out-of-data", ".batch("),
     ],
 )

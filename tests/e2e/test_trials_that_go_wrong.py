@@ -57,6 +57,7 @@ def test_a_map_that_reads_what_training_changes_is_left_as_it_is(done: Done) -> 
     assert "python-parallel" in str(dataset["offered"] + dataset["rejected"]) or "parallel-map" in silent
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("artificial")
 def test_the_guides_sleeping_dataset(done: Done) -> None:
     assert done.code == 0

@@ -50,6 +50,7 @@ def test_a_confidential_run_gives_nothing_away(done: Done) -> None:
     jsonschema.validate(done.session, schema("session"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("spawns")
 def test_spawned_processes_import_the_script(done: Done) -> None:
     assert done.code == 0
@@ -73,6 +74,7 @@ def test_a_module_with_relative_imports(done: Done) -> None:
     assert dataset["file"] == str(pipeline) and dataset["role"] == "training"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("step-time")
 def test_a_step_of_another_machine(done: Done) -> None:
     assert done.code == 0

@@ -46,6 +46,7 @@ def test_what_pays_in_all_workers_is_patched_and_the_patch_is_run_in_all(done: D
     assert "patched script" in done.said
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("in-step-elsewhere")
 def test_tasks_of_a_cluster_that_exists_try_every_plan_together(done: Done) -> None:
     assert (done.code, done.others) == (0, (0,)), done.err
@@ -57,6 +58,7 @@ def test_tasks_of_a_cluster_that_exists_try_every_plan_together(done: Done) -> N
     assert "Followed the first task" in (done.results.parent / "stderr1").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("in-step-elsewhere")
 def test_a_worker_killed_in_a_trial_costs_that_trial_alone(done: Done) -> None:
     assert (done.folder / "died").exists(), "or the test shows nothing"

@@ -78,6 +78,7 @@ def test_photos_are_the_same_every_time_and_made_only_once(photos: Path, tmp_pat
     assert (tmp_path / "train-00000-of-00007.tfrecord").read_bytes() == b"kept as it is"
 
 
+@pytest.mark.exhaustive
 def test_photos_of_other_arguments_replace_the_old_ones(tmp_path: Path) -> None:
     run("photos/make_data.py", "--out", tmp_path, "--count", "4", "--shards", "4")
     run("photos/make_data.py", "--out", tmp_path, "--count", "3", "--shards", "2")
@@ -109,11 +110,13 @@ def test_digits_trains_and_saves(tmp_path: Path) -> None:
     assert saved.stat().st_size > 0
 
 
+@pytest.mark.exhaustive
 def test_artificial_trains() -> None:
     printed = run("artificial/train.py", "--epochs", "1", "--steps", "3", "--files", "2", "--samples", "2")
     assert "epoch 1:" in printed and "ms per step" in printed
 
 
+@pytest.mark.exhaustive
 def test_busy_trains_and_saves(tmp_path: Path) -> None:
     saved = tmp_path / "busy.keras"
     printed = run("busy/train.py", "--epochs", "1", "--steps", "3", "--width", "16", "--out", saved)
@@ -121,6 +124,7 @@ def test_busy_trains_and_saves(tmp_path: Path) -> None:
     assert saved.stat().st_size > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("example", "smaller"), [("table", ["--rows", "1000"]), ("series", ["--length", "500"])])
 def test_arrays_in_memory_train_and_save(example: str, smaller: list[str], tmp_path: Path) -> None:
     saved = tmp_path / f"{example}.keras"

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.default_run import cases
+
 pytestmark = pytest.mark.tensorflow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -92,7 +94,7 @@ def test_yields_two_batches_of_the_expected_form(name: str, made: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+@pytest.mark.parametrize("name", cases(sorted(EXPECTED), default={"csv", "gnmt", "images", "tokens"}))
 def test_trains(name: str, made: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["--data", str(made(name)), "--epochs", "1", "--steps", "2"]
     monkeypatch.setattr(sys, "argv", ["train.py", *arguments])

@@ -124,6 +124,7 @@ def test_a_worker_killed_in_a_trial_costs_that_trial(tmp_path: Path) -> None:
     assert [one["attempt"] for one in told(tmp_path, 1)[:2]] == [1, 2]
 
 
+@pytest.mark.exhaustive
 def test_ranks_of_horovod_find_each_other_anew_in_every_start(tmp_path: Path) -> None:
     codes, (first, _) = run(tmp_path, "ranks", [{**rank, **BY_GLOO} for rank in RANKS])
     assert codes == [0, 0], first
@@ -169,6 +170,7 @@ def test_results_of_an_earlier_run_do_not_stay_beside_the_log(tmp_path: Path) ->
     assert len(list(mine.glob("runs/*/session.json"))) == 1, "that run keeps it"
 
 
+@pytest.mark.exhaustive
 def test_a_chief_and_two_workers_are_three(tmp_path: Path) -> None:
     cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}
     tasks = [{"type": "chief", "index": 0}, {"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
@@ -180,7 +182,7 @@ def test_a_chief_and_two_workers_are_three(tmp_path: Path) -> None:
         assert len(starts) == 5 and all(one["config"]["task"] == tasks[number] for one in starts)
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
 def test_ctrl_c_in_one_task_ends_both(tmp_path: Path, index: int) -> None:
     commands = start(tmp_path, "hangs")
     await_both(tmp_path)
@@ -194,7 +196,7 @@ def test_ctrl_c_in_one_task_ends_both(tmp_path: Path, index: int) -> None:
         assert not psutil.pid_exists(known["pid"])
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_command_that_is_killed_ends_the_other(tmp_path: Path, index: int) -> None:
     commands = start(tmp_path, "hangs")
     await_both(tmp_path)

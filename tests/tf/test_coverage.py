@@ -291,6 +291,7 @@ def test_a_lambda_in_a_helper_module_is_copied_and_its_names_are_imported(
     assert "lambda x: grow(x)" in text
 
 
+@pytest.mark.exhaustive
 def test_a_class_of_the_main_script_is_copied_where_it_makes_datasets(tmp_path: Path) -> None:
     script = run_script(
         tmp_path / "train.py",
@@ -405,6 +406,7 @@ def test_small_arrays_are_written_out(tmp_path: Path) -> None:
     assert "source" not in text.partition("def dataset_fn")[2].splitlines()[0]
 
 
+@pytest.mark.exhaustive
 def test_zip_enumerate_and_concatenate(tmp_path: Path) -> None:
     both = tf.data.Dataset.zip(
         {"a": tf.data.Dataset.range(9), "b": tf.data.Dataset.range(9).map(lambda x: -x)}
@@ -414,6 +416,7 @@ def test_zip_enumerate_and_concatenate(tmp_path: Path) -> None:
     assert "range(5, tf.int64.max)" in text
 
 
+@pytest.mark.exhaustive
 def test_names_of_files_that_a_function_reads_are_divided_as_files(tmp_path: Path) -> None:
     for index in range(5):
         (tmp_path / f"image{index}.bin").write_bytes(bytes([index]))
@@ -426,6 +429,7 @@ def test_names_of_files_that_a_function_reads_are_divided_as_files(tmp_path: Pat
     assert "image*.bin" not in text and "image4.bin" in text
 
 
+@pytest.mark.exhaustive
 def test_files_too_large_to_read_are_counted_by_name(tmp_path: Path, helpers: Any) -> None:
     source, made, _ = emit(helpers.build(write_records(tmp_path, files=5, records=4)))
     rows = check(source, made.text, made, most_bytes=10)
@@ -434,6 +438,7 @@ def test_files_too_large_to_read_are_counted_by_name(tmp_path: Path, helpers: An
     assert all(row["missing"] for row in check(source, wrong, made, most_bytes=10))
 
 
+@pytest.mark.exhaustive
 def test_too_few_files_too_large_to_read_are_counted_from_the_start(
     tmp_path: Path, helpers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,6 +576,7 @@ print("rows", rows, "total", total)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("B4.trains")
 def test_mirrored_strategy_trains_on_it(tmp_path: Path, helpers: Any) -> None:
     dataset = helpers.build(write_records(tmp_path, files=8, records=3))  # 28 records

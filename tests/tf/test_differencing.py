@@ -62,6 +62,7 @@ def test_waiting_is_not_work_and_stays_where_it_is(calls: int | None) -> None:
     assert found.visits == {"n0": 2, "n1": 2, "n2": 2, "n3": 1, "n4": 1}
 
 
+@pytest.mark.exhaustive
 def test_a_source_that_waits() -> None:
     _, costs = measure(private.slept(Dataset.range(500), 4000).map(WORKS.function))
     assert costs["opaque"].waiting.median == pytest.approx(4e-3, rel=0.5)
@@ -69,6 +70,7 @@ def test_a_source_that_waits() -> None:
     assert costs["map"].waiting.median < 0.5 * costs["opaque"].waiting.median
 
 
+@pytest.mark.exhaustive
 def test_inside_an_interleave_the_cost_is_the_interleaves() -> None:
     dataset = Dataset.range(50).interleave(lambda x: Dataset.range(20).map(WAITS.function), cycle_length=2)
     found, costs = measure(dataset.map(WORKS.function).batch(2))
@@ -77,6 +79,7 @@ def test_inside_an_interleave_the_cost_is_the_interleaves() -> None:
     assert found.visits["n0"] == pytest.approx(0.1, rel=0.5)  # the next one is opened early, which few elements show
 
 
+@pytest.mark.exhaustive
 def test_a_filter_and_branches_are_counted() -> None:
     worked = Dataset.range(500).map(WORKS.function)
     found, costs = measure(Dataset.zip((worked.filter(lambda x: x % 2 == 0), Dataset.range(500).map(WAITS.function))))
@@ -93,6 +96,7 @@ def test_above_a_cache_a_cost_is_told_and_never_visited() -> None:
     assert costs["map 2"].cpu.median < 0.5 * costs["map"].cpu.median
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dataset", [
     Dataset.range(3).map(WORKS.function),
     Dataset.range(3).map(WORKS.function).repeat(),

@@ -115,6 +115,7 @@ def test_predictions_of_two_and_three_workers_are_in_the_order_of_the_source(
     check_order_of(written[1], "multiworker", FILES)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "files"),
     [
@@ -135,12 +136,14 @@ def test_workers_that_each_give_everything_are_taken_once(tmp_path: Path, helper
     assert predicted(module, made, steps=4) == list(range(1, FILES * RECORDS, 2))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_what_a_service_hands_out_is_put_in_order(tmp_path: Path, helpers: Any) -> None:
     result = emit(shuffled(tmp_path, helpers), "service", tmp_path)
     assert "With 2 workers indices put all 10 rows back" in told(result), result.notes
 
 
+@pytest.mark.exhaustive
 def test_rows_in_memory_zipped_and_one_behind_another(tmp_path: Path) -> None:
     first, second = tf.data.Dataset.range(10), tf.data.Dataset.range(100, 107)
     labels = tf.data.Dataset.from_tensor_slices(np.arange(17, dtype=np.float32) / 2)
@@ -160,6 +163,7 @@ def test_single_elements_are_stacked(tmp_path: Path) -> None:
     assert list(module.in_order([first for _, (first, _) in pairs], [index for index, _ in pairs])) == list(range(9))
 
 
+@pytest.mark.exhaustive
 def test_padding_to_the_longest_of_a_batch_is_kept_and_only_indices_are_compared(tmp_path: Path) -> None:
     lengths = tf.data.Dataset.range(1, 8).map(lambda number: {"id": number, "x": tf.range(number)})
     result = emit(lengths.padded_batch(4, padding_values={"id": None, "x": tf.constant(-1, tf.int64)}), "multiworker",

@@ -17,6 +17,7 @@ from pipetune.rules import propose_all
 from pipetune.rules.base import RuleContext
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import cropping, cuts, fusion, gathering, live, on_batches, on_inputs, shrinking
+from tests.default_run import cases
 
 Optional = tf.experimental.Optional
 
@@ -67,9 +68,7 @@ def annotated(source: live.LivePipeline) -> Any:
 _OFTEN = {"optional", "indexed slices", "datasets", "a type of one's own", "quantised", "no elements"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in _OFTEN else [pytest.mark.exhaustive]) for name in ODD]
-)
+@pytest.mark.parametrize("name", cases(ODD, default=_OFTEN))
 def test_odd_elements_end_nothing(name: str) -> None:
     source = live.read(ODD[name]())
     found, _ = propose_all(RuleContext(annotated(source), cores=2))

@@ -139,6 +139,7 @@ def test_workers_of_a_cluster_share_an_epoch(tmp_path: Path, dataset: Any) -> No
     assert all(one.first_batch_seconds for one in found.workers) and found.first_batch_skew_seconds is not None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ranks_find_out_by_the_variables_of_horovodrun(tmp_path: Path, dataset: Any) -> None:
     source = live.read(dataset.repeat())

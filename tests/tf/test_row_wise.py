@@ -16,6 +16,7 @@ from pipetune.core.edits import Move, ReplaceFunction, Safety
 from pipetune.core.functions import FunctionForm, OnBatches
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import live, on_batches, replay
+from tests.default_run import cases
 
 ROWS = 21
 
@@ -168,7 +169,11 @@ def _proven(source: Any, asked: OnBatches, safety: Safety = Safety.EXACT) -> Any
     return compare(source, apply_edits(source.pipeline, edits), safety, elements=ROWS)
 
 
-@pytest.mark.parametrize("name", BY_ROW)
+OFTEN = {"cast and scale", "a dictionary", "text hashed"}
+"""What `test_lifting.py` and the soundness suite do not try op by op."""
+
+
+@pytest.mark.parametrize("name", cases(BY_ROW, default=OFTEN))
 def test_by_row(name: str) -> None:
     source, found = _asked(*BY_ROW[name])
     assert (found.why_not, found.inexact) == ("", ()) and found.digest
@@ -191,7 +196,9 @@ def test_not_as_it_is(name: str) -> None:
     assert found.why_not and any(part in found.why_not for part in reason.split("|")), found
 
 
-@pytest.mark.parametrize("name", sorted(NOT_AS_IT_IS.keys() - NEVER))
+@pytest.mark.parametrize(
+    "name", cases(sorted(NOT_AS_IT_IS.keys() - NEVER), default={"sorted along the first axis", "reshaped and back"})
+)
 def test_vectorized_only_where_it_is_equal(name: str) -> None:
     source, found = _asked(*NOT_AS_IT_IS[name][:2])
     assert found.why_not or found.form is FunctionForm.VECTORIZED

@@ -180,6 +180,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.mission("C2.creator", "C3.per-worker")
 def test_a_cluster_of_parameter_servers_trains_on_it(tmp_path: Path, dataset: Any) -> None:
@@ -252,6 +253,7 @@ print(json.dumps([[int(number) for number in batch[:, 0]] for batch, _ in distri
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.mission("E1.steps")
 def test_two_processes_with_the_variables_of_horovodrun_share_an_epoch(tmp_path: Path, dataset: Any) -> None:
@@ -282,6 +284,7 @@ def answers(folder: Path, address: str) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_service_of_real_processes_gives_everything_once_in_each_epoch(
     tmp_path: Path, dataset: Any, monkeypatch: pytest.MonkeyPatch
