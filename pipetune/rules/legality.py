@@ -169,4 +169,8 @@ def picks_by_place(node: Node, context: RuleContext) -> Node | None:
     """
     resumed = {one.node for one in context.resuming}
     below = context.pipeline.downstream(node.id)
-    return next((one for one in below if one.op in ("take", "skip") and one.id not in resumed), None)
+    return next((one for one in below if _picks(one) and one.id not in resumed), None)
+
+
+def _picks(node: Node) -> bool:
+    return node.op in ("take", "skip") or (node.op == "shard" and node.argument("num_shards") != 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import Move, Rewrite, Safety, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, keeps_state, runs_python, stateless
+from pipetune.rules.legality import described, keeps_state, picks_by_place, runs_python, stateless
 from pipetune.rules.moving import place_group
 from pipetune.rules.pricing import element_count
 
@@ -20,7 +20,13 @@ _REPEAT_PASSES = frozenset({"map", "filter", "prefetch", "with_options", "batch"
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
     for node in context.pipeline:
         if node.op == "repeat" and len(node.inputs) == 1:
-            yield from _orders(node, context)
+            picker = picks_by_place(node, context)
+            for found in _orders(node, context):
+                if picker is None or isinstance(found, Silence) or found.safety < Safety.REORDERS:
+                    yield found
+                else:
+                    why = f"Shuffle and repeat stay as they are: {described(picker)} would let other elements through."
+                    yield Silence(NAME, node.id, why)
 
 
 def _orders(repeat: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -157,7 +163,8 @@ RULE = Rule(
     summary="Tries shuffle and repeat in the other order.",
     legality=(
         "Repeat changes places with shuffle only past map, filter, prefetch and batches that drop nothing, never past "
-        "cache, take, skip, enumerate or another operator that counts elements."
+        "cache, take, skip, enumerate or another operator that counts elements; and never above a take, skip or shard, "
+        "which would let other elements through, unless the order stays what it was."
     ),
     safety=(
         "Repeat right behind the shuffle is EXACT where only stateless maps and filters stood between. Every other "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import Edit, Move, Rewrite, Safety, SetArgument, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described
+from pipetune.rules.legality import described, picks_by_place
 from pipetune.rules.moving import Obstacle, Step, place_group, shuffle_move_class, steps_up
 from pipetune.rules.pricing import as_size, bytes_per_element, element_count, held_by_shuffle
 
@@ -74,7 +74,7 @@ def _shuffle_first(
     yield rewrite(held, safety, (move,), f"The window of randomness stays {_window(held, elements)}.")
     fits = int(held * before // after) if after > 0 else 0
     larger = min(fits, elements) if elements is not None and elements > 0 else fits
-    if larger >= _WORTH_MORE * held > 0:
+    if larger >= _WORTH_MORE * held > 0 and picks_by_place(shuffle, context) is None:
         yield rewrite(
             larger,
             max(safety, Safety.REORDERS),
@@ -97,7 +97,7 @@ RULE = Rule(
         "Python, nor where ignore_errors may drop what the map refuses, and with nothing else but a prefetch and "
         "options: not with a filter, take, skip, shard, batch, cache, interleave or flat_map. Only where the sizes of "
         "elements are known. The window of randomness, in elements, stays what it was; a larger one that fits the "
-        "same memory is offered beside it."
+        "same memory is offered beside it, where no take, skip or shard below would let other elements through."
     ),
     safety=(
         "EXACT past stateless maps, STATISTICAL past random ones (the draws meet other elements) and where an unseeded "

@@ -126,9 +126,10 @@ def test_every_rewrite_applies(words: str, fixed: bool, cores: int, limit: float
         words, randomness_fixed=fixed, cores=cores, memory_limit_bytes=limit, diagnosis=diagnosis
     )
     for rule in find_rules():
-        rewrites, _ = proposals(rule, described)
-        assert all(conflict(described, [rewrite]) == "" for rewrite in rewrites), words
+        for rewrite in proposals(rule, described)[0]:
+            check_rewrite(rewrite, described.pipeline, rule=rule.name)
     rewrites, _ = propose_all(described)
+    assert all(conflict(described, [rewrite]) == "" for rewrite in rewrites), words
     assert len({rewrite.key + rewrite.summary for rewrite in rewrites}) == len(rewrites)
     assert all(rewrite.predicted_bytes <= limit for rewrite in rewrites)
 

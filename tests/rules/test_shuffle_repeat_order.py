@@ -29,6 +29,10 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     ("range 9 | repeat | take 20 | shuffle 9", {}, None),
     ("range 9 | repeat | enumerate | shuffle 9", {}, None),
     ("a = range 9 | shuffle 9; b = range 9; zip a b | repeat", {}, None),
+    # Another order lets other elements through.
+    ("range 9 | shuffle 9 | repeat | map | take 20", {}, "would let other elements through"),
+    ("range 9 | repeat | shuffle 9 | skip 3", {}, "would let other elements through"),
+    ("range 9 | shuffle 9 | repeat | shard 2 index=0", {}, "would let other elements through"),
 ]
 
 
@@ -47,6 +51,8 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("range 8 elements=8 | shuffle 9 | batch 2 drop_remainder=True | repeat", {},
      ["REORDERS n3>n1", "REORDERS n3>n0"]),
     ("range 9 | repeat | shuffle 9", {}, ["REORDERS n1>n2"]),
+    ("range 9 | repeat | shuffle 9 | shard 1 index=0", {}, ["REORDERS n1>n2"]),
+    ("range 9 | shuffle 9 | map | repeat | take 20", {}, ["EXACT n3>n1"]),
     ("range 9 | repeat 2 | map | shuffle 9 | batch 2", {}, ["REORDERS n1>n3"]),
 ]  # fmt: skip
 
