@@ -9,6 +9,7 @@ from pipetune.core.operators import Epochs, Order, facts
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import (
+    POSITIONAL,
     asserts,
     deterministic,
     draws,
@@ -19,9 +20,6 @@ from pipetune.rules.legality import (
     runs_parallel,
     runs_python,
 )
-
-_POSITIONAL = frozenset({"take", "skip", "shard", "take_while", "zip", "enumerate", "scan", "window"})
-"""Operators that give other elements, not only another order, where those above come in another order."""
 
 READS_PARTLY = frozenset({"take", "take_while", "zip", "choose"})
 """Operators that may stop before their input ends: a cache above one may never be complete, and is then filled anew."""
@@ -118,7 +116,7 @@ def batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
 
 def _by_position(node: Node) -> str:
     """Why other elements come out when those that go in come in another order; empty if none do."""
-    if node.op in _POSITIONAL:
+    if node.op in POSITIONAL:
         return "what it gives depends on the order of elements, and the shuffle above draws one for each epoch"
     if facts(node.op).batches and node.argument("drop_remainder"):
         return "behind a shuffle it drops other elements at the end of each epoch"

@@ -162,15 +162,16 @@ def described(node: Node) -> str:
     return f"{node.title} ({node.location})" if node.location else node.title
 
 
-def picks_by_place(node: Node, context: RuleContext) -> Node | None:
-    """The first operator below that picks elements by their place, for good: no skip of a job that goes on.
+POSITIONAL = frozenset({"take", "skip", "shard", "take_while", "zip", "enumerate", "scan", "window"})
+"""Operators that give other elements, not only another order, where those above come in another order."""
 
-    Another order above it lets other elements through.
+
+def picks_by_place(node: Node, context: RuleContext) -> Node | None:
+    """The first operator below that gives other elements where those above come in another order.
+
+    A skip of a job that goes on is none, and a shard of one neither.
     """
     resumed = {one.node for one in context.resuming}
     below = context.pipeline.downstream(node.id)
-    return next((one for one in below if _picks(one) and one.id not in resumed), None)
-
-
-def _picks(node: Node) -> bool:
-    return node.op in ("take", "skip") or (node.op == "shard" and node.argument("num_shards") != 1)
+    picking = (one for one in below if one.op in POSITIONAL and one.argument("num_shards") != 1)
+    return next((one for one in picking if one.id not in resumed), None)

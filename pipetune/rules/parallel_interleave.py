@@ -73,7 +73,7 @@ def _at(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
     most = inputs if inputs is not None and inputs > 0 else _WIDE
     for longer in dict.fromkeys((min(2 * length, most), min(_WIDE, most))):
         if longer > length and dropped is not None:
-            why = f"No longer cycle: {described(dropped)} would let other elements through."
+            why = f"No longer cycle: {described(dropped)} would give other elements."
             yield Silence(NAME, node.id, why)
             return
         if longer > length:  # another order, so an offer at best: one number is enough
@@ -137,7 +137,7 @@ RULE = Rule(
         "default depends on the cores and changes when parallel calls are added. Parallel calls never exceed "
         "the cycle length, which the runtime refuses. Never where the function uses a variable, a table that "
         "can change or a side effect, where nothing is known about it, or where there is one inner dataset. "
-        "No longer cycle above a take or skip, which would let other elements through. "
+        "No longer cycle above a take, skip, shard, zip, window or enumerate, which would give other elements. "
         "Inner datasets that run Python (from_generator, py_function) need --allow python-parallel."
     ),
     safety=(

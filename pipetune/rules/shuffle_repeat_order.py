@@ -25,7 +25,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
                 if picker is None or isinstance(found, Silence) or found.safety < Safety.REORDERS:
                     yield found
                 else:
-                    why = f"Shuffle and repeat stay as they are: {described(picker)} would let other elements through."
+                    why = f"Shuffle and repeat stay as they are: {described(picker)} would give other elements."
                     yield Silence(NAME, node.id, why)
 
 
@@ -163,8 +163,8 @@ RULE = Rule(
     summary="Tries shuffle and repeat in the other order.",
     legality=(
         "Repeat changes places with shuffle only past map, filter, prefetch and batches that drop nothing, never past "
-        "cache, take, skip, enumerate or another operator that counts elements; and never above a take, skip or shard, "
-        "which would let other elements through, unless the order stays what it was."
+        "cache, take, skip, enumerate or another operator that counts elements; and never above a take, skip, shard, "
+        "zip, window or enumerate, which would give other elements, unless the order stays what it was."
     ),
     safety=(
         "Repeat right behind the shuffle is EXACT where only stateless maps and filters stood between. Every other "

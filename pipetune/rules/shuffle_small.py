@@ -97,7 +97,8 @@ RULE = Rule(
         "Python, nor where ignore_errors may drop what the map refuses, and with nothing else but a prefetch and "
         "options: not with a filter, take, skip, shard, batch, cache, interleave or flat_map. Only where the sizes of "
         "elements are known. The window of randomness, in elements, stays what it was; a larger one that fits the "
-        "same memory is offered beside it, where no take, skip or shard below would let other elements through."
+        "same memory is offered beside it, where no take, skip, shard, zip, window or enumerate below would give other "
+        "elements."
     ),
     safety=(
         "EXACT past stateless maps, STATISTICAL past random ones (the draws meet other elements) and where an unseeded "

@@ -91,7 +91,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
         _cycles("n2", "STATISTICAL", 2),
     ),
     ("list_files elements=2 | flat_map random", {}, _cycles("n2", "STATISTICAL", 2)),
-    # Several files at a time would let other elements through.
+    # Several files at a time would give other elements.
     ("TFRecordDataset files=40 | take 9 | batch 2", {}, _reads("n0", "EXACT")),
     ("TFRecordDataset files=40 | map | skip 9", {}, _reads("n0", "EXACT")),
     ("list_files elements=20 | flat_map | take 9", {}, _cycles("n2", "EXACT")),

@@ -80,7 +80,7 @@ def test_says_what_the_window_of_randomness_becomes() -> None:
     assert "stays" in only.notes[-1]
     (only,) = check_fires("shuffle-small", f"{_SMALL} | map bytes=9k | shuffle 100")  # it holds all already
     assert only.notes[-1] == "The window of randomness stays all 100 elements."
-    for picker in ("take 50", "skip 5", "shard 2 index=0"):  # another order would let other elements through
+    for picker in ("take 50", "skip 5", "shard 2 index=0"):  # another order would give other elements
         (only,) = check_fires("shuffle-small", f"{_SMALL} | map bytes=9k | shuffle 20 | {picker}")
         assert "stays" in only.notes[-1]
     _, unknown = check_fires("shuffle-small", "TFRecordDataset bytes=1k | map bytes=9k | shuffle 20")
