@@ -1,6 +1,7 @@
-# Two commands do everything, set-up included:
+# Three commands do everything, set-up included:
 #   make demo   analyse the photo example and say where the report is
 #   make test   lint, types, import contract, tests
+#   make check  the same within a minute, without TensorFlow
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -18,13 +19,15 @@ HOROVOD := 0.28.1
 HOROVOD_VENV := .venv-horovod
 HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+unexport PYTHONDONTWRITEBYTECODE # without byte code each of some hundred processes compiles the package anew
 
-.PHONY: help demo test lint types imports test-one-core test-all test-exhaustive test-horovod soundness \
+.PHONY: help demo test check lint types imports test-one-core test-all test-exhaustive test-horovod soundness \
   recordings compare-recordings browser clean
 
 help:
 	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
+	@echo "make check               the same within a minute: the tests without TensorFlow that are fast"
 	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
 	@echo "make soundness           hunts for wrong rewrites for hours; interrupted, it goes on (HUNT='--minutes 30')"
 	@echo "make recordings          measures the examples once, and keeps the answers and what came of them"
@@ -48,6 +51,10 @@ demo: $(INSTALLED)
 	@echo "The report: $(CURDIR)/reports/photos/report.html"
 
 test: lint types imports browser test-one-core test-all
+
+check: lint types imports
+	$(PYTEST) -n 2 $(BY_FILE) -m "not slow and not browser and not exhaustive" \
+	  $$(grep -rL --include='test_*.py' mark.tensorflow tests)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -103,7 +110,8 @@ test-all: $(INSTALLED)
 	$(PYTEST) $(QUIETLY) $(ALONE)
 
 test-exhaustive: $(INSTALLED)
-	$(call side_by_side,-n $(TOGETHER),-m exhaustive)
+	$(call side_by_side,-n $(TOGETHER),-m exhaustive $(addprefix --ignore ,$(ALONE)))
+	$(PYTEST) $(QUIETLY) -m exhaustive $(ALONE)
 
 # Thousands of functions, pipelines and scripts composed at random, a new seed each time; `python -m tests.soundness
 # --help` has the rest. The figures go into reports/soundness.json.

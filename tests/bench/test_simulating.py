@@ -11,6 +11,8 @@ from pipetune.bench.simulating import SCENES, Scene, by_scene, session, sessions
 from pipetune.search import deciding
 from pipetune.search.statistics import holm
 
+pytestmark = pytest.mark.slow
+
 COUNT = 90
 BOUND = int(stats.binom.ppf(0.975, COUNT, MOST_ACCEPTED))
 """A procedure that accepts in 6 % of its sessions stays at or below this in 97.5 % of runs of this test."""

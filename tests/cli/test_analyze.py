@@ -15,6 +15,8 @@ from pipetune.supervisor import request
 from tests.supervisor.test_analysis import FAKE, SOON
 from tests.supervisor.test_cluster import FAKE as FAKE_CLUSTER
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

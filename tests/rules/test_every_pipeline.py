@@ -116,7 +116,7 @@ _PIPELINES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(words=_PIPELINES, fixed=st.booleans(), cores=st.integers(1, 8), limit=st.sampled_from([1e4, 1e9]))
 def test_every_rewrite_applies(words: str, fixed: bool, cores: int, limit: float) -> None:
     described = context(words, randomness_fixed=fixed, cores=cores, memory_limit_bytes=limit)
@@ -134,7 +134,7 @@ def test_every_rewrite_applies(words: str, fixed: bool, cores: int, limit: float
     assert all(rewrite.predicted_bytes <= limit for rewrite in rewrites)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(words=_PIPELINES)
 def test_what_no_rule_may_ever_do(words: str) -> None:
     described = context(words)

@@ -7,6 +7,8 @@ import pytest
 from pipetune.core.measurement import Outcome
 from tests.search.scenes import Scene, names, rewrites, rough, runner, shared
 
+pytestmark = pytest.mark.slow
+
 USELESS = [f"useless-{number}" for number in range(10)]
 
 

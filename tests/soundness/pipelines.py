@@ -196,7 +196,7 @@ def judged(
         return replace(found, right=True)  # with other draws, or in another order, others raise or are lost with them
     if found.right or candidate.spec != truth.run.spec:
         return found
-    if "deterministic=False" in chain.text() and (truth.run.errors or candidate.errors):
+    if "deterministic=False" in chain.text() and (dropped or truth.run.errors or candidate.errors):
         return Verdict(True, "UNJUDGED", found.detail)  # which elements come before the one that raises is chance
     if chain.racy:
         varied = as_varied(truth.runs, candidate) if not truth.endless else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, Set
 from pipetune.core.errors import PipetuneError
 from pipetune.source.emit import emit
 from tests.source.recorder import record, shape
+
+pytestmark = pytest.mark.slow
 
 LINKS = [
     ".map(abs)",

@@ -191,6 +191,7 @@ def test_long_versions_are_cut_in_the_middle() -> None:
     assert len(shown) == 25 and shown[0] == "line 0" and shown[-1] == "line 99" and "76 more lines" in shown[12]
 
 
+@pytest.mark.slow
 def test_whatever_is_edited_the_result_is_right_or_refused() -> None:
     """Lines taken out, doubled and exchanged at random: what comes out has the edited lines and the patch's."""
     draw, refused, merged = random.Random(5), 0, 0

@@ -7,6 +7,8 @@ import pytest
 from pipetune.core.measurement import Interval
 from pipetune.stages.profiling import _bounded
 
+pytestmark = pytest.mark.tensorflow
+
 
 @pytest.mark.parametrize(
     ("measured", "most", "bounded"),

@@ -16,6 +16,8 @@ from pipetune.report.progress import Progress
 from pipetune.supervisor.benching import Request, bench
 from tests.core.test_accuracy import CLAIM, VALUES
 
+pytestmark = pytest.mark.slow
+
 FAKE = """
 import os, sys, time
 from pathlib import Path

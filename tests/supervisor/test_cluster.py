@@ -23,6 +23,8 @@ from pipetune.supervisor.results import Results
 from pipetune.supervisor.target import Target
 from tests.supervisor.test_analysis import SOON, Recorder
 
+pytestmark = pytest.mark.slow
+
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_cluster.py")))
 
 

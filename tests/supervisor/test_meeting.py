@@ -22,6 +22,8 @@ from pipetune.core.json_lines import JsonLines, LinkBroken
 from pipetune.supervisor import meeting
 from pipetune.supervisor.interrupts import Interrupts
 
+pytestmark = pytest.mark.slow
+
 WHERE = "127.0.0.1"
 
 

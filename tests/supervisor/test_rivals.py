@@ -14,6 +14,8 @@ from pipetune.core.errors import PipetuneError
 from pipetune.report.progress import Progress
 from pipetune.supervisor.rivals import Request, bench_rivals
 
+pytestmark = pytest.mark.slow
+
 FAKE = """
 import os, sys
 from pathlib import Path

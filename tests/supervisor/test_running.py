@@ -15,6 +15,8 @@ from pipetune.supervisor.running import read_machine, run_with_plan
 from pipetune.supervisor.target import Target
 from tests.core.sessions import MACHINE
 
+pytestmark = pytest.mark.slow
+
 RUNNER = """
 import os, signal, sys, time
 from pathlib import Path

@@ -17,6 +17,8 @@ from pipetune.supervisor.results import Results
 from pipetune.supervisor.target import Target
 from tests.supervisor.test_analysis import SOON, Recorder
 
+pytestmark = pytest.mark.slow
+
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_servers.py")))
 TASKS = ("chief-0", "worker-0", "worker-1", "ps-0")
 

@@ -84,6 +84,7 @@ def test_two_watchers_both_see_it(modules: Path) -> None:
     assert first == second == ["watched_package.inner"]
 
 
+@pytest.mark.slow
 def test_importing_the_worker_leaves_tensorflow_as_the_script_finds_it() -> None:
     """What a script may set only before TensorFlow runs anything must still be settable."""
     text = (
