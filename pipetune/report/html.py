@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from pathlib import Path
@@ -40,7 +41,9 @@ def html(session: Session) -> str:
     )
 
 
+@functools.cache
 def environment() -> Environment:
+    """The templates, compiled once: that takes most of the time of a page."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
