@@ -9,7 +9,6 @@ from pipetune.core.measurement import RunFailed
 from pipetune.core.session import Session
 from pipetune.stages.accelerator import time_the_copy
 from pipetune.stages.advice import advise
-from pipetune.stages.conversion import offer_conversion
 from pipetune.stages.costs import refine_costs
 from pipetune.stages.course import take_course
 from pipetune.stages.division import count_division
@@ -64,7 +63,6 @@ def find_and_prove(study: Study) -> Plan | None:
         take_course(study, profile)
         count_division(study)
         advise(study, profile, diagnosis)
-        offer_conversion(study)
         look_ahead(study, study.runner.profile or profile, diagnosis, plan)
         return plan
     finally:

@@ -46,9 +46,6 @@ class Residency:
     why: str = ""  # why it is not known, or why pages stayed
 
 
-CONVERSION = "convert_to_tfrecord.py"
-"""The script that puts them into TFRecord files; it lies beside the report where that would pay."""
-
 SMALL_FILES, SMALL_FILE_BYTES = 1000, 256 << 10
 """So many files, or more, of so many bytes on average, or fewer: opening them may be what reading them costs."""
 

@@ -143,8 +143,7 @@ RULE = Rule(
         "source found useful (2 or the cores, and 16, where there was none), 1 or 16 elements of each; none where "
         "the sweep found no gain, nor above a take, skip, shard, zip, window or enumerate, which would give other "
         "elements. Never where the function keeps state or runs Python. Where many small files hold one element each, "
-        "the share of opening them is measured and a conversion to TFRecords is described, which pipetune never does "
-        "itself."
+        "the share of opening them is measured, and what to write in their place is said."
     ),
     safety=(
         "EXACT with one file at a time; STATISTICAL where what is opened draws random numbers, or the script "

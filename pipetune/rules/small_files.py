@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pipetune.core.pipeline import Node
-from pipetune.core.storage import CONVERSION
 from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import described
 from pipetune.rules.pricing import as_size, as_time
@@ -33,8 +32,9 @@ def many_small_files(node: Node, context: RuleContext) -> str | None:
     if cost and saved > LEAST_SHARE * cost and saved < cost:
         said.append(
             f"Opening and reading is {small.apart_seconds / cost:.0%} of what the operator takes; with TFRecords it "
-            f"could be {cost / (cost - saved):.2f} times as fast. No edit can say that: {CONVERSION} beside the "
-            "report makes such files when you run it, and its last lines say how to read them."
+            f"could be {cost / (cost - saved):.2f} times as fast. Write all files into a few shards once "
+            "(tf.io.TFRecordWriter), and read tf.data.TFRecordDataset(shards, num_parallel_reads=tf.data.AUTOTUNE) in "
+            "place of the paths."
         )
     else:
         said.append("That is little of what the operator takes: a conversion to TFRecords would not show here.")

@@ -28,14 +28,13 @@ from pathlib import Path
 from pipetune.core.files import write_text
 from pipetune.core.planfile import PLAN_FILE
 from pipetune.core.sessionfile import SESSION_FILE
-from pipetune.core.storage import CONVERSION
 from pipetune.supervisor.target import Target
 
 RUNS, LATEST = "runs", "latest"
 LOGS = ("script.log", "chief.log", "worker-[0-9]*.log", "ps-[0-9]*.log")
 FINISHED, _UNFINISHED = "done", ("failed", "interrupted", "no-dataset")  # of `Session.status`
 _LOCK, _COPIED, _SCRIPT = ".lock", ".copied.json", ".script"
-_EARLIER_RELEASE = (SESSION_FILE, PLAN_FILE, "report.html", "tuned.patch", CONVERSION, *LOGS)
+_EARLIER_RELEASE = (SESSION_FILE, PLAN_FILE, "report.html", "tuned.patch", "convert_to_tfrecord.py", *LOGS)
 """What releases that had one run per folder left in it, beside the module that the session names."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import time
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.api import _study
-from pipetune.core.edits import Silence as Silenced
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.settings import Settings
-from pipetune.core.storage import CONVERSION, Reader
+from pipetune.core.storage import Reader
 from pipetune.journal import Silence
-from pipetune.stages.conversion import offer_conversion
 from pipetune.stages.files import _kinds, measure_files
 from pipetune.stages.memory import watch_memory
 from pipetune.stages.study import Study
@@ -161,25 +158,6 @@ def test_many_small_files_are_read_both_ways(small: Path, tmp_path: Path) -> Non
     assert not list(tmp_path.glob("pipetune-files-*"))
     assert small_files.compare([*paths, str(tmp_path / "gone")]) is not None  # not among those looked at
     assert small_files.compare([str(tmp_path / "gone")]) is None and small_files.compare([]) is None
-
-
-def test_the_script_that_is_offered_keeps_every_file(small: Path, tmp_path: Path) -> None:
-    study = study_of(Dataset.range(3), out=str(tmp_path / "results"))
-    offer_conversion(study)
-    assert not (tmp_path / "results").exists()
-    study.journal.dataset(silences=(Silenced("read-shards", "n0", f"{CONVERSION} beside the report"),))
-    offer_conversion(study)
-    script = runpy.run_path(str(tmp_path / "results" / CONVERSION), run_name="script")
-    out = tmp_path / "records"
-    assert script["convert"](small, out, "**/*.bin", 4) == 1030
-    shards = sorted(str(path) for path in out.iterdir())
-    assert [os.path.basename(name) for name in shards] == [f"0000{n}-of-00004.tfrecord" for n in range(4)]
-    found = tf.data.TFRecordDataset(shards).map(script["read"]).as_numpy_iterator()
-    kept = {path.decode(): content for path, content in found}
-    assert list(kept) == sorted(kept) and len(kept) == 1030
-    assert all((small / name).read_bytes() == content for name, content in kept.items())
-    with pytest.raises(SystemExit, match="not empty"):
-        script["convert"](small, out)
 
 
 def test_files_that_are_numbered_behind_their_suffix_are_of_one_kind() -> None:
