@@ -102,7 +102,7 @@ test-one-core: $(INSTALLED)
 
 # Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
 ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py \
-  tests/bench/rivals/test_queues.py tests/e2e/test_the_whole_way.py tests/e2e/test_workers_in_step.py \
+  tests/e2e/test_the_whole_way.py tests/e2e/test_workers_in_step.py \
   tests/tf/test_differencing.py
 
 test-all: $(INSTALLED)

@@ -12,10 +12,10 @@ from pipetune.cli.command import Subparsers, add_command
 _DESCRIPTION = """\
 Measures the plans of `pipetune analyze` beside those of its rivals on the
 workloads of the repository's examples/: the script as written, with TensorFlow's
-optimisations off, AUTOTUNE everywhere, every number the cores, the stage-based
-algorithm, and the rules of Plumber and MindSpore. Each workload is kept in
-benchmarks.json as soon as it is measured; an interrupted run goes on where it
-was. A workload takes about six minutes, and wants the machine to itself.
+optimisations off, AUTOTUNE everywhere, the stage-based algorithm, and the rules
+of Plumber. Each workload is kept in benchmarks.json as soon as it is measured;
+an interrupted run goes on where it was. A workload takes about six minutes, and
+wants the machine to itself.
 
 With --accuracy it measures how right pipetune is: how well costs are attributed,
 bottlenecks named and rates predicted (of one process and of several at once),

@@ -18,7 +18,7 @@ SCHEMA = 1
 
 OURS = "pipetune"
 
-RIVALS = ("off", "defaults", "autotune", "cores", "stage_based", "plumber", "mindspore", OURS)
+RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", OURS)
 """Everything that is measured, by the names of benchmarks.json, in its order."""
 
 BASELINES = ("defaults", "autotune")

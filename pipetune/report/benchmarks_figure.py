@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 _MARKS: Mapping[str, tuple[str, str]] = {
     "off": ("x", PLAIN),
     "autotune": ("o", COLOURS["model"]),
-    "cores": ("s", COLOURS["extract"]),
     "stage_based": ("^", COLOURS["load"]),
     "plumber": ("D", COLOURS["failed"]),
-    "mindspore": ("v", COLOURS["undecided"]),
 }
 _CACHED = "#a9d3c6"
 _SPREAD = 0.5  # of a row that the marks of the rivals take, one above the other

@@ -11,7 +11,7 @@ memory comes from a fresh process for each.
 | `preparing` | the data, and the analysis |
 | `measuring` | one workload: profile, contenders, windows; a process of its own |
 | `contenders` | what each rival makes of a pipeline |
-| `plumber`, `mindspore` | the rules of two of them, as published |
+| `plumber` | the rules of one of them, as published |
 | `caches` | what a cache holds, and whether it counts |
 | `rounds` | windows of every contender in turn |
 | `judging` | windows to rates, ratios and intervals |

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pipetune.bench.rivals import mindspore
 from pipetune.bench.rivals.caches import cache_use, without_caches
 from pipetune.bench.rivals.plumber import plumber_edits
 from pipetune.core.benchmarks import OURS, CacheUse
 from pipetune.core.edits import Edit, Insert, Plan, Remove, SetArgument, SetOption
-from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import AUTOTUNE, Pipeline, Value
 from pipetune.core.workloads import Workload
 from pipetune.rules.base import RuleContext
-from pipetune.rules.baselines import baseline_plan, numbers
+from pipetune.rules.baselines import baseline_plan
 
 UNCACHED = " without its cache"
 """Behind the name of a contender: the same plan, its cache taken out."""
-
-Queues = Callable[[tuple[mindspore.Stage, ...]], mindspore.Seen]
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,6 @@ def contenders(
     ours: Plan,
     *,
     workload: Workload,
-    queues: Queues,
     bare: Plan | None = None,
 ) -> Contenders:
     """All of them, the rivals in the order of benchmarks.json, pipetune last.
@@ -49,19 +44,12 @@ def contenders(
         baselines: "off", "defaults" and "autotune".
         ours: the plan of `pipetune analyze`, without edits where it found none.
         bare: what it finds where it leaves caches out; None: `ours` with its caches taken out.
-        queues: runs MindSpore's numbers and looks at its queues; not called where no operator works in parallel.
     """
     pipeline = context.pipeline
-    try:
-        stages = mindspore.tune(context, queues)
-    except RunFailed:  # its windows will fail as well, and say why
-        stages = mindspore.first_stages(context)
     rivals = {
         **baselines,
-        "cores": _plan("cores", pipeline, numbers(context, lambda node: context.cores, prefetch=context.cores)),
         "stage_based": stage_based_plan(baselines["autotune"], pipeline),
         "plumber": _plan("plumber", pipeline, plumber_edits(context)),
-        "mindspore": _plan("mindspore", pipeline, mindspore.mindspore_edits(context, stages)),
         OURS: Plan(OURS, ours.rewrites),
     }
     plans: dict[str, Plan] = {}

@@ -9,12 +9,10 @@ from pathlib import Path
 from pipetune.bench import Say
 from pipetune.bench.alone import study_of
 from pipetune.bench.examples import training_dataset
-from pipetune.bench.rivals import mindspore
 from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
 from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, hand_over, teller, workload_of
 from pipetune.bench.rivals.judging import judge
-from pipetune.bench.rivals.rounds import QUICK, WHOLE, Length, take_windows
-from pipetune.core.editing import apply_edits
+from pipetune.bench.rivals.rounds import QUICK, WHOLE, take_windows
 from pipetune.core.garbage import short_collections
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.planfile import load_plan
@@ -27,8 +25,6 @@ from pipetune.stages.costs import refine_costs
 from pipetune.stages.files import measure_files
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.study import Study
-from pipetune.tf.bench import queues
-from pipetune.tf.pipelines import replay
 
 
 def main() -> int:
@@ -68,7 +64,6 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
             file.plan,
             bare=bare,
             workload=workload,
-            queues=lambda stages: _queues(study, context, stages, length),
         )
         study.runner.kept = len(found.plans)  # caches stay filled from round to round
         windows, failed = take_windows(
@@ -97,23 +92,6 @@ def facts_of(study: Study, *, whole: bool) -> RuleContext:
         profile, diagnosis = refine_costs(study, profile, diagnosis)
     profile = planning.completed(study, measure_files(study, profile))
     return planning.facts_of(study, profile, diagnosis)
-
-
-def _queues(
-    study: Study, context: RuleContext, stages: tuple[mindspore.Stage, ...], length: Length
-) -> mindspore.Seen:
-    """Runs MindSpore's numbers and looks at its queues."""
-    source = study.subject.source
-    edited = apply_edits(source.pipeline, mindspore.mindspore_edits(context, stages))
-    by_stage = mindspore.queues_of(edited, stages)
-    seen = queues.watch(
-        replay.replay(source, edited),
-        edited,
-        by_stage.values(),
-        seconds=length.queue_seconds,
-        warmup_seconds=length.warmup_seconds,
-    )
-    return mindspore.Seen(seen.rate, {name: seen.filled.get(queue, 0.0) for name, queue in by_stage.items()})
 
 
 if __name__ == "__main__":

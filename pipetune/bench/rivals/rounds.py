@@ -24,11 +24,10 @@ class Length:
     rounds: int
     window_seconds: float
     warmup_seconds: float
-    queue_seconds: float  # of each look at MindSpore's queues
 
 
-WHOLE = Length(rounds=10, window_seconds=0.8, warmup_seconds=0.4, queue_seconds=0.8)
-QUICK = Length(rounds=4, window_seconds=0.3, warmup_seconds=0.15, queue_seconds=0.3)
+WHOLE = Length(rounds=10, window_seconds=0.8, warmup_seconds=0.4)
+QUICK = Length(rounds=4, window_seconds=0.3, warmup_seconds=0.15)
 
 
 def take_windows(

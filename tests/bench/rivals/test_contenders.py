@@ -10,7 +10,6 @@ import pytest
 from pipetune.bench.rivals.caches import added_caches, cache_use, source_bytes, without_caches
 from pipetune.bench.rivals.contenders import UNCACHED, Contenders, contenders, words_of
 from pipetune.bench.rivals.judging import judge
-from pipetune.bench.rivals.mindspore import Seen, Stage
 from pipetune.bench.rivals.rounds import Length, take_windows
 from pipetune.core.benchmarks import OURS, RIVALS
 from pipetune.core.editing import apply_edits
@@ -48,7 +47,7 @@ def found(ours: Plan = OUR_PLAN, workload: Workload = INVENTED, *, memory: float
         "defaults": baselines.defaults_plan(known.pipeline),
         "autotune": baselines.autotune_plan(known.pipeline, 2),
     }
-    return contenders(known, plans, ours, workload=workload, queues=lambda stages: Seen(1.0, {}))
+    return contenders(known, plans, ours, workload=workload)
 
 
 def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
@@ -76,7 +75,7 @@ def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> 
     other = Plan("dataset", (FASTER, rewrite("something")))
     for size in (None, 10**12):
         all_of_them = contenders(
-            known, plans, OUR_PLAN, workload=published(size), queues=lambda stages: Seen(1.0, {}), bare=other
+            known, plans, OUR_PLAN, workload=published(size), bare=other
         )
         assert all_of_them.plans[all_of_them.without_cache(OURS)].rewrites == other.rewrites
 
@@ -125,9 +124,6 @@ def test_without_its_cache_a_plan_keeps_all_else() -> None:
 def test_plans_in_words() -> None:
     plans, pipeline = found().plans, context().pipeline
     assert words_of(plans["defaults"], pipeline) == ""
-    assert words_of(plans["cores"], pipeline) == (
-        "map num_parallel_calls=2, map num_parallel_calls=2, prefetch(buffer_size=2)"
-    )
     assert words_of(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
     assert words_of(plans["plumber"], pipeline).endswith("cache()")
     assert words_of(plans[OURS], pipeline) == "cache, parallel-map"
@@ -171,7 +167,7 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
         noise=Noise(spread=0.02, wander=0.1),
         fails={rewrite("breaks").key: "no such op"},
     )
-    length = Length(rounds=12, window_seconds=0.5, warmup_seconds=0.2, queue_seconds=0.1)
+    length = Length(rounds=12, window_seconds=0.5, warmup_seconds=0.2)
     said: list[str] = []
     windows, failed = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=said.append)
     assert failed == {"plumber": "no such op"}
@@ -185,41 +181,20 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
 
 def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written() -> None:
     clock = FakeClock()
-    plans = {"defaults": Plan("defaults"), "cores": Plan("cores", (rewrite("cores"),)), OURS: Plan(OURS)}
+    plans = {"defaults": Plan("defaults"), "autotune": Plan("autotune", (rewrite("numbers"),)), OURS: Plan(OURS)}
     runner = FakeRunner(clock, noise=Noise(spread=0.3))
-    length = Length(rounds=5, window_seconds=0.5, warmup_seconds=0.2, queue_seconds=0.1)
+    length = Length(rounds=5, window_seconds=0.5, warmup_seconds=0.2)
     windows, _ = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=lambda doing: None)
     assert len(runner.windows) == 10 and windows[OURS] == windows["defaults"]
     found = judge(windows, Contenders(plans))
     over = found.ratio_over["defaults"]
-    assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["cores"].high > 1
+    assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["autotune"].high > 1
 
 
 def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
     clock = FakeClock()
     runner = FakeRunner(clock, fails={rewrite("breaks").key: "no such op"})
     plans = Contenders({"defaults": Plan("defaults", (rewrite("breaks"),))})
-    length = Length(rounds=1, window_seconds=0.5, warmup_seconds=0.2, queue_seconds=0.1)
+    length = Length(rounds=1, window_seconds=0.5, warmup_seconds=0.2)
     with pytest.raises(RunFailed, match="as written could not be measured: no such op"):
         take_windows(plans, runner, clock, length=length, seed=0, say=lambda doing: None)
-
-
-def test_mindspore_keeps_what_was_best() -> None:
-    seen = iter((Seen(10.0, {"n1": 0.9, "n3": 0.2}), Seen(30.0, {"n1": 0.9, "n3": 0.8}), Seen(1.0, {})))
-    known = context()
-    asked: list[tuple[Stage, ...]] = []
-
-    def queues(stages: tuple[Stage, ...]) -> Seen:
-        asked.append(stages)
-        return next(seen)
-
-    plan = contenders(
-        known,
-        {"off": Plan("off"), "defaults": Plan("defaults"), "autotune": Plan("autotune")},
-        OUR_PLAN,
-        workload=INVENTED,
-        queues=queues,
-    ).plans["mindspore"]
-    assert [stage.node for stage in asked[0]] == ["n1", "n3"]
-    edited = apply_edits(known.pipeline, plan.edits)
-    assert edited["queue@n3"].argument("buffer_size") == asked[-1][-1].queue
