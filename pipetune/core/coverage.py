@@ -25,7 +25,6 @@ class WorkerShare:
     short_batches: int | None = None  # those with fewer rows than a full one, empty ones among them
     read: int | None = None  # elements it reads to get its own; None: not known
     cells: tuple[int, ...] = ()  # of its elements, how many lie in each of `Coverage.cells`
-    first_batch_seconds: float | None = None  # from its start to its first batch; None: it was no process of its own
     read_bytes: int | None = None  # of files; None: not known, or the data is not in files
     used_bytes: int | None = None  # of these, those that its elements are of
 
@@ -49,9 +48,7 @@ class Coverage:
     replicas_per_worker: int = 1  # each takes a batch in a step
     each_everything: bool = False  # every worker is to get all of the data: counted is the worker that fared worst
     epochs: int = 1
-    processes: bool = False  # real ones ran; else all ran in this process, one after the other
     servers: int = 0  # workers of a tf.data service, from which a training process reads: `workers` is that one
-    in_order: bool | None = None  # whether results of all workers came back in the data's order; None: not asked
 
     @property
     def complete(self) -> bool:
@@ -109,12 +106,6 @@ class Coverage:
         """Of all workers; None where it is not known of one of them."""
         known = [count for count in counts if count is not None]
         return sum(known) if known and len(known) == len(self.workers) else None
-
-    @property
-    def first_batch_skew_seconds(self) -> float | None:
-        """Between the first batch of the fastest worker and that of the slowest."""
-        seconds = [one.first_batch_seconds for one in self.workers if one.first_batch_seconds is not None]
-        return max(seconds) - min(seconds) if len(seconds) > 1 and len(seconds) == len(self.workers) else None
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,6 @@ class DistributedResult:
     checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
     companions: tuple[str, ...] = ()  # files written beside the module
     coverage: tuple[Coverage, ...] = ()  # the checks in numbers, where elements were counted
-    processes: Coverage | None = None  # the same of real processes that ran side by side; None: none ran
-    processes_why: str = ""  # why none ran
     as_written: AsWritten | None = None  # what as many workers would get of the script as it is
     advice: tuple[str, ...] = ()  # whether it is the form to use, and what could take its place; sentences
     service: ServiceNeed | None = None  # of `service`

@@ -175,8 +175,6 @@ def _distributed(form: DistributedResult | None) -> Json:
         "kind": form.kind,
         "file": form.file,
         "coverage": [_coverage(found) for found in form.coverage],
-        "processes": _coverage(form.processes),
-        "processes_why": form.processes_why,
         "as_written": _as_written(form.as_written),
     }
 
@@ -185,11 +183,11 @@ def _coverage(found: Coverage | None) -> Json:
     """The counts, without the places that a picture needs."""
     if found is None:
         return None
-    shares = ("elements", "batches", "short_batches", "read", "first_batch_seconds", "read_bytes", "used_bytes")
+    shares = ("elements", "batches", "short_batches", "read", "read_bytes", "used_bytes")
     told = (
         *("counted", "told_by", "elements", "never", "once", "twice", "oftener", "foreign", "first_out"),
-        *("short_batches", "idle_workers", "read_over_used", "first_batch_skew_seconds", "each_everything"),
-        *("read_bytes", "used_bytes", "bytes_read_over_used", "processes", "servers", "in_order"),
+        *("short_batches", "idle_workers", "read_over_used", "each_everything"),
+        *("read_bytes", "used_bytes", "bytes_read_over_used", "servers"),
     )
     return {
         "workers": [{name: encode(getattr(worker, name)) for name in shares} for worker in found.workers],

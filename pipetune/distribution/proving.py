@@ -1,29 +1,19 @@
-"""Runs a module that was written for several workers: what they get, in which order, and as real processes."""
+"""Runs a module that was written for several workers: what they get, and in which order."""
 
 from __future__ import annotations
 
 import math
 
-from pipetune.core.coverage import Coverage
-from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.standalone import Delivery
 from pipetune.distribution.saying import Checks, clause
 from pipetune.source.standalone_kind import Kind, Standalone
 from pipetune.tf.pipelines.live import LivePipeline
-from pipetune.tf.standalone import (
-    coverage,
-    fill_coverage,
-    index_coverage,
-    processes,
-    service_coverage,
-    service_processes,
-)
+from pipetune.tf.standalone import coverage, fill_coverage, index_coverage, service_coverage
 from pipetune.tf.standalone.coverage import Counted
-from pipetune.tf.standalone.processes import NotRun
 
 _BATCHES = frozenset({"batch", "padded_batch"})
-_STEPS = 100  # that real processes take of data without end, where an epoch of it was not counted
 
 
 def count(
@@ -55,42 +45,6 @@ def count(
         delivery=kind.delivery,
         one_process=kind.one_process,
     )
-
-
-def in_processes(
-    kind: Kind, written: Standalone, counted: Counted, tuned: Pipeline, *, parameter: object
-) -> tuple[Coverage | None, str]:
-    """What the module gives to real processes; None, and the reason, where none ran."""
-    wanted = counted.wanted
-    if not kind.in_processes or wanted is None:
-        return None, ""
-    batches = counted.rows[0].get("batches_per_worker")
-    most_steps = None
-    if any(node.op == "repeat" for node in tuned):  # one epoch of it
-        most_steps = max(batches) if isinstance(batches, list) else _STEPS
-    try:
-        if kind.delivery is Delivery.SERVICE:
-            return service_processes.run(
-                written.text,
-                dict(written.companions)["serve.py"],
-                wanted,
-                splits=written.splits,
-                parameter=parameter,
-                full_batch=written.batch_size or 1,
-                most_steps=most_steps,
-            ), ""
-        each = counted.rows[0].get("per_replica_batch")
-        return processes.run(
-            written.text,
-            wanted,
-            delivery=kind.delivery,
-            parameter=parameter,
-            global_batch_size=written.global_batch_size,
-            full_batch=each if isinstance(each, int) else written.batch_size or 1,
-            most_steps=most_steps,
-        ), ""
-    except (NotRun, CannotExpress, CannotReplay) as error:
-        return None, error.message
 
 
 def full(written: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pipetune.core.coverage import Coverage
 from pipetune.core.errors import CannotExpress
 from pipetune.core.standalone import Delivery
 from pipetune.source.standalone_kind import Kind
@@ -18,14 +17,6 @@ def wrong_in_one(checks: Checks) -> str:
     return (
         f"Not written: with {wrong[0]['workers']} workers {wrong[0]['missing']} elements were missing "
         f"and {wrong[0]['duplicated']} came twice."
-    )
-
-
-def wrong_in_processes(ran: Coverage) -> str:
-    """Why nothing is written after real processes did not get every element once."""
-    return (
-        f"Not written: run as {ran.servers or len(ran.workers)} processes {ran.never} elements were missing and "
-        f"{ran.repeated} came more than once."
     )
 
 

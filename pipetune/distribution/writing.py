@@ -31,7 +31,6 @@ def distribute(
     kind: str,
     out_file: Path | str,
     script: str = "the script",
-    in_processes: bool = False,
     service: Need | None = None,
 ) -> DistributedResult:
     """Writes `out_file`, a module with `dataset_fn`, and what belongs beside it, if running it proves it right.
@@ -44,7 +43,6 @@ def distribute(
         tuned: the same pipeline with the plan's edits.
         kind: one of `standalone_kinds.names()`.
         script: the name of the user's script, for the header.
-        in_processes: run it as several real processes too, where it is meant for such; takes some ten seconds.
         service: asked where a service is what is to be written; None: nothing was measured.
 
     Raises:
@@ -80,12 +78,6 @@ def distribute(
         no_index=no_index,
         no_fill=no_fill,
     )
-    ran, why = None, ""
-    if in_processes:
-        ran, why = proving.in_processes(chosen, written, counted, tuned, parameter=found.parameter)
-    if ran is not None and not ran.complete:
-        notes = (saying.wrong_in_processes(ran), *written.notes)
-        return DistributedResult(kind, "", "", notes=notes, checks=checks, coverage=covered, processes=ran)
     write_text(path, written.text)
     for name, text in written.companions:
         write_text(path.with_name(name), text)
@@ -98,8 +90,6 @@ def distribute(
         checks=checks,
         companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
         coverage=covered,
-        processes=ran,
-        processes_why=why,
         advice=(*(recommendation(need) if need is not None else ()), *saying.spec(checks)),
         service=need,
     )

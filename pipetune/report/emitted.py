@@ -118,15 +118,13 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         return None
     coverage = tuple(_coverage(check) for check in value.checks)
     notes = value.notes
-    if value.processes_why:
-        notes = (*notes, f"No processes were run: {value.processes_why[0].lower()}{value.processes_why[1:]}")
     if value.companions:
         beside = words.joined([Path(name).name for name in value.companions])
         notes = (f"Beside it stand {beside}.", *notes)
     sentence = _coverage_sentence(value, coverage)
     if not value.file and notes:
         sentence, notes = f"Not written. {places.said(notes[0])}", notes[1:]
-    pictures, as_written = tuple(_shards(value)), division(value.as_written)
+    pictures, as_written = tuple(map(shards, value.coverage)), division(value.as_written)
     as_it_is = (replace(as_written.shards, title="The script as it is"),) if as_written and as_written.shards else ()
     return DistributedView(
         kind=words.clean(value.kind),
@@ -140,14 +138,6 @@ def distributed(session: Session, places: Places) -> DistributedView | None:
         as_written=as_written,
         table=shard_table((*pictures, *as_it_is)),
     )
-
-
-def _shards(value: DistributedResult) -> Iterator[Shards]:
-    """Real processes first, then what was run in this process, the fewest workers first."""
-    if value.processes is not None:
-        found = shards(value.processes)
-        yield replace(found, title=f"Run as {found.title}")
-    yield from map(shards, value.coverage)
 
 
 def _drawn(found: tuple[Shards, ...]) -> Iterator[Shards]:

@@ -156,8 +156,6 @@ def said(found: Coverage) -> str:
         rest.append(_per_worker(found))
     if found.bytes_read_over_used is not None:
         rest.append(_bytes(found))
-    if found.first_batch_skew_seconds is not None:
-        rest.append(f"Their first batches come {words.seconds(found.first_batch_skew_seconds)} apart.")
     return " ".join(part for part in rest if part)
 
 
@@ -182,10 +180,6 @@ def facts(found: Coverage) -> tuple[Fact, ...]:
     if found.bytes_read_over_used is not None:
         rows.append(Fact("Bytes read over used", words.ratio(found.bytes_read_over_used)))
         rows.append(Fact("Bytes read", words.byte_size(found.read_bytes or 0)))
-    if found.first_batch_skew_seconds is not None:
-        rows.append(Fact("First batch, skew", words.seconds(found.first_batch_skew_seconds)))
-    if found.in_order is not None:
-        rows.append(Fact("Order restored", "yes" if found.in_order else "no"))
     return tuple(rows)
 
 
@@ -200,7 +194,7 @@ def _row(found: Coverage, index: int, places: Sequence[float]) -> ShardRow:
             kind = "again" if again > size else "once"
             cells.append(ShardCell(places[cell], places[cell + 1] - places[cell], min(1.0, count / size), kind))
     reads_all = bool(worker.read and worker.read > worker.elements and worker.read >= found.elements)
-    label = "training process" if found.servers else f"{'process' if found.processes else 'worker'} {index}"
+    label = "training process" if found.servers else f"worker {index}"
     return ShardRow(label, _share(worker, reads_all=reads_all), tuple(cells), reads_all)
 
 
@@ -223,8 +217,6 @@ def _share(worker: WorkerShare, *, reads_all: bool) -> str:
     if worker.batches is not None:
         short = f", {worker.short_batches} short" if worker.short_batches else ""
         parts.append(f"{words.count(worker.batches, 'batch')}{short}")
-    if worker.first_batch_seconds is not None:
-        parts.append(f"first batch after {words.seconds(worker.first_batch_seconds)}")
     if reads_all and worker.read is not None:
         parts.append(f"reads {worker.read:,}")
     return "; ".join(parts)
@@ -279,7 +271,6 @@ def _subject(found: Coverage) -> tuple[str, str]:
 
 
 def _workers(found: Coverage) -> str:
-    noun = "process" if found.processes else "worker"
     if found.servers:
-        return f"a service of {words.count(found.servers, noun)}"
-    return words.count(len(found.workers), noun)
+        return f"a service of {words.count(found.servers, 'worker')}"
+    return words.count(len(found.workers), "worker")

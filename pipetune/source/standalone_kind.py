@@ -58,5 +58,4 @@ class Kind:
     prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
     refuse: Callable[[Pipeline], None] = anything  # raises CannotExpress for what cannot run there, as it is prepared
     static_shapes: bool = False  # every shape has to be known before it runs
-    in_processes: bool = False  # several processes that can run here read it, or serve it
     one_process: bool = False  # all replicas are fed by one pipeline, as a rule

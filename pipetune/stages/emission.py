@@ -101,7 +101,6 @@ def distribute(study: Study, plan: Plan | None) -> None:
             kind=choice.kind,
             out_file=os.path.join(settings.out, "distributed.py"),
             script=str(journal.session.command.get("script") or "the script"),
-            in_processes=True,
             service=lambda packing: service_need(
                 journal.result, study.machine, step_seconds=settings.step_time_seconds, packing=packing
             ),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pipetune.core.comparison import Check, Comparison
 from pipetune.core.coverage import Coverage, Identity, WorkerShare
 from pipetune.core.edits import (
@@ -146,7 +144,7 @@ def pipeline() -> Pipeline:
 
 
 COVERAGE = Coverage(
-    (WorkerShare(3, 2, 1, 5, (2, 1), 0.5, 90, 20), WorkerShare(2, 1, 0, 5, (0, 2), 0.75, 90, 40)),
+    (WorkerShare(3, 2, 1, 5, (2, 1), 90, 20), WorkerShare(2, 1, 0, 5, (0, 2), 90, 40)),
     "elements",
     Identity.NUMBER,
     elements=5,
@@ -223,7 +221,6 @@ def session(
             "distributed.py",
             checks=({"workers": 2},),
             coverage=(COVERAGE,),
-            processes=replace(COVERAGE, processes=True),
         ),
         side_effects={"saves_suppressed": 2},
         seconds={"capture": 3.0, "total": 70.5},

@@ -23,7 +23,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.source.standalone_service_files import companions
-from pipetune.tf.standalone.processes import running
+from tests.processes.side_by_side import running
 
 FILES, LINES = 12, 20
 WANTED = Counter(range(FILES * LINES))

@@ -111,10 +111,8 @@ def test_what_follows_from_the_shares() -> None:
     def shares(*workers: WorkerShare) -> Coverage:
         return Coverage(workers, "elements", Identity.NUMBER, 6, 0, 6, 0, 0)
 
-    uneven = shares(WorkerShare(4, 2, 0, 6, (), 0.5), WorkerShare(2, 1, 1, 6, (), 2.0))
+    uneven = shares(WorkerShare(4, 2, 0, 6), WorkerShare(2, 1, 1, 6))
     assert (uneven.first_out, uneven.short_batches, uneven.read_over_used) == (1, 1, 2.0)
-    assert uneven.first_batch_skew_seconds == 1.5
     assert replace(uneven, workers=(WorkerShare(9, 9), WorkerShare(5, 5)), replicas_per_worker=2).first_out == 3
     unknown = shares(WorkerShare(4, 2, 0, 6), WorkerShare(2))
     assert (unknown.first_out, unknown.short_batches, unknown.read_over_used) == (None, None, None)
-    assert unknown.first_batch_skew_seconds is None

@@ -40,8 +40,6 @@ FUNCTIONS = (
     "pipetune.tf.measure.cropping_costs:measure_shrinking_shares",
     "pipetune.tf.measure.cutting_costs:measure_cut_costs",
     "pipetune.tf.measure.padding:measure_padding",
-    "pipetune.tf.standalone.processes:run",
-    "pipetune.tf.standalone.service_processes:run",
 )
 """What is measured: modules and functions."""
 

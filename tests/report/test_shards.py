@@ -88,7 +88,6 @@ def test_a_stretch_of_which_a_worker_gets_a_part_is_paler() -> None:
         (WorkerShare(4, 2, 1, 8), "4 elements; 2 batches, 1 short; reads 8", True),
         (WorkerShare(4, 1, 0, 4), "4 elements; 1 batch", False),
         (WorkerShare(0, 0, 0, 0), "0 elements; 0 batches", False),
-        (WorkerShare(8, 4, 0, 8, first_batch_seconds=0.25), "8 elements; 4 batches; first batch after 250 ms", False),
     ],
 )
 def test_what_a_worker_is_said_to_get(worker: WorkerShare, said: str, reads_all: bool) -> None:
@@ -98,11 +97,10 @@ def test_what_a_worker_is_said_to_get(worker: WorkerShare, said: str, reads_all:
 
 def test_facts_that_were_not_counted_are_left_out() -> None:
     assert set(text_of(shards(of([0], [1])))) == {"Never", "Once", "Twice", "More often", "Idle"}
-    workers = (WorkerShare(4, 2, 1, 8, (), 0.5), WorkerShare(0, 0, 0, 8, (), 2.0))
-    told = text_of(shards(of([], workers=workers, in_order=True, foreign=3)))
+    workers = (WorkerShare(4, 2, 1, 8), WorkerShare(0, 0, 0, 8))
+    told = text_of(shards(of([], workers=workers, foreign=3)))
     assert told["First one out"] == "after 0 steps" and told["Short batches"] == "1"
     assert told["Idle"] == "1" and told["Read over used"] == "4.00x"
-    assert told["First batch, skew"] == "1.50 s" and told["Order restored"] == "yes"
     assert told["Not of the data"] == "3"
 
 
@@ -133,7 +131,7 @@ def test_markdown_has_the_numbers() -> None:
 
 def test_bytes_that_are_read_beside_those_that_are_used() -> None:
     def told(read: int | None, used: int | None, **changes: object) -> Shards:
-        workers = [WorkerShare(4, 2, 0, 8, (), None, read, used)] * (1 if changes.get("servers") else 2)
+        workers = [WorkerShare(4, 2, 0, 8, (), read, used)] * (1 if changes.get("servers") else 2)
         return shards(of([], workers=tuple(workers), **changes))
 
     wasted = told(4096, 1024)
@@ -148,12 +146,13 @@ def test_bytes_that_are_read_beside_those_that_are_used() -> None:
 
 
 def test_the_table_has_a_row_for_each_number_of_workers_and_a_dash_for_what_was_not_counted() -> None:
-    timed = tuple(WorkerShare(4, 2, 0, 4, (), seconds) for seconds in (0.5, 0.75))
-    found = shard_table([shards(of([0, 1], [2, 3])), shards(of([], workers=timed, processes=True))])
-    assert found.columns[:4] == ("Never", "Once", "Twice", "More often") and found.columns[-1] == "First batch, skew"
+    batches = tuple(WorkerShare(4, 2, 1, 4) for _ in range(3))
+    found = shard_table([shards(of([0, 1], [2, 3])), shards(of([], workers=batches))])
+    assert found.columns[:4] == ("Never", "Once", "Twice", "More often") and "Short batches" in found.columns
     (first, second) = found.rows
-    assert first[0] == "2 workers" and first[1][-1] == "-"
-    assert second[0] == "2 processes" and second[1][-1] == "250 ms"
+    short = found.columns.index("Short batches")
+    assert first[0] == "2 workers" and first[1][short] == "-"
+    assert second[0] == "3 workers" and second[1][short] == "3"
     page = html(samples.distributed())
     section = page[page.index('id="distributed"') : page.index('id="machine"')]
     assert '<th scope="row">4 workers</th><td>0</td><td>1,920</td><td>0</td>' in section
@@ -218,27 +217,10 @@ def test_how_the_data_is_divided_is_said(policy: str) -> None:
     assert view.sentence.endswith("every one once in an epoch. Each gets 4 elements.")
 
 
-def test_real_processes_come_first_and_say_how_far_apart_they_begin() -> None:
-    session = samples.distributed()
-    assert isinstance(session.distributed, DistributedResult)
-    (two, *_) = session.distributed.coverage
-    (first, second) = two.workers
-    timed = (replace(first, first_batch_seconds=0.5), replace(second, first_batch_seconds=0.75))
-    ran = replace(session.distributed, processes=replace(two, workers=timed, processes=True))
-    page = html(replace(session, distributed=ran))
-    assert "Run as 2 processes</h4>" in page and page.index("Run as 2 processes") < page.index("3 workers")
-    assert "2 workers</h4>" not in page and '<th scope="row">2 workers</th>' in page, "one picture is enough"
-    assert "2 processes together get 1,920 elements, every one once in an epoch." in page
-    assert "Their first batches come 250\u00a0ms apart." in page
-    assert "**Run as 2 processes**" in markdown(replace(session, distributed=ran))
-    none = replace(session, distributed=replace(session.distributed, processes_why="They took too long"))
-    assert "No processes were run: they took too long." in html(none)
-
-
 def test_a_service_is_read_by_one() -> None:
-    served = of(range(8), workers=(WorkerShare(8, 2, 0, None, (8,), 0.25),), processes=True, servers=2)
+    served = of(range(8), workers=(WorkerShare(8, 2, 0, None, (8,)),), servers=2)
     found = shards(served)
-    assert found.title == "a service of 2 processes" and found.rows[0].label == "training process"
+    assert found.title == "a service of 2 workers" and found.rows[0].label == "training process"
     assert found.sentence == (
         "From a service of 2 workers a training process gets 8 elements, every one once in an epoch."
     )

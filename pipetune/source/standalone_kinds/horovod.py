@@ -183,4 +183,4 @@ def _notes(parts: StandaloneParts, where: Sharding, *, endless: bool) -> Iterato
         yield "with larger steps the learning rate is usually scaled by size; divide BATCH_SIZE by it to keep the step"
 
 
-KIND = Kind("horovod", emit, Delivery.RANKS, in_processes=True)
+KIND = Kind("horovod", emit, Delivery.RANKS)

@@ -14,5 +14,4 @@ KIND = Kind(
         strategy="tf.distribute.MultiWorkerMirroredStrategy()",
         told="The same function serves MirroredStrategy.",
     ),
-    in_processes=True,
 )

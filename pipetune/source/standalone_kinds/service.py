@@ -242,4 +242,4 @@ def _notes(
         )
 
 
-KIND = Kind("service", emit, Delivery.SERVICE, _prepare, in_processes=True)
+KIND = Kind("service", emit, Delivery.SERVICE, _prepare)

@@ -34,8 +34,6 @@ def emitted(
     parameter: Any = None,
     global_batch_size: int | None = None,
     delivery: Delivery = Delivery.PARTS,
-    by_environment: bool = False,
-    service: str = "",
 ) -> Iterator[Maker]:
     """The module's `dataset_fn`, or its `pipeline` for a service, while open.
 
@@ -43,21 +41,12 @@ def emitted(
         text: the module.
         parameter: what to pass as `source`, if it wants one.
         global_batch_size: the module's constant, if it batches; it is lowered to what the replicas divide.
-        by_environment: a rank is told neither its number nor how many there are, and has to find out by itself.
-        service: the dispatcher of a service: what training reads from there is made, and not what the workers run.
 
     Raises:
         CannotExpress: the module, or its function, raises.
     """
     with loaded(text) as module:
-        yield maker(
-            module,
-            parameter=parameter,
-            global_batch_size=global_batch_size,
-            delivery=delivery,
-            by_environment=by_environment,
-            service=service,
-        )
+        yield maker(module, parameter=parameter, global_batch_size=global_batch_size, delivery=delivery)
 
 
 @contextmanager
@@ -90,15 +79,12 @@ def maker(
     parameter: Any,
     global_batch_size: int | None,
     delivery: Delivery,
-    by_environment: bool = False,
-    service: str = "",
     indexed: bool = False,
     fill: bool = False,
 ) -> Maker:
     """What makes the datasets of a module.
 
     Args:
-        by_environment, service: as in `emitted`.
         indexed: those whose elements stand behind their index.
         fill: those whose last batches are filled.
     """
@@ -109,15 +95,12 @@ def maker(
     def make(pipelines: int, number: int, replicas: int) -> Any:
         if global_batch_size is not None:
             module.GLOBAL_BATCH_SIZE = fitting_batch_size(global_batch_size, replicas)
-        if delivery is Delivery.SERVICE and service:
-            return _call(module.dataset_fn, **given, service=service)
         if delivery is Delivery.SERVICE:
             return _call(getattr(module, f"{prefix}pipeline"), **given)
         function = getattr(module, f"{prefix}dataset_fn")
         if delivery is Delivery.RANKS:
             steps = () if indexed else (None,)
-            which = {} if by_environment else {"size": pipelines, "rank": number}
-            return _call(function, *steps, **which, **given)
+            return _call(function, *steps, size=pipelines, rank=number, **given)
         return _call(function, tf.distribute.InputContext(pipelines, number, replicas), **given)
 
     return make

@@ -1,4 +1,7 @@
-"""Runs a stand-alone module as several real processes on this machine, and counts what each of them reads."""
+"""Runs a stand-alone module as several real processes on this machine, and counts what each of them reads.
+
+That what one process counted is what several get: `pipetune` itself runs the module in one process alone.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,29 @@ from pipetune.core.standalone import Delivery
 from pipetune.model.coverage import coverage
 from pipetune.tf.standalone.counting import Wanted
 from pipetune.tf.standalone.emitted import emitted, opened
-from pipetune.tf.standalone.order import restored
-from pipetune.tf.standalone.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
+from tests.processes.order import restored
+from tests.processes.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
+from tests.starting import search_path
 
 WORKERS = 2
 SECONDS = 90.0  # until all have to be done
 MOST_PARAMETER_BYTES = 256 * 2**20
 
-_COMMAND = (sys.executable, "-P", "-m", "pipetune.tf.standalone.reading_process")
+ROOT = Path(__file__).resolve().parents[2]
+_COMMAND = (sys.executable, "-P", "-m", "tests.processes.reading_process")
 _OF_A_JOB = (VARIABLE, RANK, RANKS, "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE", *itertools.chain(*BY_MPI))
 
 
 class NotRun(PipetuneError):
     """The processes did not come to their end; the message says why."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What real processes got."""
+
+    coverage: Coverage
+    in_order: bool | None = None  # whether what all gave came back in the data's order; None: the module has no indices
 
 
 def run(
@@ -52,8 +65,8 @@ def run(
     most_steps: int | None = None,
     workers: int = WORKERS,
     seconds: float = SECONDS,
-) -> Coverage:
-    """The coverage of an epoch that so many processes read at once.
+) -> Ran:
+    """What came of an epoch that so many processes read at once.
 
     Args:
         delivery: PARTS for processes in step under a strategy, RANKS for those that horovodrun would start.
@@ -91,7 +104,7 @@ def run(
     if sorted(one.worker for one in read) != list(range(workers)) or any(one.workers != workers for one in read):
         raise NotRun("The processes did not find one another.")
     given = [given[index] for index in sorted(range(workers), key=lambda index: read[index].worker)]
-    return replace(_covered(wanted, given, sorted(read, key=lambda one: one.worker)), in_order=in_order)
+    return Ran(_covered(wanted, given, sorted(read, key=lambda one: one.worker)), in_order)
 
 
 def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[Read]) -> Coverage:
@@ -109,12 +122,11 @@ def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[
             share,
             batches=one.batches,
             short_batches=one.short_batches,
-            first_batch_seconds=round(one.first_batch_seconds, 4),
             read=found.elements if wanted.reads_all else share.elements,
         )
         for share, one in zip(found.workers, read, strict=True)
     )
-    return replace(found, workers=workers, processes=True)
+    return replace(found, workers=workers)
 
 
 def _variables(job: ReadingJob) -> list[dict[str, str]]:
@@ -201,7 +213,7 @@ def running(
     """
     kept = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
     # They read: the devices are left to the process that measures.
-    kept |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    kept |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": search_path(ROOT)}
     with ExitStack() as stack:
         started = []
         for index, (command, own) in enumerate(zip(commands, variables, strict=True)):

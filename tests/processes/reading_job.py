@@ -46,7 +46,6 @@ class Read:
     batches: int  # with rows
     short_batches: int
     steps: int  # those without rows for it among them
-    first_batch_seconds: float
 
     def write(self, folder: Path, index: int) -> None:
         """Appears whole or not at all."""

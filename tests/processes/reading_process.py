@@ -1,4 +1,4 @@
-"""`python -m pipetune.tf.standalone.reading_process FOLDER INDEX`: one of several processes that read a module.
+"""`python -m tests.processes.reading_process FOLDER INDEX`: one of several processes that read a module.
 
 Each is what it would be in training: under `MultiWorkerMirroredStrategy` in a cluster that `TF_CONFIG` names, or a
 rank that the variables of `horovodrun` name. It waits for the others, reads an epoch, and writes down what came.
@@ -6,6 +6,7 @@ rank that the variables of `horovodrun` name. It waits for the others, reads an 
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.core.standalone import Delivery
-from pipetune.tf.standalone.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
+from tests.processes.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
 
 
 def main(folder: Path, index: int) -> None:
@@ -29,15 +30,16 @@ def main(folder: Path, index: int) -> None:
     import tensorflow as tf
 
     from pipetune.tf.pipelines import live
-    from pipetune.tf.standalone.batch_sizes import rows, timed
     from pipetune.tf.standalone.counting import REDUCTIONS, read_epoch
     from pipetune.tf.standalone.emitted import emitted, opened
-    from pipetune.tf.standalone.order import offered, read_indices
+    from tests.processes.batch_sizes import rows
+    from tests.processes.order import offered, read_indices
 
     job = ReadingJob.read(folder)
     sys.path += [place for place in job.path if place not in sys.path]
     given = folder / PARAMETER
     parameter = tf.data.Dataset.load(str(given)).get_single_element() if given.exists() else None
+    given_to_it = {} if parameter is None else {"source": parameter}
     in_step = job.delivery is Delivery.PARTS
     strategy = tf.distribute.MultiWorkerMirroredStrategy() if in_step else None
     with emitted(
@@ -45,7 +47,6 @@ def main(folder: Path, index: int) -> None:
         parameter=parameter,
         global_batch_size=job.global_batch_size,
         delivery=job.delivery,
-        by_environment=True,
     ) as make:
         made: list[tuple[int, int, Any]] = []
 
@@ -56,14 +57,14 @@ def main(folder: Path, index: int) -> None:
 
         (folder / READY.format(index)).touch()
         _wait(lambda: (folder / GO).exists(), job.seconds)
-        started = time.perf_counter()
         if strategy is not None:
             read = strategy.distribute_datasets_from_function(dataset_fn)
             steps = (sum(map(rows, strategy.experimental_local_results(value))) for value in read)
         else:
-            made.append((job.workers, index, make(job.workers, index, job.workers)))
+            # A rank is told neither its number nor how many there are, and finds out by itself.
+            made.append((job.workers, index, opened().dataset_fn(None, **given_to_it)))
             steps = (rows(element) for element in made[0][2])
-        sizes, first = timed(steps, job.most_steps, started)
+        sizes = list(itertools.islice(steps, job.most_steps))
         workers, worker, dataset = made[0]
         pipeline = live.read(dataset)
         counts = read_epoch(pipeline, REDUCTIONS[job.counted](pipeline.pipeline)).counts(job.key)
@@ -75,12 +76,12 @@ def main(folder: Path, index: int) -> None:
                 delivery=job.delivery,
                 workers=workers,
                 worker=worker,
-                given={} if parameter is None else {"source": parameter},
+                given=given_to_it,
             )
         np.savez(folder / COUNTS.format(index), keys=list(counts), counts=list(counts.values()))
     full = [size for size in sizes if size]
     short = sum(size < job.full_batch for size in full)
-    Read(worker, workers, len(full), short, len(sizes), first).write(folder, index)
+    Read(worker, workers, len(full), short, len(sizes)).write(folder, index)
     # The first of a cluster serves the others, whom its end would end too.
     _wait(lambda: all(Read.read(folder, other) for other in range(job.workers)), job.seconds)
 

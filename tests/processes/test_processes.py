@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from pipetune.core.coverage import Identity
-from pipetune.core.session import DistributedResult
 from pipetune.core.standalone import Delivery
-from pipetune.distribution import distribute
+from pipetune.distribution import proving
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
@@ -23,9 +22,10 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.source import standalone_kinds
 from pipetune.source.standalone import emit_standalone
 from pipetune.tf.pipelines import live
-from pipetune.tf.standalone import order, processes, standalone_parts
+from pipetune.tf.standalone import standalone_parts
 from pipetune.tf.standalone.coverage import Counted, count
-from pipetune.tf.standalone.processes import NotRun, running
+from tests.processes import order, service_processes, side_by_side
+from tests.processes.side_by_side import NotRun, running
 
 FILES, RECORDS = 5, 4
 
@@ -73,9 +73,24 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     del sys.modules["processes_helpers"]
 
 
-def emit(dataset: Any, kind: str, folder: Path) -> DistributedResult:
-    source = live.read(dataset)
-    return distribute(source, source.pipeline, kind=kind, out_file=folder / "distributed.py", in_processes=True)
+def side_by_side_of(dataset: Any, name: str) -> Any:
+    """What real processes get of the module that is written for the dataset."""
+    source, kind = live.read(dataset), standalone_kinds.find(name)
+    parts = standalone_parts.collect(source, source.pipeline)
+    written = emit_standalone(parts.parts, name, script="train.py")
+    counted = proving.count(kind, written, source, source.pipeline, parameter=parts.parameter)
+    assert counted.wanted is not None
+    if kind.delivery is Delivery.SERVICE:
+        serve, rows = dict(written.companions)["serve.py"], written.batch_size or 1
+        return service_processes.run(written.text, serve, counted.wanted, splits=written.splits, full_batch=rows)
+    rows = counted.rows[0].get("per_replica_batch") or written.batch_size
+    return side_by_side.run(
+        written.text,
+        counted.wanted,
+        delivery=kind.delivery,
+        global_batch_size=written.global_batch_size,
+        full_batch=rows,
+    ).coverage
 
 
 def python(*programs: str) -> list[tuple[str, ...]]:
@@ -126,22 +141,18 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 # modules
 
 
-@pytest.mark.exhaustive
-def test_workers_of_a_cluster_share_an_epoch(tmp_path: Path, dataset: Any) -> None:
-    result = emit(dataset, "multiworker", tmp_path)
-    found = result.processes
-    assert found is not None and result.module, (result.processes_why, result.notes)
-    assert found.complete and found.processes and (found.elements, found.told_by) == (20, Identity.NUMBER)
+@pytest.mark.slow
+def test_workers_of_a_cluster_share_an_epoch(dataset: Any) -> None:
+    found = side_by_side_of(dataset, "multiworker")
+    assert found.complete and (found.elements, found.told_by) == (20, Identity.NUMBER)
     assert [(one.elements, one.batches, one.short_batches) for one in found.workers] == [(12, 6, 0), (8, 4, 0)]
     assert found.by_file and [one.cells for one in found.workers] == [(4, 0, 4, 0, 4), (0, 4, 0, 4, 0)]
     assert found.first_out == 4 and found.idle_workers == ()
     assert [(one.read_bytes, one.used_bytes) for one in found.workers] == [(210, 210), (140, 140)]
-    assert all(one.first_batch_seconds for one in found.workers) and found.first_batch_skew_seconds is not None
 
 
-@pytest.mark.exhaustive
 @pytest.mark.slow
-def test_ranks_find_out_by_the_variables_of_horovodrun(tmp_path: Path, dataset: Any) -> None:
+def test_ranks_find_out_by_the_variables_of_horovodrun(dataset: Any) -> None:
     source = live.read(dataset.repeat())
     parts = standalone_parts.collect(source, source.pipeline).parts
     made = emit_standalone(parts, "horovod", script="train.py")
@@ -152,29 +163,21 @@ def test_ranks_find_out_by_the_variables_of_horovodrun(tmp_path: Path, dataset: 
     options: dict[str, Any] = {"delivery": Delivery.RANKS, "full_batch": 4, "most_steps": 5}
     # Both take the first part, by the same numbers: no value shows it.
     wrong = made.text.replace(".shard(size, rank)", ".shard(size, 0)")
-    found = processes.run(wrong + INDEXED, counted.wanted, **options)
+    ran = side_by_side.run(wrong + INDEXED, counted.wanted, **options)
+    found = ran.coverage
     assert (found.never, found.once, found.twice) == (8, 0, 12)
     assert [one.elements for one in found.workers] == [12, 12]
     assert [one.batches for one in found.workers] == [5, 5], "data without end is read for so many steps"
-    assert found.in_order is True, "what its indices number is divided by the true rank"
+    assert ran.in_order is True, "what its indices number is divided by the true rank"
 
 
 @pytest.mark.slow
-def test_a_service_of_processes_gives_an_epoch(tmp_path: Path, dataset: Any) -> None:
-    result = emit(dataset, "service", tmp_path)
-    found = result.processes
-    assert found is not None, result.processes_why
+def test_a_service_of_processes_gives_an_epoch(dataset: Any) -> None:
+    found = side_by_side_of(dataset, "service")
     assert found.complete and found.servers == 2 and found.elements == 20
     (reader,) = found.workers
     assert reader.elements == 20 and reader.batches is not None and reader.batches >= 5
-    assert reader.first_batch_seconds
     assert (reader.read_bytes, reader.used_bytes) == (350, 350), "what its workers read together"
-
-
-def test_kinds_that_several_processes_read() -> None:
-    """One process feeds all devices of `mirrored`; no TPU is here; parameter servers divide nothing."""
-    kinds = {name for name in standalone_kinds.names() if standalone_kinds.find(name).in_processes}
-    assert kinds == {"multiworker", "horovod", "service"}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,12 +14,12 @@ from pipetune.core import scratch
 from pipetune.core.coverage import Coverage
 from pipetune.core.standalone import Delivery
 from pipetune.tf.pipelines import live
-from pipetune.tf.standalone.batch_sizes import sizes_of
 from pipetune.tf.standalone.counting import Wanted
 from pipetune.tf.standalone.counting import running as runs_to_its_end
-from pipetune.tf.standalone.emitted import emitted
-from pipetune.tf.standalone.processes import SECONDS, WORKERS, NotRun, Running, running
+from pipetune.tf.standalone.emitted import emitted, loaded
 from pipetune.tf.standalone.service_coverage import covered, fetched
+from tests.processes.batch_sizes import sizes_of
+from tests.processes.side_by_side import SECONDS, WORKERS, NotRun, Running, running
 
 _ADDRESS = re.compile(r"dispatcher at (\S+)")
 
@@ -52,18 +51,16 @@ def run(
     with serving(serve_text, workers, seconds=seconds) as address:
         with emitted(module_text, parameter=parameter, delivery=Delivery.SERVICE) as make:
             given = fetched(wanted.how, live.read(make(1, 0, 1)), address=address, splits=splits)
-        with emitted(module_text, parameter=parameter, delivery=Delivery.SERVICE, service=address) as make:
-            started = time.perf_counter()
-            with runs_to_its_end():
-                sizes, first = sizes_of(make(1, 0, 1), most_steps, started)
+        given_to_it = {} if parameter is None else {"source": parameter}
+        with loaded(module_text) as module, runs_to_its_end():
+            sizes = sizes_of(module.dataset_fn(**given_to_it, service=address), most_steps)
     found = covered(wanted, given, servers=workers, times=1 if splits else workers)
     share = replace(
         found.workers[0],
         batches=len(sizes),
         short_batches=sum(size < full_batch for size in sizes),
-        first_batch_seconds=round(first, 4),
     )
-    return replace(found, workers=(share,), processes=True)
+    return replace(found, workers=(share,))
 
 
 @contextmanager
