@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--pipelines", type=int, help="how many (default 2,000)")
     parser.add_argument("--sources", type=int, help="how many scripts (default 1,000)")
     parser.add_argument("--minutes", type=float, help="ends after so many minutes; the same command goes on")
+    parser.add_argument("--again", action="store_true", help="what was wrong runs once more, with a changed suite")
     parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
     parser.add_argument("--checkout", type=Path, default=ROOT, help="whose pipetune is tried (default: this one's)")
     parser.add_argument("--before", type=Path, help="a checkout of the code of before: what it got right must be kept")
@@ -80,9 +81,10 @@ def _hunt(arguments: argparse.Namespace) -> int:
     given = any(count is not None for count in asked.values())
     cases = {family: (count or 0) if given else DEFAULTS[family] for family, count in asked.items()}
     cases |= {} if given else {"hand": len(HANDS)}
-    state = _hunted(
-        arguments, _state(arguments, cases, arguments.seed or "", "", arguments.checkout), arguments.checkout
-    )
+    state = _state(arguments, cases, arguments.seed or "", "", arguments.checkout)
+    if arguments.again:
+        state.forget_wrong()
+    state = _hunted(arguments, state, arguments.checkout)
     print(results.told(state))
     figures = results.counted(state)
     figures |= _kept(arguments, state)

@@ -51,6 +51,15 @@ class State:
             self.cases[family, index] = case
             self._write({"family": family, "index": index, "case": case})
 
+    def forget_wrong(self) -> None:
+        """Forgets the cases in which something wrong was accepted: they run again, with the suite as it is now."""
+        with self._lock:
+            wrong = [key for key, case in self.cases.items() if _wrong(case)]
+            for key in wrong:
+                self._write({"forgotten": key})
+                del self.cases[key]
+            self.failures.clear()
+
     def add_failure(self, failure: dict[str, Any]) -> None:
         with self._lock:
             self.failures.append(failure)
@@ -74,6 +83,9 @@ def opened(path: Path, header: dict[str, Any]) -> State:
                     continue
                 if "case" in line:
                     state.cases[line["family"], line["index"]] = line["case"]
+                elif "forgotten" in line:
+                    state.cases.pop(tuple(line["forgotten"]), None)
+                    state.failures.clear()
                 else:
                     state.failures.append(line["failure"])
             return state
@@ -95,15 +107,17 @@ def left_header(path: Path) -> dict[str, Any] | None:
 
 
 def commit_of(checkout: Path) -> str:
-    """The commit of a checkout, with a mark where files differ from it."""
-    run = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=checkout,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return run.stdout.strip() or "unknown"
+    """The last commit that changed the package, with a mark where its files differ from it.
+
+    A change of the suite makes no other product of it: what was right stays right where the suite takes less for wrong.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", *words, "--", "pipetune"]
+        return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False).stdout.strip()
+
+    commit = git("log", "-1", "--format=%h", "--abbrev=12")
+    return f"{commit}-dirty" if commit and git("status", "--porcelain") else commit or "unknown"
 
 
 def hunt(wanted: Wanted, state: State) -> State:

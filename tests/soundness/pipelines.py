@@ -191,6 +191,8 @@ def judged(
         return replace(found, right=True)
     if (chain.racy or (safety != adapter.EXACT and chain.random)) and _CHOOSES.search(chain.text()):
         return replace(found, right=True, kind=found.kind and "UNJUDGED")  # draws decide how many there are
+    if not found.right and safety == adapter.REORDERS and len(_BATCHES.findall(chain.text())) > 1:
+        found = judge(*map(_numbers, (truth.run, candidate)), safety, spare=spare)  # batches of other batches
     dropped = "ignore_errors" in chain.text()
     if safety != adapter.EXACT and (dropped or truth.run.errors or candidate.errors):
         return replace(found, right=True)  # with other draws, or in another order, others raise or are lost with them
@@ -233,13 +235,16 @@ _BY_PLACE = re.compile(
 _CHOOSES = re.compile(r"\.(filter|take_while|group_by_window|unique)\(")
 
 
+_BATCHES = re.compile(r"\.(batch|padded_batch|ragged_batch|rebatch)\(")
+
+
 def _numbers(run: Run) -> Run:
-    """Only the first tensor of every element: the number, which no function of a pair makes random."""
+    """Only the first tensor of every element, in one line: the numbers, which no function of a pair makes random."""
 
     def first(event: Event) -> Event:
         if isinstance(event, Raised):
             return event
-        kept: Element = event[:1]
+        kept: Element = tuple(part.reshape(-1) for part in event[:1])
         return kept
 
     return Run(run.spec, tuple(tuple(map(first, epoch)) for epoch in run.epochs))
