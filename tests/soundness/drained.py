@@ -72,6 +72,19 @@ class Run:
     def errors(self) -> int:
         return sum(isinstance(event, Raised) for epoch in self.epochs for event in epoch)
 
+    def first_epochs(self, count: int) -> Run:
+        return Run(self.spec, self.epochs[:count])
+
+    @property
+    def sound_epochs(self) -> int:
+        """Epochs up to the first that meets an error, and that one.
+
+        What goes on behind an error fills a cache of the script, as far as the runtime had read ahead by then: the
+        epochs after it are the runtime's affair.
+        """
+        raises = [any(isinstance(event, Raised) for event in epoch) for epoch in self.epochs]
+        return raises.index(True) + 1 if True in raises else len(self.epochs)
+
     def until_error(self) -> Run:
         """What a loop sees that an error ends, epoch by epoch."""
         return Run(self.spec, tuple(map(_until_error, self.epochs)))

@@ -144,6 +144,8 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     program, setting = built.program, built.program.setting
     source = adapter.built(built.dataset())
     candidate = drain(source.replayed([proposal]), epochs=setting.epochs)
+    if any("cache" in link for link in (*setting.above, *setting.between, *setting.below)):
+        candidate, original = (run.first_epochs(original.sound_epochs) for run in (candidate, original))
     safety = adapter.STATISTICAL if random and proposal.safety == adapter.EXACT else proposal.safety
 
     def verdict(notes_zeros: bool) -> Verdict:

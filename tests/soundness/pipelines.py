@@ -181,14 +181,11 @@ def judged(
 ) -> Verdict:
     """The verdict on one plan."""
     spare = sum(int(size) - 1 for size in re.findall(r"batch\((\d+), drop_remainder=True", chain.text())) * 12
-    if ".cache(" in chain.text() and truth.run.errors:
-        # What goes on behind an error fills the script's own cache, as far as the runtime had read ahead by then.
-        raises = [any(isinstance(event, Raised) for event in epoch) for epoch in truth.run.epochs].index(True)
-        truth = replace(truth, runs=tuple(_cut(run, raises) for run in truth.runs))
-        candidate = _cut(candidate, raises)
+    if ".cache(" in chain.text():
+        sound = truth.run.sound_epochs
+        truth = replace(truth, runs=tuple(run.first_epochs(sound) for run in truth.runs))
+        candidate = candidate.first_epochs(sound)
     found = judge(truth.run, candidate, safety, spare=spare, notes_zeros=notes_zeros)
-    if found.kind == "LATER":  # where a batch goes on behind an error is the runtime's own affair
-        return replace(found, right=True)
     if (chain.racy or (safety != adapter.EXACT and chain.random)) and _CHOOSES.search(chain.text()):
         return replace(found, right=True, kind=found.kind and "UNJUDGED")  # draws decide how many there are
     if not found.right and safety == adapter.REORDERS and len(_BATCHES.findall(chain.text())) > 1:
@@ -219,11 +216,6 @@ def judged(
         numbers = [_numbers(run) for run in (truth.run, candidate)]
         return judge(*numbers, adapter.REORDERS, spare=spare)
     return Verdict(False, "VALUES", varied)
-
-
-def _cut(run: Run, last: int) -> Run:
-    """The epochs up to this one."""
-    return replace(run, epochs=run.epochs[: last + 1])
 
 
 _BY_PLACE = re.compile(
