@@ -52,6 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.sched_setaffinity(0, {processors[int((worker or "gw0").removeprefix("gw")) % len(processors)]})
 
 
+def pytest_collection_finish() -> None:
+    """Modules that tests write anew within a second may have the same length: their byte code would be stale."""
+    sys.dont_write_bytecode = True
+
+
 @pytest.fixture(scope="module", autouse=True)
 def short_collections() -> Iterator[None]:
     """As in a worker: each window ends with a collection, and over all that TensorFlow imports one takes 0.2 s."""

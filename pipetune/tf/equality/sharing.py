@@ -141,12 +141,24 @@ def frontier(original: Side, candidate: Side) -> dict[str, int]:
 
 
 def chosen_earlier(original: Side, candidate: Side) -> list[str]:
-    """What feeds operators that drop or shuffle elements, where they stand below fewer maps in the candidate."""
+    """What feeds operators that drop or shuffle elements, where they stand below fewer maps in the candidate.
+
+    What cannot be read once more without a trace is left out.
+    """
     found: list[str] = []
     for op in sorted(_CHOOSING):
         if _maps_above(op, candidate.pipeline) < _maps_above(op, original.pipeline):
             found += [name for node in original.pipeline if node.op == op for name in node.inputs[:1]]
-    return found
+    return [name for name in found if not _leaves_traces(name, original.pipeline)]
+
+
+def _leaves_traces(name: str, pipeline: Pipeline) -> bool:
+    """Whether reading what an operator puts out may change what the script holds."""
+    above = (pipeline[name], *pipeline.upstream(name))
+    if any(node.op == "from_generator" or (facts(node.op).takes_function and not node.function) for node in above):
+        return True
+    functions = [node.function for node in above if node.function is not None]
+    return any(one.python or one.writes_variables or one.mutable_tables or one.side_effects for one in functions)
 
 
 def _maps_above(op: str, pipeline: Pipeline) -> int:
