@@ -166,12 +166,16 @@ POSITIONAL = frozenset({"take", "skip", "shard", "take_while", "zip", "enumerate
 """Operators that give other elements, not only another order, where those above come in another order."""
 
 
-def picks_by_place(node: Node, context: RuleContext) -> Node | None:
-    """The first operator below that gives other elements where those above come in another order.
+_PICKING = frozenset({"take", "skip", "shard"})
 
-    A skip of a job that goes on is none, and a shard of one neither.
+
+def picks_by_place(node: Node, context: RuleContext, *, among: frozenset[str] = _PICKING) -> Node | None:
+    """The first operator below that lets other elements through where those above come in another order.
+
+    A skip of a job that goes on is none, and a shard of one neither. For an order that a comparison does not see,
+    because it is drawn, `among` is `POSITIONAL`: all that gives other elements.
     """
     resumed = {one.node for one in context.resuming}
     below = context.pipeline.downstream(node.id)
-    picking = (one for one in below if one.op in POSITIONAL and one.argument("num_shards") != 1)
+    picking = (one for one in below if one.op in among and one.argument("num_shards") != 1)
     return next((one for one in picking if one.id not in resumed), None)

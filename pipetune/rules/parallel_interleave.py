@@ -137,7 +137,7 @@ RULE = Rule(
         "default depends on the cores and changes when parallel calls are added. Parallel calls never exceed "
         "the cycle length, which the runtime refuses. Never where the function uses a variable, a table that "
         "can change or a side effect, where nothing is known about it, or where there is one inner dataset. "
-        "No longer cycle above a take, skip, shard, zip, window or enumerate, which would give other elements. "
+        "No longer cycle above a take, skip or shard, which would give other elements. "
         "Inner datasets that run Python (from_generator, py_function) need --allow python-parallel."
     ),
     safety=(

@@ -141,9 +141,9 @@ RULE = Rule(
         "interleave with the same function. One file at a time keeps the order: the next ones are opened, and their "
         "first elements read, while this one is. Several at a time take turns, by as many files as a sweep of the "
         "source found useful (2 or the cores, and 16, where there was none), 1 or 16 elements of each; none where "
-        "the sweep found no gain, nor above a take, skip, shard, zip, window or enumerate, which would give other "
-        "elements. Never where the function keeps state or runs Python. Where many small files hold one element each, "
-        "the share of opening them is measured, and what to write in their place is said."
+        "the sweep found no gain, nor above a take, skip or shard, which would give other elements. Never where the "
+        "function keeps state or runs Python. Where many small files hold one element each, the share of opening them "
+        "is measured, and what to write in their place is said."
     ),
     safety=(
         "EXACT with one file at a time; STATISTICAL where what is opened draws random numbers, or the script "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import Move, Rewrite, Safety, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, keeps_state, picks_by_place, runs_python, stateless
+from pipetune.rules.legality import POSITIONAL, described, keeps_state, picks_by_place, runs_python, stateless
 from pipetune.rules.moving import place_group
 from pipetune.rules.pricing import element_count
 
@@ -20,7 +20,7 @@ _REPEAT_PASSES = frozenset({"map", "filter", "prefetch", "with_options", "batch"
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
     for node in context.pipeline:
         if node.op == "repeat" and len(node.inputs) == 1:
-            picker = picks_by_place(node, context)
+            picker = picks_by_place(node, context, among=POSITIONAL)
             for found in _orders(node, context):
                 if picker is None or isinstance(found, Silence) or found.safety < Safety.REORDERS:
                     yield found

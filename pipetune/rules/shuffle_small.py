@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import Edit, Move, Rewrite, Safety, SetArgument, Silence
 from pipetune.core.pipeline import Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, picks_by_place
+from pipetune.rules.legality import POSITIONAL, described, picks_by_place
 from pipetune.rules.moving import Obstacle, Step, place_group, shuffle_move_class, steps_up
 from pipetune.rules.pricing import as_size, bytes_per_element, element_count, held_by_shuffle
 
@@ -74,7 +74,8 @@ def _shuffle_first(
     yield rewrite(held, safety, (move,), f"The window of randomness stays {_window(held, elements)}.")
     fits = int(held * before // after) if after > 0 else 0
     larger = min(fits, elements) if elements is not None and elements > 0 else fits
-    if larger >= _WORTH_MORE * held > 0 and picks_by_place(shuffle, context) is None:
+    picker = picks_by_place(shuffle, context, among=POSITIONAL)
+    if larger >= _WORTH_MORE * held > 0 and picker is None:
         yield rewrite(
             larger,
             max(safety, Safety.REORDERS),

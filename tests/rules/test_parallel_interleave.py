@@ -174,10 +174,11 @@ def test_the_cycle_length_in_force_is_the_runtimes(words: str, length: int) -> N
 @pytest.mark.parametrize(
     ("words", "resuming", "longer"),
     [
-        *((words, (), 0) for words in ("take 9", "skip 9", "shard 2 index=0", "enumerate", "window 3", "scan")),
+        *((words, (), 0) for words in ("take 9", "skip 9", "shard 2 index=0")),
         ("skip 9", (Resuming(Way.SKIP, "skip(9)", node="n3"),), 2),
         ("shard 1 index=0", (), 2),
         ("map", (), 2),
+        ("enumerate", (), 2),  # which a comparison sees
     ],
 )
 def test_another_order_lets_nothing_else_through(words: str, resuming: tuple[Resuming, ...], longer: int) -> None:

@@ -32,6 +32,7 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     # Another order lets other elements through.
     ("range 9 | shuffle 9 | repeat | map | take 20", {}, "would give other elements"),
     ("range 9 | repeat | shuffle 9 | skip 3", {}, "would give other elements"),
+    ("range 9 | shuffle 9 | repeat | enumerate", {}, "would give other elements"),
     ("range 9 | shuffle 9 | repeat | shard 2 index=0", {}, "would give other elements"),
 ]
 
