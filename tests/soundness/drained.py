@@ -80,7 +80,7 @@ class Run:
         """Epochs up to the first that meets an error, and that one.
 
         What goes on behind an error fills a cache of the script, as far as the runtime had read ahead by then: the
-        epochs after it are the runtime's affair.
+        epochs after it are the runtime's affair, unless the plan itself adds a cache.
         """
         raises = [any(isinstance(event, Raised) for event in epoch) for epoch in self.epochs]
         return raises.index(True) + 1 if True in raises else len(self.epochs)

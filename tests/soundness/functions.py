@@ -134,18 +134,21 @@ def _varies(built: Built, original: Run) -> bool:
 
 def _stateful(program: Program) -> bool:
     """Whether a pipeline that was iterated goes on otherwise than a fresh one."""
+    return _draws(program) or _has(program, "shuffle") or _has(program, "cache")
+
+
+def _has(program: Program, operator: str) -> bool:
     one = program.setting
-    return _draws(program) or any(
-        "shuffle" in link or "cache" in link for link in (*one.above, *one.between, *one.below)
-    )
+    return any(operator in link for link in (*one.above, *one.between, *one.below))
 
 
 def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: bool, ask: bool) -> Tried:
     program, setting = built.program, built.program.setting
     source = adapter.built(built.dataset())
     candidate = drain(source.replayed([proposal]), epochs=setting.epochs)
-    if any("cache" in link for link in (*setting.above, *setting.between, *setting.below)):
-        candidate, original = (run.first_epochs(original.sound_epochs) for run in (candidate, original))
+    if _has(program, "cache") and proposal.rule != "cache":
+        sound = original.sound_epochs
+        candidate, original = candidate.first_epochs(sound), original.first_epochs(sound)
     safety = adapter.STATISTICAL if random and proposal.safety == adapter.EXACT else proposal.safety
 
     def verdict(notes_zeros: bool) -> Verdict:
