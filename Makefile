@@ -101,9 +101,8 @@ test-one-core: $(INSTALLED)
 	  $$(grep -rl --include='test_*.py' mark.one_core tests))
 
 # Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
-ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py \
-  tests/e2e/test_the_whole_way.py tests/e2e/test_workers_in_step.py \
-  tests/tf/test_differencing.py
+ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/e2e/test_the_whole_way.py \
+  tests/e2e/test_workers_in_step.py tests/tf/test_differencing.py
 
 test-all: $(INSTALLED)
 	$(call side_by_side,-n $(TOGETHER),$(addprefix --ignore ,$(ALONE)))

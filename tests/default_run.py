@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 
-def cases(names: Iterable[str], *, default: Collection[str]) -> list[Any]:
-    """A parameter for each name, those that are not in `default` marked as exhaustive."""
-    found = list(names)
+def cases(values: Iterable[Any], *, default: Collection[Any]) -> list[Any]:
+    """A parameter for each value, those that are not in `default` marked as exhaustive."""
+    found = list(values)
     assert set(default) <= set(found), set(default) - set(found)
-    return [pytest.param(name, marks=[] if name in default else [pytest.mark.exhaustive]) for name in found]
+    return [pytest.param(value, marks=[] if value in default else [pytest.mark.exhaustive]) for value in found]

@@ -174,11 +174,9 @@ class FunctionFacts:
     @property
     def stateless(self) -> bool:
         """Whether a call's result depends on its arguments alone and leaves nothing behind."""
-        return not (
-            self.random
-            or self.python
-            or self.reads_variables
-            or self.writes_variables
-            or self.mutable_tables
-            or self.side_effects
-        )
+        return not (self.random or self.reads_variables or self.leaves_traces)
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether a call may change what the script holds."""
+        return bool(self.python or self.writes_variables or self.mutable_tables or self.side_effects)

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 COLOURS = {
     "model": "#4658c8",
-    "extract": "#edb35d",
     "load": "#8f4a14",
     "tuned": "#0f7a5c",
-    "undecided": "#8a5a00",
     "failed": "#b3321f",
 }
 PLAIN = "#9aa0ab"

@@ -13,6 +13,7 @@ from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Edit, Rewrite, Safety, Silence
 from pipetune.core.errors import PipetuneError
 from pipetune.core.fused_shuffles import FUSED_SHUFFLE, fused_shuffles
+from pipetune.core.pipeline import Pipeline
 from pipetune.core.spelling import did_you_mean
 from pipetune.rules.base import Rule, RuleContext
 from pipetune.rules.conflicts import remainder_conflict
@@ -67,10 +68,11 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
             if isinstance(proposal, Silence):
                 silences.append(proposal)
                 continue
-            proposal = _in_its_class(as_read_config(bounded(proposal, context), context), context)
+            proposal = as_read_config(bounded(proposal, context), context)
+            edited = apply_edits(context.pipeline, proposal.edits)
+            proposal = _in_its_class(proposal, context, edited)
             same = rewrites.get(identity := _identity(proposal.edits))
-            why_not = remainder_conflict(context, apply_edits(context.pipeline, proposal.edits))
-            if why_not:
+            if why_not := remainder_conflict(context, edited):
                 silences.append(Silence(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
             elif proposal.predicted_bytes > context.memory_limit_bytes:
                 silences.append(_too_large(proposal, context.memory_limit_bytes))
@@ -82,12 +84,11 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
     return list(rewrites.values()), list(dict.fromkeys(silences))
 
 
-def _in_its_class(rewrite: Rewrite, context: RuleContext) -> Rewrite:
+def _in_its_class(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:
     """REORDERS where a fixed order changes by what TensorFlow makes of the rewritten pipeline."""
     if rewrite.safety >= Safety.REORDERS or not any(node.op == "shuffle" for node in context.pipeline):
         return rewrite
-    changed = apply_edits(context.pipeline, rewrite.edits)
-    if fused_shuffles(changed) == fused_shuffles(context.pipeline):
+    if fused_shuffles(edited) == fused_shuffles(context.pipeline):
         return rewrite
     return replace(rewrite, safety=Safety.REORDERS, notes=(*rewrite.notes, f"{FUSED_SHUFFLE}."))
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from pipetune.core.edits import Edit, Move, Rewrite, Silence
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import RuleContext
-from pipetune.rules.legality import described, runs_parallel
-from pipetune.rules.moving import DROPS_BY_PLACE, Obstacle, Step, place_group, steps_up
+from pipetune.rules.legality import DROPS_BY_PLACE, described, runs_parallel
+from pipetune.rules.moving import Obstacle, Step, place_group, steps_up
 from pipetune.rules.parallel_map import tensorflow_does_it
 from pipetune.rules.pricing import ASSUMED_AUTOTUNE_ELEMENTS
 

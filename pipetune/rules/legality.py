@@ -162,14 +162,14 @@ def described(node: Node) -> str:
     return f"{node.title} ({node.location})" if node.location else node.title
 
 
-POSITIONAL = frozenset({"take", "skip", "shard", "take_while", "zip", "enumerate", "scan", "window"})
+DROPS_BY_PLACE = frozenset({"take", "skip", "shard"})
+"""Operators that let an element through or not by its place alone, whatever is in it."""
+
+POSITIONAL = DROPS_BY_PLACE | {"take_while", "zip", "enumerate", "scan", "window"}
 """Operators that give other elements, not only another order, where those above come in another order."""
 
 
-_PICKING = frozenset({"take", "skip", "shard"})
-
-
-def picks_by_place(node: Node, context: RuleContext, *, among: frozenset[str] = _PICKING) -> Node | None:
+def picks_by_place(node: Node, context: RuleContext, *, among: frozenset[str] = DROPS_BY_PLACE) -> Node | None:
     """The first operator below that lets other elements through where those above come in another order.
 
     A skip of a job that goes on is none, and a shard of one neither. For an order that a comparison does not see,

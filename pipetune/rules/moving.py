@@ -9,10 +9,7 @@ from pipetune.core.edits import Safety
 from pipetune.core.operators import CAUTIOUS, Count, facts
 from pipetune.core.pipeline import DEFAULT_GRAPH_SEED, Node, Pipeline
 from pipetune.rules.base import RuleContext
-from pipetune.rules.legality import described, deterministic, draws, keeps_state, runs_python
-
-DROPS_BY_PLACE = frozenset({"take", "skip", "shard"})
-"""Operators that let an element through or not by its place alone, whatever is in it."""
+from pipetune.rules.legality import DROPS_BY_PLACE, described, deterministic, draws, keeps_state, runs_python
 
 _DROPS = DROPS_BY_PLACE | {"filter"}
 

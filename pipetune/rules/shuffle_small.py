@@ -74,8 +74,7 @@ def _shuffle_first(
     yield rewrite(held, safety, (move,), f"The window of randomness stays {_window(held, elements)}.")
     fits = int(held * before // after) if after > 0 else 0
     larger = min(fits, elements) if elements is not None and elements > 0 else fits
-    picker = picks_by_place(shuffle, context, among=POSITIONAL)
-    if larger >= _WORTH_MORE * held > 0 and picker is None:
+    if larger >= _WORTH_MORE * held > 0 and picks_by_place(shuffle, context, among=POSITIONAL) is None:
         yield rewrite(
             larger,
             max(safety, Safety.REORDERS),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from pipetune.tf.standalone import standalone_parts
 from pipetune.tf.standalone.coverage import Counted, count
 from tests.processes import order, service_processes, side_by_side
 from tests.processes.side_by_side import NotRun, running
+from tests.tf.numbered_files import helper_module, records
 
 FILES, RECORDS = 5, 4
 
@@ -61,16 +61,10 @@ def in_order(predictions, indices):
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def dataset(tmp_path: Path) -> Iterator[Any]:
     """Twenty numbers below 5 from five files, of which every one comes four times: their values tell nothing."""
-    (tmp_path / "processes_helpers.py").write_text(HELPERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    for file in range(FILES):
-        with tf.io.TFRecordWriter(str(tmp_path / f"part-{file}.tfrecord")) as writer:
-            for record in range(RECORDS):
-                writer.write(str(RECORDS * file + record).encode())
-    yield importlib.import_module("processes_helpers").build(str(tmp_path / "part-*.tfrecord"))
-    del sys.modules["processes_helpers"]
+    with helper_module("processes_helpers", HELPERS, tmp_path) as helpers:
+        yield helpers.build(records(tmp_path, files=FILES, each=RECORDS))
 
 
 def side_by_side_of(dataset: Any, name: str) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import index_coverage
+from tests.tf.numbered_files import helper_module, records
 from tests.tf.test_element_specs import emit
 from tests.tf.test_standalone_kinds import load
 
@@ -45,25 +44,13 @@ def row(number):
 @pytest.fixture(scope="module")
 def helpers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("helpers")
-    (folder / "index_helpers.py").write_text(HELPERS)
-    sys.path.insert(0, str(folder))
-    yield importlib.import_module("index_helpers")
-    sys.path.remove(str(folder))
-    del sys.modules["index_helpers"]
-
-
-def records(folder: Path, files: int = FILES) -> str:
-    """The numbers 0, 1, ... file after file."""
-    for file in range(files):
-        with tf.io.TFRecordWriter(str(folder / f"part-{file}.tfrecord")) as writer:
-            for record in range(RECORDS):
-                writer.write(str(RECORDS * file + record).encode())
-    return str(folder / "part-*.tfrecord")
+    with helper_module("index_helpers", HELPERS, folder) as module:
+        yield module
 
 
 def shuffled(folder: Path, helpers: Any, *, files: int = FILES) -> Any:
     """Odd numbers in a random order, in batches of which the last is dropped."""
-    dataset = tf.data.Dataset.list_files(records(folder, files))
+    dataset = tf.data.Dataset.list_files(records(folder, files=files, each=RECORDS))
     dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=2, deterministic=False)
     dataset = dataset.map(helpers.parse).filter(helpers.odd).map(helpers.row)
     return dataset.shuffle(8).batch(6, drop_remainder=True).repeat().prefetch(1)

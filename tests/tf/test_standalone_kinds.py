@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 from pipetune.tf.pipelines import live
 from tests.starting import search_path
 from tests.tf.emitted_scripts import run
+from tests.tf.numbered_files import helper_module, records
 
 FILES, RECORDS = 6, 4
 
@@ -55,16 +56,10 @@ def looked_up(record):
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def dataset(tmp_path: Path) -> Iterator[Any]:
     """The numbers 0 to 23 from six files, shuffled, as pairs of floats."""
-    (tmp_path / "kinds_helpers.py").write_text(HELPERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    for file in range(FILES):
-        with tf.io.TFRecordWriter(str(tmp_path / f"part-{file}.tfrecord")) as writer:
-            for record in range(RECORDS):
-                writer.write(str(RECORDS * file + record).encode())
-    yield importlib.import_module("kinds_helpers").build(str(tmp_path / "part-*.tfrecord"))
-    del sys.modules["kinds_helpers"]
+    with helper_module("kinds_helpers", HELPERS, tmp_path) as helpers:
+        yield helpers.build(records(tmp_path, files=FILES, each=RECORDS))
 
 
 def emit(dataset: Any, kind: str, folder: Path) -> DistributedResult:

@@ -154,11 +154,10 @@ def chosen_earlier(original: Side, candidate: Side) -> list[str]:
 
 def _leaves_traces(name: str, pipeline: Pipeline) -> bool:
     """Whether reading what an operator puts out may change what the script holds."""
-    above = (pipeline[name], *pipeline.upstream(name))
-    if any(node.op == "from_generator" or (facts(node.op).takes_function and not node.function) for node in above):
-        return True
-    functions = [node.function for node in above if node.function is not None]
-    return any(one.python or one.writes_variables or one.mutable_tables or one.side_effects for one in functions)
+    return any(
+        facts(node.op).python or (node.function.leaves_traces if node.function else facts(node.op).takes_function)
+        for node in (pipeline[name], *pipeline.upstream(name))
+    )
 
 
 def _maps_above(op: str, pipeline: Pipeline) -> int:

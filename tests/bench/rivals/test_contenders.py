@@ -74,9 +74,7 @@ def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> 
     plans = {"off": Plan("off"), "defaults": Plan("defaults"), "autotune": Plan("autotune")}
     other = Plan("dataset", (FASTER, rewrite("something")))
     for size in (None, 10**12):
-        all_of_them = contenders(
-            known, plans, OUR_PLAN, workload=published(size), bare=other
-        )
+        all_of_them = contenders(known, plans, OUR_PLAN, workload=published(size), bare=other)
         assert all_of_them.plans[all_of_them.without_cache(OURS)].rewrites == other.rewrites
 
 
