@@ -48,6 +48,7 @@ def test_a_process_that_cannot_start_is_said_with_its_reason(tmp_path: Path) -> 
         pass
 
 
+@pytest.mark.exhaustive
 def test_real_processes_read_at_once_and_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "WINDOW_SECONDS", 0.5)
     monkeypatch.setattr(sharing, "WARMUP_SECONDS", 0.2)

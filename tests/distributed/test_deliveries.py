@@ -63,11 +63,13 @@ def test_every_case_has_a_name_of_its_own() -> None:
         assert len({str(case) for case in cases}) == len(cases)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", MIRRORED, ids=str)
 def test_logical_devices(case: Case, found: dict[str, Any]) -> None:
     assert found["mirrored-0"][str(case)]["steps"] == elements(case.delivery(), 0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", [case for cases in CLUSTERS.values() for case in cases], ids=str)
 def test_worker_processes(case: Case, found: dict[str, Any]) -> None:
     delivery = case.delivery()

@@ -175,6 +175,7 @@ both = pytest.mark.parametrize("form", [pytest.param("as it is", marks=pytest.ma
 
 
 
+@pytest.mark.exhaustive
 @both
 def test_multiworker_trains_in_step(data: Path, script_of: ScriptOf, form: str) -> None:
     script = script_of("multiworker", form)
@@ -183,6 +184,7 @@ def test_multiworker_trains_in_step(data: Path, script_of: ScriptOf, form: str) 
     assert found["worker 0"][1] < found["worker 0"][0]
 
 
+@pytest.mark.exhaustive
 def test_parameter_servers_train(data: Path) -> None:
     script = EXAMPLES / "parameter_server" / "train.py"
     start = (EXAMPLES / "start.py", "--workers", "1", "--parameter-servers", "1")
@@ -190,6 +192,7 @@ def test_parameter_servers_train(data: Path) -> None:
     assert second < first
 
 
+@pytest.mark.exhaustive
 @both
 def test_a_service_of_two_workers_feeds_training(data: Path, service: str, script_of: ScriptOf, form: str) -> None:
     script = script_of("service", form)
@@ -225,6 +228,7 @@ def test_workers_that_read_with_tensorflow_datasets_train_in_step(
 # -- analysed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "strategy", "how", "workers"),
     [
@@ -245,6 +249,7 @@ def test_what_takes_the_data_is_recognised(
     assert emitted is None or emitted["module"], emitted["notes"]
 
 
+@pytest.mark.exhaustive
 def test_an_input_that_a_service_computes_is_recognised(worked: Forked) -> None:
     done = worked("service")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
@@ -252,6 +257,7 @@ def test_an_input_that_a_service_computes_is_recognised(worked: Forked) -> None:
     assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
 
 
+@pytest.mark.exhaustive
 @needs_tfds
 @pytest.mark.mission("D1.files", "D3.analysed")
 def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:

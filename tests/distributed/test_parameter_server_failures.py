@@ -174,6 +174,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("C4.window")
 def test_no_window_is_measured_across_the_death_of_a_worker(tmp_path: Path) -> None:
     found = json.loads(run(WINDOWS, tmp_path, path=ROOT).splitlines()[-1])

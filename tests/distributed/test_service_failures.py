@@ -107,6 +107,7 @@ def came(served: Service, folder: Path, policy: Any) -> Counter[int]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_by_dynamic_sharding_nothing_comes_twice_and_little_is_missed(tmp_path: Path, served: Service) -> None:
     found = came(served, tmp_path, service.ShardingPolicy.DYNAMIC)
     told = times(WANTED, found)

@@ -57,6 +57,7 @@ def test_spawned_processes_import_the_script(done: Done) -> None:
     assert done.operators == ["from_tensor_slices", "map", "batch"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("changes-directory")
 def test_results_and_source_are_found_after_a_change_of_directory(done: Done) -> None:
     assert done.code == 0

@@ -69,6 +69,7 @@ def test_photos_are_jpegs_of_the_promised_sizes(photos: Path) -> None:
     assert len({data for data, _ in training + validation}) == COUNT, "no image twice"
 
 
+@pytest.mark.exhaustive
 def test_photos_are_the_same_every_time_and_made_only_once(photos: Path, tmp_path: Path) -> None:
     arguments = ["--out", tmp_path, "--count", str(COUNT), "--shards", str(SHARDS)]
     assert f"{COUNT} images" in run("photos/make_data.py", *arguments)
@@ -89,6 +90,7 @@ def test_photos_of_other_arguments_replace_the_old_ones(tmp_path: Path) -> None:
     assert len([*records(tmp_path, "train"), *records(tmp_path, "validation")]) == 3
 
 
+@pytest.mark.exhaustive
 def test_photos_trains_and_saves(photos: Path, tmp_path: Path) -> None:
     saved = tmp_path / "model.keras"
     printed = run("photos/train.py", "--data", photos, "--epochs", "1", "--steps", "3", "--out", saved)
@@ -96,6 +98,7 @@ def test_photos_trains_and_saves(photos: Path, tmp_path: Path) -> None:
     assert saved.stat().st_size > 0
 
 
+@pytest.mark.exhaustive
 def test_photos_without_data_says_what_to_do(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "photos" / "train.py"), "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -135,6 +135,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 # modules
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_workers_of_a_cluster_share_an_epoch(dataset: Any) -> None:
     found = side_by_side_of(dataset, "multiworker")
@@ -145,6 +146,7 @@ def test_workers_of_a_cluster_share_an_epoch(dataset: Any) -> None:
     assert [(one.read_bytes, one.used_bytes) for one in found.workers] == [(210, 210), (140, 140)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ranks_find_out_by_the_variables_of_horovodrun(dataset: Any) -> None:
     source = live.read(dataset.repeat())

@@ -52,6 +52,7 @@ def test_one_core_is_one_core() -> None:
     assert (found.autotune_cores, found.pool_threads, found.intra_op_threads) == (1, 1, 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_core
 def test_what_the_script_sets_is_in_force_before_the_environment() -> None:
     script = "tf.config.threading.set_intra_op_parallelism_threads(3)"
@@ -61,6 +62,7 @@ def test_what_the_script_sets_is_in_force_before_the_environment() -> None:
     assert found.pool_threads == len(os.sched_getaffinity(0))  # threads are not what tf.data counts
 
 
+@pytest.mark.exhaustive
 def test_the_pool_of_a_server_in_the_process_is_not_added() -> None:
     found = believed("tf.constant(1) + 1; server = tf.distribute.Server.create_local_server()")
     assert found.inter_op_threads == (found.inter_op_configured or len(os.sched_getaffinity(0)))

@@ -154,6 +154,7 @@ os._exit(9)
 """
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_killed_leaves_its_cache_file_locked(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path / "kept")], check=False, capture_output=True)
     assert list(tmp_path.glob("kept*"))

@@ -228,6 +228,7 @@ def test_ranks_together_get_everything_once_and_take_as_many_steps_each(
         module.dataset_fn(None)
 
 
+@pytest.mark.exhaustive
 def test_a_process_without_a_rank_is_told_what_is_missing(
     tmp_path: Path, dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_snapshot_is_written_by_the_first_epoch_and_read_by_the_next(tmp_path:
     assert int(calls) == COUNT
 
 
+@pytest.mark.exhaustive
 def test_a_snapshot_of_the_same_files_is_now_and_then_written_anew(tmp_path: Path) -> None:
     records = str(tmp_path / "records")
     with tf.io.TFRecordWriter(records) as writer:
@@ -127,6 +128,7 @@ print({tuple(int(x) for x in mapped.snapshot(sys.argv[1])) for _ in range(int(sy
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_snapshot_does_not_begin_anew_when_python_code_changes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _PYTHON, str(tmp_path)]

@@ -62,6 +62,7 @@ def job_for(tmp_path: Path, plan: Plan) -> Job:
     return Job(Mode.BENCH, -1, Settings(quick=True), plan=str(tmp_path / "plan.json"), out=str(tmp_path))
 
 
+@pytest.mark.exhaustive
 def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "QUICK", Length(2, 0.05, 0.02))
     small = workload(tmp_path)
