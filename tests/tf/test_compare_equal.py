@@ -432,7 +432,7 @@ def test_where_three_epochs_do_not_fit_fewer_elements_do(monkeypatch: pytest.Mon
     dataset = tf.data.Dataset.range(1000).map(slowly).batch(8)
     source = live.read(dataset)
     plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
-    found = compare(source, apply_edits(source.pipeline, [plan]), Safety.EXACT, time_limit_seconds=5.0)
+    found = compare(source, apply_edits(source.pipeline, [plan]), Safety.EXACT, time_limit_seconds=2.5)
     assert_proven(found)
     assert len(counts) > 1 and counts[-1] < counts[0]
 
