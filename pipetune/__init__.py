@@ -1,6 +1,6 @@
 """pipetune: finds what holds a tf.data input pipeline back, and proves what makes it faster.
 
-Importing this package imports no TensorFlow; the names below do when they are first used.
+Importing this package does not import TensorFlow; its functions do when they are first used.
 """
 
 from __future__ import annotations

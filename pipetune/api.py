@@ -1,4 +1,4 @@
-"""The Python interface: tune, profile and apply plans to live datasets, without a script and a worker."""
+"""The Python interface: tune and profile live datasets, and apply plans to them, without a script or a worker."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from pipetune.journal import Journal, Listener, Silence
 if TYPE_CHECKING:
     import pandas
 
-_PROFILE_SECONDS = 20.0  # the budget that a profile's parts take their shares of: in a notebook one waits for it
+_PROFILE_SECONDS = 20.0  # budget shared by the parts of a profile: in a notebook, the user waits for it
 
 
 class TunedSession:
-    """A session with what one does with it: its plan, a report, a table."""
+    """A session with its plan, its report and its table of operators."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     @property
     def plan(self) -> PlanFile | None:
-        """The confirmed plan; no edits in it where nothing was proven; None where nothing was profiled."""
+        """The confirmed plan; without edits if nothing was proven faster, None if nothing was profiled."""
         return plan_file(self.session)
 
     def report(self, path: str | os.PathLike[str], *, format: str = "html") -> None:
-        """Writes the report: "html", "markdown", "json" or "csv"."""
+        """Writes the report; `format` is "html", "markdown", "json" or "csv"."""
         from pipetune.report.render import render
 
         render(self.session, format, Path(path))
@@ -51,7 +51,7 @@ class TunedSession:
         sessionfile.save(self.session, Path(path))
 
     def save_plan(self, path: str | os.PathLike[str]) -> None:
-        """Writes plan.json, to be applied elsewhere."""
+        """Writes plan.json, for `apply_plan` in another process; does nothing if there is no plan."""
         if self.plan is not None:
             save_plan(self.plan, Path(path))
 
@@ -74,19 +74,20 @@ def tune(
 
     Args:
         dataset: any dataset, made before or after pipetune was imported.
-        step: called with each element (`step(x, y)` or `step(element)`); variables it changes are put back. Without
-            it the input is measured alone.
-        budget: seconds for trials.
-        allow: consent beyond the default, the words of `--allow`.
-        memory_limit: bytes that a plan may hold.
-        seed: of the order of trials.
+        step: called with each element (`step(x, y)` or `step(element)`); variables that it changes are restored.
+            Without it, the input is measured alone.
+        budget: time budget of the trials in seconds.
+        allow: consents beyond the default, as for `--allow`.
+        memory_limit: the most memory that a plan may use, in bytes; None: the available memory, less a margin.
+        seed: seed of the order of trials.
+        listener: receives progress; None for none.
 
     Returns:
         The session, with the plan that was proven faster, or without one.
 
     Raises:
         TypeError: `dataset` is no `tf.data.Dataset`, or `step` cannot be called.
-        ValueError: `allow` has a word that is none of `--allow`.
+        ValueError: `allow` has a word that `--allow` does not know.
         StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
@@ -110,10 +111,10 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
 
     Args:
         dataset: any dataset, made before or after pipetune was imported.
-        step: as `tune` takes it.
+        step: as for `tune`.
 
     Returns:
-        The session: costs, and whether the input holds the step back.
+        The session, with the costs and whether the input holds the step back.
 
     Raises:
         TypeError: `dataset` is no `tf.data.Dataset`, or `step` cannot be called.
@@ -134,14 +135,15 @@ def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[s
 
     Args:
         dataset: the dataset the plan was made for.
-        plan: `session.plan`, or the path of a plan.json. None, or a plan without edits, changes nothing.
+        plan: a plan, the session that has it, or the path of a plan.json. None, or a plan without edits, changes
+            nothing.
 
     Returns:
         A dataset.
 
     Raises:
         TypeError: `dataset` is no `tf.data.Dataset`.
-        PlanMismatch: the plan was made for another pipeline; names the first operator that differs.
+        PlanMismatch: the plan was made for another pipeline; the message names the first operator that differs.
         PipetuneError: the file is missing or damaged.
     """
     from pipetune.tf.pipelines import applying
@@ -157,7 +159,7 @@ def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[s
 
 @contextlib.contextmanager
 def record() -> Iterator[None]:
-    """Around the code that builds a dataset: adds source lines to what pipetune says of it."""
+    """Context manager for code that builds a dataset: lets pipetune report its source lines."""
     from pipetune.tf.script import capture
 
     with capture.Recorder():
@@ -165,7 +167,7 @@ def record() -> Iterator[None]:
 
 
 def load(path: str | os.PathLike[str]) -> TunedSession:
-    """A saved session: a session.json, or the folder that holds one.
+    """Loads a saved session from a session.json, or from the folder that contains it.
 
     Raises:
         PipetuneError: there is none, or it is damaged.

@@ -1,4 +1,4 @@
-"""Keeps the session of one analysis: every step replaces it by a fuller one and hands it on to be saved."""
+"""Keeps the session of one analysis: every step replaces it by a more complete one and has it saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipetune.core.settings import Settings
 
 
 class Listener(Protocol):
-    """Hears what an analysis does: the worker tells the supervisor, `pipetune.tune` prints or stays silent."""
+    """Receives the events of an analysis: in a worker, it sends them to the supervisor; in `tune`, it is optional."""
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None: ...
 
@@ -32,7 +32,7 @@ class Listener(Protocol):
 
 
 class Silence:
-    """A listener that listens to nothing."""
+    """A listener that ignores all events."""
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None: ...
 
@@ -48,7 +48,7 @@ class Silence:
 
 
 class Journal:
-    """The session so far, the phase that is running, and who hears about it."""
+    """The session so far, the current phase, and the listener that is notified."""
 
     def __init__(self, session: Session, settings: Settings, listener: Listener) -> None:
         self.session = session
@@ -62,12 +62,12 @@ class Journal:
         self._current = 0
 
     def study_dataset(self, index: int) -> None:
-        """From now on `dataset` replaces fields of this dataset's result."""
+        """Selects the dataset whose result `dataset` updates from now on."""
         self._current = index
 
     @contextmanager
     def phase(self, name: str, doing: str) -> Iterator[None]:
-        """A phase of the analysis: its seconds are in the session, also when it fails."""
+        """Context of one phase of the analysis: its duration goes into the session, even if it fails."""
         started = time.monotonic()
         self._phase = name
         if name == "trials":
@@ -82,7 +82,7 @@ class Journal:
             self.update(seconds=spent)
 
     def say(self, doing: str) -> None:
-        """What is being done now."""
+        """Reports the current activity as progress."""
         left = None
         if self._trials_started is not None:
             left = max(0.0, self._trials_started + self._settings.budget_seconds - time.monotonic())
@@ -116,12 +116,12 @@ class Journal:
         self._listener.verdict(diagnosis, self.session.findings)
 
     def bottleneck(self, diagnosis: Diagnosis) -> None:
-        """What bounds the input, once its costs are final: said before, it might name another line."""
+        """Reports what bounds the input; only once its costs are final, as earlier it might name another line."""
         if diagnosis.bottleneck_sentence:
             self._listener.bottleneck(diagnosis.bottleneck_sentence)
 
     def notify(self, event: str, /, **details: Any) -> None:
-        """Hears the search (`search.runner.Notify`): progress, and each finished trial into the session."""
+        """Receives events of the search (`search.runner.Notify`): reports progress, records finished trials."""
         plan, gain = details.get("plan"), details.get("gain")
         match event:
             case "stage":

@@ -1,4 +1,4 @@
-"""The way a pipeline takes through pipetune. Each line of `analyze` is one file of `stages/`."""
+"""The steps of an analysis, in order. Each step is one module of `stages/`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipetune.stages.verdict import give_verdict, worth_trials
 
 
 def analyze(study: Study) -> Session:
-    """Profile, verdict, trials, patch, emission; the session is saved after every step.
+    """Runs the whole analysis: profile, verdict, trials, patch, emission; saves the session after every step.
 
     Raises:
         RunFailed: the pipeline cannot be run at all; the session has status "failed" and the reason.
@@ -59,7 +59,7 @@ def find_and_prove(study: Study) -> Plan | None:
         profile = time_the_copy(study, profile)
         tried = worth_trials(study, diagnosis)
         plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
-        # What only informs waits until the plan is decided on.
+        # Steps that only inform wait until the plan is decided.
         take_course(study, profile)
         count_division(study)
         advise(study, profile, diagnosis)
@@ -72,7 +72,7 @@ def find_and_prove(study: Study) -> Plan | None:
 
 
 def analyze_others(study: Study) -> None:
-    """The script's other datasets, each alone: their plans go into plan.json, the patch is training's."""
+    """Analyzes the other datasets of the script. Their plans go into plan.json; the patch is for training only."""
     for index in range(len(study.subject.others)):
         study.journal.study_dataset(index + 1)
         try:

@@ -1,4 +1,4 @@
-"""`pipetune analyze`: run a script, measure its input, write session, report, patch and plan."""
+"""`pipetune analyze`: run a script, measure its input pipeline, write session, report, patch and plan."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ tries rewrites of its tf.data pipeline, and confirms the best plan with fresh
 measurements. Your variables are put back, and so are files that the training
 loop changes meanwhile. Source files stay as they are; see `pipetune apply`."""
 
-_BESIDE_SERVERS = 2  # workers, where only servers are asked for
+_BESIDE_SERVERS = 2  # default number of workers with --parameter-servers
 _USAGE = "pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]"
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers,
         "analyze",
@@ -180,11 +180,11 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     target = target_of(arguments)
     place = place_in(os.environ, horovod=target.names_horovod())
-    beside = rank_by_mpi(os.environ) if place is None else None  # processes side by side, of which nothing is known
+    beside = rank_by_mpi(os.environ) if place is None else None  # of an MPI launcher, purpose unknown
     settings = settings_of(arguments, place)
     folder = _results_folder(arguments.out, target).absolute()
     if place is not None and not place.first:
-        folder = folder / f"{place.kind}-{place.index}"  # every task is given the same command
+        folder = folder / f"{place.kind}-{place.index}"  # all tasks have the same --out
     elif beside is not None and beside.rank:
         folder = folder / f"process-{beside.rank}"
     request = Request(
@@ -243,7 +243,12 @@ def _results_folder(out: str | None, target: Target) -> Path:
 
 
 def settings_of(arguments: argparse.Namespace, place: Place | None = None) -> Settings:
-    """The options as settings; at a place in a cluster that runs already, no workers are started."""
+    """The options as settings.
+
+    Args:
+        arguments: the parsed command line.
+        place: of this machine in an existing cluster, where no workers are started; None if there is none.
+    """
     from pipetune.core.settings import Settings
 
     servers: int = arguments.parameter_servers or 0
@@ -270,7 +275,11 @@ def settings_of(arguments: argparse.Namespace, place: Place | None = None) -> Se
 
 
 def _rules(arguments: argparse.Namespace) -> frozenset[str]:
-    """The rules to leave out; a name that is none is an error with those there are."""
+    """The rules to leave out.
+
+    Raises:
+        PipetuneError: a name is not that of a rule; the hint lists the rules.
+    """
     names: frozenset[str] = frozenset().union(*arguments.without)
     if names:
         from pipetune.rules import find_rule

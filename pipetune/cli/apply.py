@@ -1,4 +1,4 @@
-"""`pipetune apply`: put the patch of a session into the source files, or take it out again."""
+"""`pipetune apply`: apply the patch of a session to the source files, or revert it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ originals/), which is all that --revert needs."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers, "apply", summary="put the patch into the source files", description=_DESCRIPTION
     )
@@ -75,10 +75,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def newest_session(reports: Path) -> Path:
-    """The session.json under `reports` that was written last, one that is finished before one that is not.
+    """The newest session.json of the results folders in `reports`; a finished one, if there is any.
 
     Raises:
-        PipetuneError: there is none.
+        PipetuneError: there is no session.
     """
     from pipetune.supervisor.runs import FINISHED, ResultsFolder
 
@@ -93,7 +93,7 @@ def newest_session(reports: Path) -> Path:
 
 
 def _say_taken(folder: Path, session: Session) -> None:
-    """Which session was taken, where none was named."""
+    """Print which session is used by default."""
     from pipetune.report.places import script_words, shell
     from pipetune.report.words import clean
 
@@ -103,7 +103,7 @@ def _say_taken(folder: Path, session: Session) -> None:
 
 
 def _nothing(session: Session, folder: Path, arguments: argparse.Namespace) -> int:
-    """A session without a patch: there is nothing to do only where there is nothing to change."""
+    """Report a session without a patch. Returns 0 only if the analysis found that there is nothing to change."""
     from pipetune.core.session_outcome import NOTHING_TO_CHANGE, outcome_of
     from pipetune.report.emitted import why_no_patch
     from pipetune.source.applying import PatchState, check_applied
@@ -125,7 +125,7 @@ def _nothing(session: Session, folder: Path, arguments: argparse.Namespace) -> i
 
 
 def _patched_runs(folder: Path) -> list[Path]:
-    """The runs of a results folder that have a patch, the last one first."""
+    """The runs of a results folder that have a patch, newest first."""
     found = [path for path in folder.glob("runs/*/tuned.patch") if path.stat().st_size]
     return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
@@ -152,7 +152,7 @@ def _print_status(status: PatchStatus) -> int:
 
 
 def _revert(named: Path | None) -> int:
-    """What is applied is known by the results folder; a session is asked only where nothing is recorded."""
+    """Revert what the results folder records as applied, or the patch of the session if it records nothing."""
     from pipetune.core.sessionfile import load
     from pipetune.source.applying import RECORD, is_recorded, revert_applied, revert_patch
     from pipetune.supervisor.runs import results_folder_of
@@ -198,7 +198,7 @@ def _apply(session: Session, patch: PatchResult, folder: Path, named: Path | Non
 
 
 def cautions(session: Session) -> list[str]:
-    """What to know before this session's patch is put in here."""
+    """Warnings to show before the patch of this session is applied on this machine."""
     texts = []
     if session.patch and session.patch.verified is None:
         texts.append("The patch was not run to verify it.")

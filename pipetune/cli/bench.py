@@ -1,4 +1,4 @@
-"""`pipetune bench`: how fast its plans are beside its rivals', and how right it is, measured on this machine."""
+"""`pipetune bench`: measure the plans against those of rivals, and pipetune's accuracy, on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ an hour."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers,
         "bench",
@@ -53,7 +53,7 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command; 1 where something could not be measured, or a promise of accuracy was missed."""
+    """Run the command. Returns 1 if something could not be measured, or an accuracy target was missed."""
     return _accuracy(arguments) if arguments.accuracy else _rivals(arguments)
 
 

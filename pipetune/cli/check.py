@@ -1,4 +1,4 @@
-"""`pipetune check`: a gate for continuous integration, on a session that was made before."""
+"""`pipetune check`: a gate for continuous integration, on an existing session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ demand, --max-input-wait 5% is asked."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(subparsers, "check", summary="a CI gate on a session", description=_DESCRIPTION)
     parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument(
@@ -84,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _later_run(session: Path) -> str:
-    """The run that failed after the one a results folder shows; empty where the run was named, or none did."""
+    """The last unfinished run newer than the one a results folder shows; "" if there is none, or a run was named."""
     from pipetune.supervisor.runs import ResultsFolder, results_folder_of
 
     folder = session if session.is_dir() else session.parent

@@ -1,4 +1,4 @@
-"""What the commands' parsers share."""
+"""Helpers shared by the parsers of the commands."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipetune.supervisor.target import Target
 
-Subparsers = Any  # argparse keeps the class of what `add_subparsers` returns to itself
+Subparsers = Any  # the class that `add_subparsers` returns is private in argparse
 
 
 def add_command(
     subparsers: Subparsers, name: str, *, summary: str, description: str, usage: str | None = None
 ) -> argparse.ArgumentParser:
-    """A parser for one command."""
+    """Add the parser of one command."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=summary,
@@ -27,7 +27,7 @@ def add_command(
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """SCRIPT or -m MODULE, and everything behind it, untouched."""
+    """Add SCRIPT or -m MODULE; everything after it is passed through unparsed."""
     group = parser.add_argument_group("what to run")
     group.add_argument(
         "-m",
@@ -45,10 +45,10 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
-    """What `add_target` read.
+    """The target from the arguments that `add_target` added.
 
     Raises:
-        PipetuneError: nothing was named, or what was named is not there.
+        PipetuneError: no script or module was named, or it is not valid.
     """
     from pipetune.core.errors import PipetuneError
     from pipetune.supervisor.target import module_target, script_target

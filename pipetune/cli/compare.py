@@ -17,7 +17,7 @@ interval proves it; figures without an interval show their ratio alone."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers,
         "compare",

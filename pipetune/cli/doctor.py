@@ -1,4 +1,4 @@
-"""`pipetune doctor`: the machine as TensorFlow sees it and as the container grants it."""
+"""`pipetune doctor`: the machine as TensorFlow detects it, and what the container makes available."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ the container grants of it, and what is worth knowing before measuring here."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers,
         "doctor",
@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _lines(machine: Machine) -> Iterator[str]:
-    """The whole answer, 80 columns wide."""
+    """The whole output, 80 columns wide."""
     from pipetune.report.granted import settings
 
     yield from _two_columns(machine)
@@ -76,7 +76,7 @@ def _lines(machine: Machine) -> Iterator[str]:
 
 
 def _two_columns(machine: Machine) -> Iterator[str]:
-    """What is granted beside what TensorFlow believes; rows that differ are marked."""
+    """A table of available resources next to those TensorFlow detects; rows that differ are marked."""
     from pipetune.report.granted import sides
 
     rows = [(one.label, one.granted, one.believed + ("  <- more" if one.differs else "")) for one in sides(machine)]
@@ -91,7 +91,7 @@ def _wrapped(text: str, *, first: str, rest: str) -> str:
 
 
 def facts(machine: Machine) -> list[tuple[str, str]]:
-    """The rest of the machine, a row each."""
+    """All other facts about the machine, as rows of name and text."""
     from pipetune.report.words import byte_size, clean
 
     load = "not known" if machine.load_average is None else f"{machine.load_average:.2f}"
@@ -111,7 +111,7 @@ def facts(machine: Machine) -> list[tuple[str, str]]:
 
 
 def remarks(machine: Machine) -> Iterator[str]:
-    """What is worth knowing before measuring here."""
+    """What the user should know before measuring on this machine."""
     if machine.cores_granted < machine.cores_believed:
         yield (
             f"TensorFlow counts on {machine.cores_believed} cores, {machine.cores_granted:g} are granted: AUTOTUNE "

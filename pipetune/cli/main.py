@@ -1,4 +1,4 @@
-"""`pipetune`: reads the command line and hands it to one command. Nothing heavy is imported here."""
+"""`pipetune`: parses the command line and dispatches to a command. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ first steps:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of every command."""
+    """The parser of the whole command line, with a subparser per command."""
     parser = argparse.ArgumentParser(
         prog="pipetune",
         description=_DESCRIPTION,
@@ -53,10 +53,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace | None:
-    """The command line; None where it was empty, and the help is shown.
+    """Parse the command line; None if it is empty, after printing the help.
 
     Raises:
-        SystemExit: it is wrong; usage, what is wrong and what may have been meant are on standard error.
+        SystemExit: it is invalid; usage, the problem and a suggestion were printed to standard error.
     """
     parser = build_parser()
     names = [command.__name__.rpartition(".")[2] for command in COMMANDS]
@@ -77,7 +77,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status."""
+    """Run one command. Returns its exit status."""
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     if parsed is None:
         return 2
@@ -101,6 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """One message on standard error: what happened, and what to do."""
+    """Print an error to standard error: what happened, and what to do about it."""
     lines = [f"pipetune: {message}", *([f"  {hint}"] if hint else [])]
     print("\n".join(lines), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`pipetune report`: show a session again, in any format; nothing is measured."""
+"""`pipetune report`: show an existing session in any format; nothing is measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUFFIXES = {"html": "html", "json": "json", "csv": "csv", "markdown": "md"}
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers,
         "report",

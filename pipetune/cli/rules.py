@@ -9,7 +9,7 @@ from pipetune.cli.command import Subparsers, add_command
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers,
         "rules",

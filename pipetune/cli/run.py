@@ -14,7 +14,7 @@ plan made for another pipeline is refused, naming the first operator that differ
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers,
         "run",
@@ -36,5 +36,5 @@ def execute(arguments: argparse.Namespace) -> int:
 
     target = target_of(arguments)
     path = Path(arguments.plan).absolute()
-    load_plan(path)  # a plan that cannot be read is said before TensorFlow is started
+    load_plan(path)  # report an unreadable plan before TensorFlow is started
     return run_with_plan(target, path / PLAN_FILE if path.is_dir() else path)

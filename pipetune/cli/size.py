@@ -1,4 +1,4 @@
-"""`pipetune size`: what a job on more machines needs of its input, from the measured costs of a session."""
+"""`pipetune size`: input resources that a job on more machines needs, from the measured costs of a session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ the session nor given by an option is left out, and said to be."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The parser of this command."""
+    """Add the parser of this command."""
     parser = add_command(
         subparsers, "size", summary="what a job on more machines needs of its input", description=_DESCRIPTION
     )
@@ -108,10 +108,10 @@ _MEASURE = "`pipetune analyze --no-trials SCRIPT` measures what an input costs."
 
 
 def _dataset(session: Session, name: str | None) -> DatasetResult:
-    """The dataset that was asked for, or the one the session is about.
+    """The dataset called `name`; without a name, the first one with measured costs.
 
     Raises:
-        PipetuneError: there is none, or its costs were not measured.
+        PipetuneError: there is no such dataset, or its costs were not measured.
     """
     from pipetune.core.errors import PipetuneError
 
@@ -136,10 +136,10 @@ def _dataset(session: Session, name: str | None) -> DatasetResult:
 
 
 def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine) -> Job:
-    """What was asked, with what the session measured in place of what was not said.
+    """The job from the options; for options not given, values that the session measured.
 
     Raises:
-        PipetuneError: nobody says how long a step takes.
+        PipetuneError: the step time is unknown, or was measured with another batch size than --batch.
     """
     from pipetune.core.errors import PipetuneError
     from pipetune.core.sizing import Basis, Job
@@ -186,6 +186,6 @@ def _basis(given: object, otherwise: Basis) -> Basis:
 
 
 def _accelerators(machine: Machine) -> int:
-    """Accelerators of the kind the session was measured for; 0 on a CPU."""
+    """The number of accelerators of the kind for which the session was measured; 0 on a CPU."""
     kind = machine.device.upper()
     return 0 if kind == "CPU" else sum(f"{kind}:" in device.upper() for device in machine.devices)

@@ -1,4 +1,4 @@
-"""Values as users write them on a command line: sizes, shares, lists of consents."""
+"""Parsers for option values: sizes, shares, lists of consents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def byte_size(text: str) -> int:
 
 
 def bandwidth(text: str) -> float:
-    """Bytes per second: 1GB/s, 500MiB/s, or in bits 10Gb/s, 10Gbps. A prefix is decimal, unless it has an i."""
+    """Bytes per second: 1GB/s, 500MiB/s, or in bits 10Gb/s, 10Gbps. Prefixes are decimal, unless followed by i."""
     found = _BANDWIDTH.fullmatch(text.strip())
     power = " KMGT".index(found[2].upper() or " ") if found else 0
     value = float(found[1]) * (1024 if found[3] else 1000) ** power if found else 0.0
@@ -56,7 +56,7 @@ def bandwidth(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """A share of one: 5%, or 0.05."""
+    """A share between 0 and 1: 5%, or 0.05."""
     value = _number(text.removesuffix("%"), "a share")
     value = value / 100 if text.endswith("%") else value
     if not 0 <= value <= 1:

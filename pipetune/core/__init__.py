@@ -1,1 +1,1 @@
-"""Frozen values every part of pipetune shares, and their JSON form. Standard library only."""
+"""Immutable values that all parts of pipetune exchange, and their JSON representation. Standard library only."""

@@ -1,4 +1,4 @@
-"""How right pipetune is: the figures of `pipetune bench --accuracy`, and accuracy.json, the file that keeps them."""
+"""Accuracy figures of `pipetune bench --accuracy`, and accuracy.json, the file that stores them."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from pipetune.core.machine import Machine
 SCHEMA = 1
 
 FIGURES = ("attribution", "bottleneck", "prediction", "false_positives", "overhead", "sharing")
-"""The figures by the names they have in accuracy.json, in its order."""
+"""Names of the figures, in the order of accuracy.json."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One number of a figure in words, beside what is wanted of it."""
+    """One measured value of a figure in words, and its target."""
 
     what: str  # "mean error of attributed CPU time"
     measured: str  # "4.1 % (3.2 % to 5.0 %)"
-    wanted: str = ""  # "at most 10 %"; "" where nothing is promised
-    met: bool | None = None  # None: nothing is promised, or it could not be told
+    wanted: str = ""  # "at most 10 %"; "" if there is no target
+    met: bool | None = None  # None: there is no target, or it could not be decided
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure as it was measured; `values` are its keys in accuracy.json."""
+    """One measured figure; `values` holds its keys in accuracy.json."""
 
     values: Mapping[str, object]
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     date: str = ""
-    machine: Machine | None = None  # where it was measured; None: on the machine of the file
+    machine: Machine | None = None  # where it was measured; None: on `Accuracy.machine`
 
     @property
     def met(self) -> bool:
-        """Whether nothing that is promised was missed."""
+        """Whether no target was missed."""
         return all(claim.met is not False for claim in self.claims)
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Everything measured so far of how right pipetune is; figures not measured yet are absent."""
+    """All accuracy figures measured so far; figures not measured yet are absent."""
 
     version: str
     machine: Machine | None = None
     date: str = ""
-    quick: bool = False  # the short form: fewer cases, wider intervals
+    quick: bool = False  # the short run: fewer cases, wider intervals
     seed: int = 0
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
     def on(self, machine: Machine) -> Accuracy:
-        """This, to be gone on with on `machine`: what was measured on another one keeps that one's name."""
+        """Returns a copy to be continued on `machine`; figures from a different machine keep a reference to it."""
         figures = {
             name: replace(figure, machine=None if where is None or _alike(where, machine) else where)
             for name, figure in self.figures.items()
@@ -65,12 +65,12 @@ class Accuracy:
         return replace(self, machine=machine, figures=figures)
 
     def with_figure(self, name: str, figure: Figure) -> Accuracy:
-        """This and one figure more, in place of an earlier one."""
+        """Returns a copy with this figure added or replaced."""
         return replace(self, figures={**self.figures, name: figure}, date=figure.date or self.date)
 
 
 def _alike(one: Machine, other: Machine) -> bool:
-    """Whether what is measured on both may stand under one heading."""
+    """Whether figures of both machines may be listed together: same processor, cores, device and TensorFlow."""
     return (one.processor, one.cores_granted, one.device, one.tensorflow) == (
         other.processor,
         other.cores_granted,
@@ -80,7 +80,7 @@ def _alike(one: Machine, other: Machine) -> bool:
 
 
 def accuracy_data(accuracy: Accuracy) -> dict[str, Json]:
-    """As accuracy.json holds it: the documented keys first, null for a figure that is missing."""
+    """Returns the contents of accuracy.json: the documented keys first, null for a missing figure."""
     values: dict[str, Json] = {
         name: encode(accuracy.figures[name].values) if name in accuracy.figures else None for name in FIGURES
     }
@@ -102,7 +102,7 @@ def accuracy_data(accuracy: Accuracy) -> dict[str, Json]:
 
 
 def save(accuracy: Accuracy, path: Path) -> None:
-    """Write accuracy.json in one step.
+    """Writes accuracy.json atomically.
 
     Raises:
         PipetuneError: the folder cannot be written to.
@@ -111,10 +111,10 @@ def save(accuracy: Accuracy, path: Path) -> None:
 
 
 def load(path: Path) -> Accuracy | None:
-    """What accuracy.json at `path` holds; None where there is none.
+    """Reads the accuracy.json at `path`; None if there is no such file.
 
     Raises:
-        PipetuneError: it is damaged, or another release wrote it.
+        PipetuneError: the file is damaged, or was written by another release.
     """
     if not path.exists():
         return None

@@ -1,7 +1,8 @@
-"""How many elements an operator puts out in one epoch, and how large they are.
+"""How many elements an operator outputs per epoch, and how large they are.
 
-A figure comes from the profile where it was measured, else from the static facts, else by arithmetic from its
-neighbours, else it is None: nothing is guessed. What a rule prices by it is what the memory limit is held by.
+A figure comes from the profile if it was measured, else from the static facts, else it is computed from the
+neighboring operators, else it is None: nothing is guessed. Rules use the same figures to price their rewrites as the
+memory model uses to enforce the memory limit.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from pipetune.core.profile import Profile
 
 
 def elements_at_most(pipeline: Pipeline, profile: Profile | None, node_id: str) -> int | None:
-    """Elements `node_id` puts out per epoch, at most; INFINITE, or None where it is not known."""
+    """Returns the maximum number of elements `node_id` outputs per epoch, INFINITE, or None if unknown."""
     counted = (profile.cardinality if profile is not None else None) or {}
     above = _from_above(pipeline, counted, node_id)
     return above if above is not None else _from_below(pipeline, counted, node_id)
 
 
 def element_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
-    """Bytes of one element that `node_id` puts out: measured, else static, else those of what it hands on."""
+    """Returns the bytes of one output element of `node_id`: measured, else static, else derived from its neighbors."""
     node = pipeline[node_id]
     if node_id in pipeline.numbered:
         return ROW_NUMBER_BYTES * (whole(node.argument("batch_size"), 1) if facts(node.op).batches else 1)
@@ -43,7 +44,7 @@ def element_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> 
 
 
 def whole(value: object, default: int) -> int:
-    """`value` where it is a whole number, else `default`."""
+    """Returns `value` if it is an integer (not a bool), else `default`."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
@@ -63,7 +64,7 @@ def _from_above(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) ->
 
 
 def _through(node: Node, above: int) -> int | None:
-    """Elements put out for `above` elements taken in, at most."""
+    """Returns the maximum number of output elements for `above` input elements."""
     operator = facts(node.op)
     if node.op == "repeat":
         count = node.argument("count")
@@ -109,7 +110,7 @@ def _from_below(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) ->
 
 
 def _taken_in(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
-    """What the reader of `node_id` was measured to take in per element, where it takes one for one."""
+    """Returns the measured input bytes per element of a one-to-one consumer of `node_id`; None if there is none."""
     for consumer in pipeline.consumers(node_id):
         measured = profile.operator(consumer.id) if profile is not None else None
         if measured is not None and measured.bytes_in and facts(consumer.op).count is Count.ONE_TO_ONE:

@@ -1,4 +1,4 @@
-"""What AUTOTUNE chose: the value in force of every number the runtime tunes, and when it last moved."""
+"""AUTOTUNE's choices: the current value of every parameter that the runtime tunes, and when it last changed."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ BUFFER_SIZE = "buffer_size"
 
 @dataclass(frozen=True)
 class TunedValue:
-    """One number of one operator as the runtime's model shows it.
+    """One tunable parameter of one operator, as reported by the runtime's model.
 
-    `parameter` is the runtime's name: "parallelism" (calls at once) or "buffer_size" (elements ahead).
+    `parameter` is the runtime's name: "parallelism" (concurrent calls) or "buffer_size" (elements buffered ahead).
     """
 
-    node: str  # of the pipeline; empty for an operator TensorFlow added
-    kernel: str  # as the runtime calls the operator: "ParallelMapV2", "MapAndBatch", "Prefetch"
+    node: str  # node id in the pipeline; "" for an operator that TensorFlow added
+    kernel: str  # the runtime's name of the operator: "ParallelMapV2", "MapAndBatch", "Prefetch"
     parameter: str
-    value: float  # in force at the end
+    value: float  # at the end of the observation
     low: float
     high: float
     tunable: bool
-    first: float | None = None  # in force when first seen
-    moved_seconds: float | None = None  # after the first element, when last seen to change; None: it never did
+    first: float | None = None  # when first observed
+    moved_seconds: float | None = None  # time of the last change, from the first element on; None: never
 
 
 @dataclass(frozen=True)
 class AutotuneReading:
-    """All of them, of one pipeline that was watched for some seconds."""
+    """All tuned values of one pipeline that was observed for `seconds`."""
 
     values: tuple[TunedValue, ...] = ()
-    seconds: float = 0.0  # watched
-    converged: bool = False  # the parallel calls stood still for the last part of it
+    seconds: float = 0.0
+    converged: bool = False  # parallelism did not change in the last part of the observation
     note: str = ""  # why there are no values
-    kernels: Mapping[str, str] = field(default_factory=dict)  # node of the pipeline: what the runtime runs it as
+    kernels: Mapping[str, str] = field(default_factory=dict)  # node id -> the runtime's name of its operator
 
     def value(self, node: str, parameter: str) -> TunedValue | None:
         return next((one for one in self.values if (one.node, one.parameter) == (node, parameter)), None)
 
     @property
     def added(self) -> tuple[TunedValue, ...]:
-        """Values of operators that TensorFlow added by itself."""
+        """Values of operators that TensorFlow added on its own."""
         return tuple(one for one in self.values if not one.node)

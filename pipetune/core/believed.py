@@ -1,4 +1,4 @@
-"""What TensorFlow takes the machine to be, beside what the container grants, and the load while measuring."""
+"""The resources that TensorFlow detects on this machine, and the CPU load during the measurements."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Believed:
-    """The machine in TensorFlow's eyes, where the script sets nothing.
+    """The resources that TensorFlow detects if the script configures nothing.
 
     TensorFlow counts the cores of the affinity mask and the free memory of the host; it reads neither a CFS quota
-    nor a cgroup's memory limit (`port::NumSchedulableCPUs`, `port::AvailableRam`). None where it would not say.
+    nor a cgroup's memory limit (`port::NumSchedulableCPUs`, `port::AvailableRam`). None if a value could not be read.
     """
 
     autotune_cores: float | None = None  # AUTOTUNE's cpu_budget
-    autotune_buffer_bytes: int | None = None  # AUTOTUNE's ram_budget: half of the memory it finds free
-    pool_threads: int | None = None  # the most parallel calls AUTOTUNE gives one operator
-    inter_op_threads: int | None = None  # in force; functions of tf.data run in them where it has no pool of its own
-    intra_op_threads: int | None = None  # in force; inside one kernel
+    autotune_buffer_bytes: int | None = None  # AUTOTUNE's ram_budget: half of the free memory it detects
+    pool_threads: int | None = None  # upper limit of AUTOTUNE for the parallel calls of one operator
+    inter_op_threads: int | None = None  # in effect; tf.data functions use this pool unless tf.data has a private one
+    intra_op_threads: int | None = None  # in effect; within one kernel
     inter_op_configured: int = 0  # by `tf.config.threading` or the environment; 0: left to TensorFlow
     intra_op_configured: int = 0
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the granted cores did during the windows, from the kernel's counters before and after each.
+    """Usage of the available cores during the windows, from the kernel's counters before and after each window.
 
-    Shares are of `cores` times `seconds`. Others are every other process on these cores; stolen is what the
-    hypervisor took. Throttling is the container's own quota at work, over the same windows.
+    Shares are of `cores` times `seconds`. Others are all other processes on these cores; stolen is the time taken by
+    the hypervisor. Throttling is by the container's own CFS quota, over the same windows.
     """
 
-    seconds: float  # of windows watched
+    seconds: float  # total length of the observed windows
     windows: int
-    cores: int  # those of the affinity mask, whose counters were read
+    cores: int  # in the affinity mask; their counters were read
     own_share: float
     others_share: float
     stolen_share: float = 0.0
-    worst_others_share: float = 0.0  # of the window that others disturbed most
-    quota_periods: int | None = None  # None: no quota, or its counters cannot be read
+    worst_others_share: float = 0.0  # in the window with the highest load by others
+    quota_periods: int | None = None  # None: there is no quota, or its counters are not readable
     throttled_periods: int | None = None
     throttled_seconds: float | None = None
 
     @property
     def throttled_share(self) -> float | None:
-        """Of the quota's periods, those in which this container was stopped."""
+        """Share of the quota periods in which this container was throttled."""
         if not self.quota_periods or self.throttled_periods is None:
             return None
         return self.throttled_periods / self.quota_periods

@@ -1,4 +1,4 @@
-"""What `pipetune bench` promises on two cores, beside what was measured; a miss is stated with its reason."""
+"""Targets of `pipetune bench` on two cores, compared with the measurements; a miss is reported with its reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipetune.core.accuracy import Claim
 from pipetune.core.benchmarks import BASELINES, Benchmarks, WorkloadResult, geometric_mean_over
 
 KEEPS_UP = 0.97
-"""A rival is ahead where the whole interval of the ratio over it lies below this."""
+"""A rival is ahead if the whole interval of pipetune's ratio over it lies below this value."""
 
 LEAST_WITHOUT_CACHE, LEAST_WITH_CACHE = 2.0, 4.0
 PLAN_SECONDS = 60.0
@@ -17,9 +17,9 @@ CORES = 2
 
 
 def claims(benchmarks: Benchmarks) -> tuple[Claim, ...]:
-    """The targets; they are held against the whole suite on two cores, elsewhere the numbers stand alone.
+    """Returns the targets and the measured values; only the complete suite on two cores is checked against them.
 
-    What part of the suite nobody measured yet is the first line then.
+    If workloads have not been measured yet, the first claim lists them.
     """
     workloads = benchmarks.workloads
     machine = benchmarks.machine
@@ -47,13 +47,13 @@ def claims(benchmarks: Benchmarks) -> tuple[Claim, ...]:
 
 
 def _counted(name: str, workloads: Sequence[WorkloadResult]) -> str:
-    """How many workloads that mean is over: against AUTOTUNE only a plan's training step is measured."""
+    """Returns how many workloads the mean covers: the step is compared with AUTOTUNE only if there is a plan."""
     measured = sum(one.end_to_end_over_autotune is not None for one in workloads)
     return f", the {measured} with a plan" if name == "autotune" and measured < len(workloads) else ""
 
 
 def reasons(benchmarks: Benchmarks) -> tuple[str, ...]:
-    """Why a workload is without a plan, or behind a rival: a sentence each."""
+    """Returns one sentence for each workload that has no plan or is slower than a rival."""
     found = []
     for one in benchmarks.workloads:
         if one.why:
@@ -69,7 +69,7 @@ def reasons(benchmarks: Benchmarks) -> tuple[str, ...]:
 
 
 def behind(workload: WorkloadResult) -> tuple[str, ...]:
-    """The rivals that are surely faster."""
+    """Returns the rivals that are certainly faster (the whole interval is below `KEEPS_UP`)."""
     return tuple(name for name, ratio in workload.ratio_over.items() if ratio.high < KEEPS_UP)
 
 

@@ -1,4 +1,4 @@
-"""How fast pipetune's plans are beside its rivals': the values of `pipetune bench`, and benchmarks.json."""
+"""Speed of pipetune's plans compared with its rivals: the results of `pipetune bench`, and benchmarks.json."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ SCHEMA = 1
 OURS = "pipetune"
 
 RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", OURS)
-"""Everything that is measured, by the names of benchmarks.json, in its order."""
+"""All measured variants, by their names in benchmarks.json and in its order."""
 
 BASELINES = ("defaults", "autotune")
-"""The rivals that geometric means are over."""
+"""The rivals for which a geometric mean is computed."""
 
 MOST_CACHED_BYTES = 64e9
-"""A cache counts where the published data would fit into this."""
+"""A cache counts if the published data would fit into this many bytes."""
 
 
 @dataclass(frozen=True)
 class CacheUse:
-    """What a plan holds of the data, and what it would hold of the published data."""
+    """The bytes a plan caches of the example data, and an estimate for the published data."""
 
-    held_bytes: float  # of the data here
-    bytes_ratio: float | None  # over the bytes of the source; None: nobody knows
-    published_bytes: float | None  # of the published source; None: the workload stands for itself
+    held_bytes: float  # of the example data
+    bytes_ratio: float | None  # cached bytes over the bytes of the source; None: unknown
+    published_bytes: float | None  # size of the published source; None: the workload stands only for itself
     counts: bool
     why: str
 
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """One workload as measured. A ratio is pipetune's rate over the rival's, the input alone."""
+    """Results of one workload. A ratio is pipetune's rate over the rival's, for the input alone."""
 
     name: str
-    rivals: Mapping[str, Rate]  # those that could be run
-    ratio_over: Mapping[str, Interval]  # with the caches that count
-    without_cache: Mapping[str, Interval]  # neither side caches what the script does not
-    end_to_end: Interval | None = None  # speedup of the training step over the script as written
-    plan_seconds: float | None = None  # `pipetune analyze` from start to end
+    rivals: Mapping[str, Rate]  # only rivals that could be run
+    ratio_over: Mapping[str, Interval]  # including the caches that count
+    without_cache: Mapping[str, Interval]  # neither side adds a cache that the script does not have
+    end_to_end: Interval | None = None  # speedup of the training step over the original script
+    plan_seconds: float | None = None  # of the whole `pipetune analyze` run
     rewrites: tuple[str, ...] = ()  # rules of the plan
     equality: Mapping[str, object] | None = None  # as in a session's summary
     title: str = ""
-    rewrites_without_cache: tuple[str, ...] = ()  # of the plan where caches are left out, if the other has one
+    rewrites_without_cache: tuple[str, ...] = ()  # of the plan without caches, if the other plan has one
     end_to_end_over_autotune: Interval | None = None
-    over_defaults: Mapping[str, Interval] = field(default_factory=dict)  # rate of each over that of `defaults`
+    over_defaults: Mapping[str, Interval] = field(default_factory=dict)  # rate of each rival over that of `defaults`
     caches: Mapping[str, CacheUse] = field(default_factory=dict)  # by rival
     plans: Mapping[str, str] = field(default_factory=dict)  # what each rival sets, in words
     failed: Mapping[str, str] = field(default_factory=dict)  # rivals that could not be run, and why
     verdict: str = ""
     why: str = ""  # why there is no plan
     analysis_seconds: Mapping[str, float] = field(default_factory=dict)  # `plan_seconds` by part, as in its session
-    seconds: float = 0.0  # all of it
+    seconds: float = 0.0  # in total
     date: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def best_rival(self) -> str | None:
-        """The rival that pipetune's lead over is smallest, caches that count included."""
+        """The rival over which pipetune's lead is smallest, including the caches that count."""
         return min(self.ratio_over, key=lambda name: self.ratio_over[name].median, default=None)
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """Everything measured so far."""
+    """All benchmark results measured so far."""
 
     version: str
     machine: Machine | None = None
     date: str = ""
-    quick: bool = False  # the short form: few workloads, short windows, a small budget
+    quick: bool = False  # the short run: few workloads, short windows, a small budget
     seed: int = 0
     workloads: tuple[WorkloadResult, ...] = ()
-    suite: tuple[str, ...] = ()  # names of all that are to be measured; empty: these
+    suite: tuple[str, ...] = ()  # names of all workloads to measure; empty: exactly `workloads`
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Workloads of the suite that nobody measured yet."""
+        """Workloads of the suite that have not been measured yet."""
         return tuple(name for name in self.suite if name not in self.names)
 
     @property
@@ -97,16 +97,16 @@ class Benchmarks:
         return sum(workload.seconds for workload in self.workloads)
 
     def with_workload(self, result: WorkloadResult) -> Benchmarks:
-        """This and one workload more, in place of an earlier one, by name."""
+        """Returns a copy with this workload added, or replaced if the name exists; sorted by name."""
         others = (one for one in self.workloads if one.name != result.name)
         ordered = sorted((*others, result), key=lambda one: one.name)
         return replace(self, workloads=tuple(ordered), date=result.date or self.date)
 
 
 def geometric_mean_over(workloads: Iterable[WorkloadResult]) -> dict[str, dict[str, float | None]]:
-    """The geometric mean of pipetune's lead over each of `BASELINES`; None where nothing was measured.
+    """Returns the geometric mean of pipetune's lead over each of `BASELINES`; None if nothing was measured.
 
-    A script for which no plan was found stays as it is: its training step counts as just as fast.
+    If no plan was found, the script stays unchanged, so its training step counts with a ratio of 1.
     """
     found = tuple(workloads)
 
@@ -132,7 +132,7 @@ def _mean(intervals: Iterable[Interval | None]) -> float | None:
 
 
 def benchmarks_data(benchmarks: Benchmarks) -> dict[str, Json]:
-    """As benchmarks.json holds it, the documented keys first."""
+    """Returns the contents of benchmarks.json, the documented keys first."""
     return {
         "schema": SCHEMA,
         "pipetune": benchmarks.version,
@@ -148,7 +148,7 @@ def benchmarks_data(benchmarks: Benchmarks) -> dict[str, Json]:
 
 
 def save(benchmarks: Benchmarks, path: Path) -> None:
-    """Write benchmarks.json in one step.
+    """Writes benchmarks.json atomically.
 
     Raises:
         PipetuneError: the folder cannot be written to.
@@ -157,10 +157,10 @@ def save(benchmarks: Benchmarks, path: Path) -> None:
 
 
 def load(path: Path) -> Benchmarks | None:
-    """What benchmarks.json at `path` holds; None where there is none.
+    """Reads the benchmarks.json at `path`; None if there is no such file.
 
     Raises:
-        PipetuneError: it is damaged, or another release wrote it.
+        PipetuneError: the file is damaged, or was written by another release.
     """
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""What changed between two measured values, with the interval of the change."""
+"""The change between two measured values, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ METHOD = "two independent intervals combined in quadrature"
 
 
 def ratio_of(after: Interval, before: Interval) -> Interval | None:
-    """`after` over `before`; None where a bound is not above zero.
+    """Returns the ratio `after` / `before`; None if a bound is not finite or not above zero.
 
-    The distances from the medians to the bounds add in quadrature on the log scale, each side by itself:
-    exact for independent normal errors of the logs, which is what intervals of ratios rest on.
+    The distances from the medians to the bounds are added in quadrature on the log scale, each side separately:
+    exact for independent normal errors of the logs, which intervals of ratios assume.
     """
     if min(after.low, before.low) <= 0 or not _finite(after, before):
         return None
@@ -30,7 +30,7 @@ def ratio_of(after: Interval, before: Interval) -> Interval | None:
 
 
 def difference_of(after: Interval, before: Interval) -> Interval | None:
-    """`after` less `before`, as shares want it; None where a bound is missing."""
+    """Returns the difference `after` - `before`, used for shares; None if a bound is not finite."""
     if not _finite(after, before):
         return None
     centre = after.median - before.median

@@ -1,4 +1,4 @@
-"""The processes of one training job, as `TF_CONFIG` or the variables of `horovodrun` name them.
+"""The processes of one training job, as described by `TF_CONFIG` or the environment variables of `horovodrun`.
 
 Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`.
 """
@@ -17,18 +17,18 @@ from pipetune.core.ranks import Rank, rank_in, rendezvous_address
 LOOPBACK = "127.0.0.1"
 VARIABLE = "TF_CONFIG"
 _IN_STEP = ("chief", "worker")
-_BESIDE = "evaluator"  # a task that need not be in the cluster: nobody connects to it
+_BESIDE = "evaluator"  # a task that need not be listed in the cluster: nobody connects to it
 _LONGEST = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
 class Task:
-    """One process of several that train in step; the first of them is the chief, who analyses."""
+    """One of several processes that train in lockstep; the first one is the chief, which runs the analysis."""
 
     index: int
     workers: int
-    link: tuple[int, ...] = ()  # descriptors: of the chief one to each other worker, of a worker the one to the chief
-    elsewhere: bool = False  # the cluster was there before: each worker is a task of it, started by the command there
+    link: tuple[int, ...] = ()  # sockets: the chief has one per other worker, a worker one to the chief
+    elsewhere: bool = False  # existing cluster: each worker is one of its tasks, started by the command there
 
     @property
     def chief(self) -> bool:
@@ -37,35 +37,35 @@ class Task:
 
 @dataclass(frozen=True)
 class Place:
-    """Where this machine stands in a cluster that somebody else has started."""
+    """The task of this machine in a cluster that was not started by pipetune."""
 
     kind: str  # "chief", "worker", "ps", "evaluator"
-    index: int  # among those of its kind
-    workers: int  # processes that train in step: chief and workers; 1 where parameter servers are between them
-    has_chief: bool = False  # else the first worker is it
-    told_by: str = VARIABLE  # the variable that says so
-    host: str = field(default="", compare=False)  # of the one that speaks for all, as the others know it
-    by_rendezvous: bool = False  # ranks of Horovod that find each other by the address of a server: it may be ours
+    index: int  # among the tasks of its kind
+    workers: int  # processes in lockstep: chief and workers; 1 if the job uses parameter servers
+    has_chief: bool = False  # else the first worker acts as chief
+    told_by: str = VARIABLE  # the environment variable that names this task
+    host: str = field(default="", compare=False)  # host of the coordinating task, as the other tasks address it
+    by_rendezvous: bool = False  # Horovod ranks that meet at a rendezvous server, which pipetune can provide
 
     @property
     def first(self) -> bool:
-        """Whether it is the one that speaks for all: the chief, or the first worker where there is none."""
+        """Whether this task coordinates the others: the chief, or the first worker if there is no chief."""
         return self.kind == "chief" or (self.kind == "worker" and self.index == 0 and not self.has_chief)
 
     @property
     def in_step(self) -> bool:
-        """Whether it is one of several that may train in step, and that may be started again as often as is wanted."""
-        again = self.by_rendezvous or not self.of_ranks  # MPI lets a rank begin once
+        """Whether it is one of several tasks that may train in lockstep and can be restarted any number of times."""
+        again = self.by_rendezvous or not self.of_ranks  # under MPI a rank cannot be restarted
         return self.workers > 1 and self.kind in _IN_STEP and again
 
     @property
     def of_ranks(self) -> bool:
-        """Whether it is a rank of Horovod."""
+        """Whether it is a Horovod rank."""
         return self.told_by != VARIABLE
 
     @property
     def number(self) -> int:
-        """Among all that train in step, the first of them 0."""
+        """Index among all processes that train in lockstep, starting with 0."""
         return self.index + (self.has_chief and self.kind != "chief")
 
     def __str__(self) -> str:
@@ -73,10 +73,10 @@ class Place:
 
 
 def free_addresses(count: int) -> list[str]:
-    """So many on this machine's loopback, "host:port", free now and no two alike.
+    """Returns `count` distinct loopback addresses, "host:port", that are free at the moment.
 
     Raises:
-        OSError: there are not as many free ports.
+        OSError: there are not enough free ports.
     """
     with ExitStack() as stack:
         listening = [stack.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
@@ -84,32 +84,32 @@ def free_addresses(count: int) -> list[str]:
 
 
 def configuration(addresses: Sequence[str], index: int) -> str:
-    """The `TF_CONFIG` of worker `index` among workers at these addresses, "host:port"."""
+    """Returns the `TF_CONFIG` of worker `index` in a cluster of workers at these addresses, "host:port"."""
     return task_configuration({"worker": addresses}, "worker", index)
 
 
 def task_configuration(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> str:
-    """The `TF_CONFIG` of one task of a cluster, which holds the addresses of each kind, "host:port"."""
+    """Returns the `TF_CONFIG` of one task; `cluster` holds the addresses of each kind of task, "host:port"."""
     addresses = {one: list(its_own) for one, its_own in cluster.items()}
     return json.dumps({"cluster": addresses, "task": {"type": kind, "index": index}})
 
 
 def with_servers(*, workers: int, servers: int) -> tuple[tuple[str, int], ...]:
-    """The tasks of a job with parameter servers by kind and index: the chief, who sends steps, then who takes them."""
+    """Returns the tasks (kind, index) of a parameter-server job: the chief, which dispatches the steps, comes first."""
     counts = {"chief": 1, "worker": workers, "ps": servers}
     return tuple((kind, index) for kind, count in counts.items() for index in range(count))
 
 
 def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place | None:
-    """The task that the environment says this machine is; None where it names no cluster of several tasks.
+    """Returns the task that the environment assigns to this machine; None if it describes no cluster of several tasks.
 
-    A rank of Horovod is the worker of that number: all of them train in step.
+    A Horovod rank becomes the worker with that index, because all ranks train in lockstep.
 
     Args:
         horovod: as in `rank_in`.
 
     Raises:
-        PipetuneError: `TF_CONFIG` is not what TensorFlow reads; the message says what is wrong in it.
+        PipetuneError: TensorFlow cannot read `TF_CONFIG`; the message says what is wrong with it.
     """
     cluster, kind, index = _read(environment.get(VARIABLE, ""))
     counts = {kind: len(addresses) for kind, addresses in cluster.items()}
@@ -123,16 +123,16 @@ def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place 
 
 
 def _read(text: str) -> tuple[dict[str, list[str]], str, int]:
-    """The addresses of each kind of task, and the kind and the index of this one: what `TF_CONFIG` says.
+    """Parses `TF_CONFIG`: the addresses of each kind of task, and the kind and index of this task.
 
-    What `tf.distribute.cluster_resolver.TFConfigClusterResolver` (2.21) reads is taken, and what it takes for a task is
-    held against the cluster, as strategies do: an index as text, addresses by their numbers, a cluster without a task.
-    Beside that, only a JSON object will do: of a list or a text it reads, by chance, nothing at all.
+    Accepts what `tf.distribute.cluster_resolver.TFConfigClusterResolver` (2.21) accepts: an index given as text,
+    addresses as an object keyed by index, a cluster without a task. As in strategies, the task must be in the cluster.
+    Stricter in one respect: only a JSON object is accepted, while the resolver silently ignores a list or a string.
 
     Raises:
-        PipetuneError: it is something else.
+        PipetuneError: the text is anything else.
     """
-    if not text.strip():  # as if it were not set: scripts that never look at it run so
+    if not text.strip():  # treated as unset: scripts that never read it run like this
         return {}, _IN_STEP[1], 0
     try:
         found = json.loads(text)
@@ -164,7 +164,7 @@ def _read(text: str) -> tuple[dict[str, list[str]], str, int]:
 
 
 def _addresses(kind: str, given: object) -> list[str]:
-    """The addresses of one kind of task, in order: given as a list, or by their numbers."""
+    """Returns the addresses of one kind of task in order, given as a list or as an object keyed by index."""
     if isinstance(given, dict):
         try:
             given = [given[number] for number in sorted(given, key=int)]

@@ -1,9 +1,9 @@
-"""Dataclasses to JSON and back; the type hints of the fields drive both ways.
+"""Converts dataclasses to JSON and back, driven by the type hints of their fields.
 
-What JSON cannot say is said like this: an enum by its value where that is text, else by its name; tuples and
-frozensets as lists; NaN and infinity as null; a member of a union of dataclasses as an object with its class
-name under "type". Keys nobody knows are ignored and keys with a default may be missing, so adding a field
-breaks no file.
+Values without a JSON equivalent are encoded as follows: an enum by its value if that is text, else by its name;
+tuples and frozensets as lists; NaN and infinity as null; a member of a union of dataclasses as an object with its
+class name under "type". Unknown keys are ignored and keys with a default may be missing, so adding a field does not
+invalidate existing files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Malformed(PipetuneError):
-    """JSON that does not have the shape the reader needs; the message says where."""
+    """JSON that does not have the structure the reader expects; the message says where."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(
@@ -36,12 +36,14 @@ class Malformed(PipetuneError):
 
 
 def encode(value: object, hint: Any = None, *, sparse: bool = False) -> Json:
-    """`value` as JSON can say it; `hint` its declared type, needed only where that is a union of dataclasses.
+    """Returns `value` as JSON data.
 
-    `sparse` leaves out what has its default: `decode` puts it back.
+    Args:
+        hint: the declared type of `value`; needed only if that is a union of dataclasses.
+        sparse: omit fields that have their default value; `decode` restores them.
 
     Raises:
-        TypeError: the value holds something JSON cannot say.
+        TypeError: the value contains something that has no JSON representation.
     """
     if isinstance(value, enum.Enum):
         return value.value if isinstance(value, str) else value.name
@@ -77,19 +79,19 @@ def _has_default(field: dataclasses.Field[Any], value: object) -> bool:
 
 
 def decode(kind: type[T], data: object) -> T:
-    """`data`, as `json.loads` gives it, as a value of the dataclass `kind`.
+    """Returns `data`, as produced by `json.loads`, as an instance of the dataclass `kind`.
 
     Raises:
-        Malformed: the data does not fit; the message names the place.
+        Malformed: the data does not match the type; the message says where.
     """
     return typing.cast(T, _decode(kind, data, ""))
 
 
 def decode_union(union: types.UnionType, data: object) -> object:
-    """`data` as a value of one of the dataclasses of `union`, by its "type".
+    """Returns `data` as an instance of the member of `union` that its "type" names.
 
     Raises:
-        Malformed: the data does not fit; the message names the place.
+        Malformed: the data does not match the type; the message says where.
     """
     return _decode(union, data, "")
 
@@ -195,7 +197,7 @@ def _decode_union(options: tuple[Any, ...], data: object, where: str) -> object:
 
 
 def _plain(data: object) -> object:
-    """An operator's argument: lists become tuples, at every depth."""
+    """Returns an operator's argument with all nested lists converted to tuples."""
     return tuple(_plain(item) for item in data) if isinstance(data, list) else data
 
 
@@ -208,7 +210,7 @@ def _dataclasses(options: tuple[Any, ...]) -> list[type]:
 
 
 def _argument(hint: Any, origins: tuple[type, ...], index: int) -> Any:
-    """The item type that the one container in `hint` declares, or None."""
+    """Returns the item type that the container in `hint` declares, or None if there is no container."""
     for option in _options(hint):
         origin = typing.get_origin(option)
         if isinstance(origin, type) and issubclass(origin, origins):

@@ -1,4 +1,4 @@
-"""The outcome of proving that two pipelines yield the same data."""
+"""The result of comparing the data of two pipelines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Check:
     """One check: "values", "randomness", "epochs", "generated inputs", "last batches", "spec", "cardinality"..."""
 
     name: str
-    equal: bool | None  # None: it could not be done, `detail` says why
+    equal: bool | None  # None: the check could not be done; `detail` says why
     detail: str = ""
-    late: bool = False  # the time ended first: with more of it the check could be done
+    late: bool = False  # time ran out first; with more time the check could be done
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All checks of one plan against the pipeline as written."""
+    """All checks of one plan against the original pipeline."""
 
     safety: Safety
     checks: tuple[Check, ...]
@@ -35,20 +35,20 @@ class Comparison:
 
     @property
     def proven(self) -> bool:
-        """Whether values and whole epochs were compared and every check that was to be done passed."""
+        """Whether values and whole epochs were compared and every required check passed."""
         wanted = {"values", "epochs"} | {check.name for check in self.checks if check.name in _DONE_WHERE_ASKED_FOR}
         return self.equal and wanted <= {check.name for check in self.checks if check.equal}
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing was found different, and only time was missing to prove more."""
+        """Whether no difference was found and more time could still prove equality."""
         return not self.proven and not self.why and any(check.late for check in self.checks)
 
     @property
     def why(self) -> str:
-        """The first difference, for a rejected plan."""
+        """The first difference found, as "check: detail"; "" if there is none."""
         return next((f"{check.name}: {check.detail}" for check in self.checks if check.equal is False), "")
 
 
 _DONE_WHERE_ASKED_FOR = frozenset({"randomness", "generated inputs", "last batches"})
-"""Checks that not every plan needs; where they stand among the checks they must have been done."""
+"""Checks that not every plan needs; if they are in the list of checks, they must have passed."""

@@ -1,7 +1,7 @@
-"""Takes what belongs to the user out of a session: source text, paths, arguments.
+"""Removes the user's private data from a session: source text, paths, arguments.
 
-What stays is what a measurement needs to be understood: operators and their numbers, line numbers, costs,
-verdicts. Free text (reasons, notes, warnings) may quote a path or an argument anywhere, so every text in the
+What remains is what is needed to understand a measurement: operators and their numeric arguments, line numbers,
+costs, verdicts. Free text (reasons, notes, warnings) may quote a path or an argument anywhere, so every text in the
 session is searched for each of them.
 """
 
@@ -21,18 +21,18 @@ _COMMAND_KEPT = frozenset(
     {"options", "seed", "date", "confidential", "budget_seconds", "allow", "device", "step_time_seconds"}
     | {"distribute", "mode"}
 )
-_WORDS_OF_PIPETUNE = frozenset(  # keys whose values are pipetune's or TensorFlow's own, never the user's
+_WORDS_OF_PIPETUNE = frozenset(  # keys whose values come from pipetune or TensorFlow, never from the user
     {"op", "id", "node", "rule", "inputs", "after", "outcome", "kind", "unit", "role", "verdict", "stage"}
     | {"safety", "needs", "consent", "method", "type", "digest", "operations", "inner", "status", "code"}
     | {"devices", "device", "processor", "system", "bottleneck", "sequential_segments", "version"}
     | {"cause", "cause_node"}
 )
 _PATH_IN_TEXT = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[^\s/'\",;:()<>]+){2,}/?")
-_SHORTEST = 3  # a shorter argument ("3") would take digits out of figures
+_SHORTEST = 3  # hiding a shorter argument ("3") would remove digits from figures
 
 
 def redact(session: Session) -> Session:
-    """`session` without source text, paths and arguments; it can be shown, compared and checked as before."""
+    """Returns `session` without source text, paths and arguments; it can still be shown, compared and checked."""
     secrets = sorted(set(_secrets(session)), key=len, reverse=True)
     texts = "|".join(re.escape(secret) for secret in secrets)
     hidden = re.compile(rf"(?<!\w)(?:{texts})(?!\w)") if secrets else None
@@ -52,7 +52,7 @@ def _without_source(session: Session) -> Session:
 
 
 def _secrets(session: Session) -> Iterator[str]:
-    """Every text of the session that is a path, an argument, or a text argument of an operator."""
+    """Yields every path, script argument and text argument of an operator in the session."""
     command = session.command
     arguments = command.get("arguments")
     words = [str(word) for word in arguments] if isinstance(arguments, list | tuple) else []
@@ -78,9 +78,9 @@ def _texts(values: Iterable[object]) -> Iterator[str]:
 
 def _clean(value: Json, hidden: re.Pattern[str] | None, key: str = "") -> Json:
     if isinstance(value, dict):
-        if key == "arguments":  # of an operator: numbers stay, they are what was tuned
+        if key == "arguments":  # of an operator: numbers are kept, because they are what was tuned
             return {name: _numbers(item) for name, item in value.items()}
-        quotes = key == "gains"  # its keys are keys of rewrites, which quote the values set
+        quotes = key == "gains"  # its keys are rewrite keys, which quote argument values
         return {
             _hide(name, hidden) if quotes else name: _clean(item, hidden, name)
             for name, item in value.items()

@@ -1,4 +1,4 @@
-"""Two sessions side by side: every figure both have, and what came and went."""
+"""Comparison of two sessions: all figures, and the rewrites and warnings that only one of them has."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pipetune.core.summary import location_of
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure of two sessions; `change` is the ratio after/before, for shares the difference."""
+    """One figure in two sessions; `change` is the ratio after/before, or for shares the difference."""
 
     name: str
     unit: str  # "x", "%", "ms", "examples/s", "us", "s", "MiB"
     before: float | None
     after: float | None
-    change: Interval | None = None  # where both sides have an interval
+    change: Interval | None = None  # None unless both values have an interval
     more_is_better: bool = True
 
     @property
     def ratio(self) -> float | None:
-        """After over before, for figures without an interval."""
+        """Ratio after/before, for figures without an interval."""
         if self.before is None or self.after is None or self.before <= 0:
             return None
         return self.after / self.before
 
     @property
     def proven(self) -> str:
-        """ "better", "worse", or "" where no interval tells the two apart."""
+        """ "better" or "worse" if the interval of the change excludes "no change", else ""."""
         if self.change is None:
             return ""
         nothing = 0.0 if self.unit == "%" else 1.0
@@ -44,14 +44,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class ComingAndGoing:
-    """What only one of two sessions has."""
+    """Items that only one of two sessions has: `gone` only the earlier, `new` only the later one."""
 
     gone: tuple[str, ...]
     new: tuple[str, ...]
 
 
 def figures(before: Session, after: Session) -> tuple[Difference, ...]:
-    """Every figure at least one of the sessions has, the training speedup first."""
+    """Returns every figure that at least one of the sessions has, the training speedup first."""
     rows = (
         _interval(
             "training speedup", *(one.training.speedup if one.training else None for one in (before, after))
@@ -64,19 +64,19 @@ def figures(before: Session, after: Session) -> tuple[Difference, ...]:
 
 
 def rewrites(before: Session, after: Session) -> ComingAndGoing:
-    """Rewrites of the plans, as "rule (place): what it does"."""
+    """Compares the rewrites of the plans, as "rule (call site): what it does"."""
     return _coming_and_going(_plan_words(before), _plan_words(after))
 
 
 def warnings(before: Session, after: Session) -> ComingAndGoing:
-    """Bugs found in the scripts."""
+    """Compares the bugs found in the scripts."""
     return _coming_and_going(
         *([f"{finding.code}: {finding.message}" for finding in one.findings] for one in (before, after))
     )
 
 
 def same_pipeline(before: Session, after: Session) -> bool | None:
-    """Whether both tuned the same pipeline; None where one tuned none."""
+    """Whether both sessions tuned the same pipeline; None if one of them tuned none."""
     ours, theirs = before.tuned_dataset, after.tuned_dataset
     if ours is None or theirs is None:
         return None

@@ -1,4 +1,4 @@
-"""Applies edits to a Pipeline: a pure function, the one meaning every emitter follows."""
+"""Applies edits to a Pipeline: a pure function that defines the meaning of each edit for all emitters."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ROW_NUMBER = "TensorSpec(shape=(), dtype=tf.int64, name=None)"
 
 
 def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
-    """The pipeline after `edits`, applied in order.
+    """Returns the pipeline after applying `edits` in order.
 
     Raises:
-        PipetuneError: an edit names an operator that is not there, or one it cannot move or remove.
+        PipetuneError: an edit names an operator that does not exist, or one that it cannot be applied to.
     """
     for edit in edits:
         pipeline = _apply(pipeline, edit)
@@ -75,7 +75,7 @@ def _apply(pipeline: Pipeline, edit: Edit) -> Pipeline:
 
 
 def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
-    """A range of row numbers for the source, without what made its rows, and a map behind the batch that gathers."""
+    """Replaces the source and its upstream by a range of row indices, and inserts a map that gathers the rows."""
     rows, anchor = _find(pipeline, edit.node), _find(pipeline, edit.after)
     if rows.cardinality < 0:
         raise PipetuneError(f"Operator {rows.id} ({rows.op}) has no rows that could be numbered.")
@@ -109,7 +109,7 @@ def _gather(pipeline: Pipeline, edit: ReplaceSource) -> Pipeline:
 
 
 def _split(pipeline: Pipeline, edit: SplitFunction) -> Pipeline:
-    """A map for each part of the function; what the whole one gives the second still gives, under the same id."""
+    """Splits a map into one map per part of its function; the second keeps the id and the output of the original."""
     node, cut = _find(pipeline, edit.node), edit.cut
     if node.op != "map" or node.function is None or node.function.form is not FunctionForm.AS_TRACED:
         raise PipetuneError(f"Operator {node.id} ({node.op}) has no function that could be cut in two as it is.")
@@ -143,13 +143,13 @@ def _split(pipeline: Pipeline, edit: SplitFunction) -> Pipeline:
 
 
 def _called(node: Node, op: str) -> Node:
-    """The node as another operator, called where it is called."""
+    """Returns the node as operator `op` at the same call site."""
     location = replace(node.location, method=op) if node.location is not None else None
     return replace(node, op=op, location=location)
 
 
 def _check_run(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:
-    """Refuses to call functions in one where an edit before has changed one of them, or put something between."""
+    """Raises if functions cannot be fused: an earlier edit changed one of them or inserted an operator in between."""
     run = [*(_find(pipeline, name) for name in first), node]
     if node.function is not None and node.function.first:
         raise PipetuneError(f"Operator {node.id} ({node.op}) calls other functions before its own already.")

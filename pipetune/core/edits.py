@@ -1,6 +1,6 @@
-"""The closed set of edits, and the rewrites and plans made of them.
+"""The closed set of edits, and the rewrites and plans composed of them.
 
-An edit says what changes, never how: `core/editing.py` applies it to a Pipeline (the run-time emitter replays
+An edit states what changes, not how: `core/editing.py` applies it to a Pipeline (the run-time emitter replays
 the result), `source/` applies it to the user's source.
 """
 
@@ -26,7 +26,7 @@ class SetArgument:
 
 @dataclass(frozen=True)
 class Insert:
-    """Put a new operator directly behind `after`; its id is `id`."""
+    """Insert a new operator with this `id` directly downstream of `after`."""
 
     after: str
     op: str
@@ -36,14 +36,14 @@ class Insert:
 
 @dataclass(frozen=True)
 class Remove:
-    """Take operator `node` (one input) out."""
+    """Remove operator `node`, which has one input."""
 
     node: str
 
 
 @dataclass(frozen=True)
 class Move:
-    """Take operator `node` (one input) out and put it back directly behind `after`."""
+    """Move operator `node`, which has one input, to directly downstream of `after`."""
 
     node: str
     after: str
@@ -51,7 +51,7 @@ class Move:
 
 @dataclass(frozen=True)
 class SetOption:
-    """Set a field of `tf.data.Options` on the output, by dotted name ("deterministic")."""
+    """Set a field of `tf.data.Options` on the output, by its dotted name ("autotune.cpu_budget")."""
 
     name: str
     value: Value
@@ -59,22 +59,22 @@ class SetOption:
 
 @dataclass(frozen=True)
 class ReplaceFunction:
-    """Call the function of operator `node` in another form; what it is traced as then has this digest."""
+    """Call the function of operator `node` in another variant; `digest` is that of the function traced in this way."""
 
     node: str
     form: FunctionForm
     digest: str
-    first: tuple[str, ...] = ()  # the maps directly above whose functions it calls before its own, uppermost first
+    first: tuple[str, ...] = ()  # ids of fused upstream maps, most upstream first: it calls their functions first
 
 
 @dataclass(frozen=True)
 class ReplaceSource:
-    """Let `node`, which puts out the rows of arrays, put out their numbers, and gather the rows behind `after`.
+    """Let `node`, which outputs the rows of arrays, output row indices, and gather the rows after `after`.
 
-    Operators above `node` that nobody else reads go: what they made of the rows is gathered too.
+    Operators upstream of `node` without another consumer are removed: the gathering does their work, too.
 
-    The map that gathers them is the operator `gather`; what its function is traced as has this digest. With `windows`
-    it is those of the rows that start at the numbers.
+    The map that gathers is the operator `gather`; `digest` is that of its traced function. With `windows`, it gathers
+    the windows of rows that start at the indices.
     """
 
     node: str
@@ -89,12 +89,12 @@ class ReplaceSource:
 
 
 HEAD = "head"
-"""What the id of a map that calls the first part of a function begins with."""
+"""Prefix of the id of a map that calls the first part of a function."""
 
 
 @dataclass(frozen=True)
 class SplitFunction:
-    """Cut the function of the map `node` in two: a map directly above it calls the first part, `node` the second."""
+    """Split the function of the map `node`: a new map directly upstream calls the first part, `node` the second."""
 
     node: str
     cut: Cut
@@ -107,7 +107,7 @@ class SplitFunction:
 
 @dataclass(frozen=True)
 class ReplaceOperator:
-    """Call operator `op` in place of `node`, with the function that `node` has, if it has one."""
+    """Replace `node` by the operator `op`, which gets the function of `node` if there is one."""
 
     node: str
     op: str
@@ -131,9 +131,9 @@ _THREADS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.p
 
 
 def needs_proof(edits: Iterable[Edit]) -> bool:
-    """Whether edits can change values or order, so that only compared values allow them.
+    """Whether the edits can change values or order, so that the data must be compared before they are allowed.
 
-    Reading ahead, copying to a device, a number of parallel calls (of a function that runs in order), threads and
+    Prefetching, copying to a device, the number of parallel calls (of a function that runs in order), threads and
     budgets cannot.
     """
     for edit in edits:
@@ -148,16 +148,16 @@ def needs_proof(edits: Iterable[Edit]) -> bool:
 
 
 class Safety(enum.IntEnum):
-    """What a rewrite may change, from nothing to the numbers. A plan has the worst class of its rewrites."""
+    """What a rewrite may change, from nothing to values. A plan has the worst class of its rewrites."""
 
-    EXACT = 0  # same elements, same order, same randomness element by element, every epoch
-    STATISTICAL = 1  # other draws, or another shuffle order, from the same distribution
-    REORDERS = 2  # same elements per epoch, other order or epoch borders
-    APPROXIMATE = 3  # numbers differ within a stated tolerance
+    EXACT = 0  # same elements, same order, same random numbers for each element, in every epoch
+    STATISTICAL = 1  # different draws, or a different shuffle order, from the same distribution
+    REORDERS = 2  # same elements per epoch, different order or epoch boundaries
+    APPROXIMATE = 3  # values differ within a stated tolerance
 
 
 class Consent(enum.StrEnum):
-    """What `--allow` can grant."""
+    """Values of `--allow`."""
 
     STATISTICAL = "statistical"
     REORDER = "reorder"
@@ -168,25 +168,25 @@ class Consent(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One legal change a rule proposes: the edits, and what they may change."""
+    """One legal change proposed by a rule: its edits, and what they may change in the data."""
 
     rule: str
-    node: str  # the operator it is about
+    node: str  # id of the operator it applies to
     safety: Safety
     edits: tuple[Edit, ...]
     summary: str  # what it does, one sentence for the report
-    needs: frozenset[Consent] = frozenset()  # consent beyond the safety class
-    group: str = ""  # rewrites of one group exclude each other
-    reproducible: bool = True  # the order and the draws are the same from run to run, if they were
-    epochs_kept: bool = True  # every element once per epoch, epochs apart
+    needs: frozenset[Consent] = frozenset()  # consent needed in addition to that for the safety class
+    group: str = ""  # rewrites of the same group exclude each other
+    reproducible: bool = True  # order and draws stay identical from run to run, if they were before
+    epochs_kept: bool = True  # every element occurs once per epoch, and epochs do not mix
     notes: tuple[str, ...] = ()
-    predicted_bytes: float = 0.0  # memory it adds
-    equal_is_enough: bool = False  # worth an offer where it is measured not slower
-    only_training: bool = False  # what it gains shows inside a training step, never in the input alone
+    predicted_bytes: float = 0.0  # additional memory
+    equal_is_enough: bool = False  # needs no speedup: offered if measured to be not slower
+    only_training: bool = False  # its gain is visible only in a training step, not in the input alone
 
     @functools.cached_property
     def key(self) -> str:
-        """Names the rewrite within a session."""
+        """Identifies the rewrite within a session."""
         values: list[object] = []
         for edit in self.edits:
             match edit:
@@ -203,7 +203,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Silence:
-    """Why a rule proposes nothing at an operator where a reader might expect it to."""
+    """Why a rule does not propose a rewrite for an operator where one might be expected."""
 
     rule: str
     node: str
@@ -223,7 +223,7 @@ class Plan:
 
     @functools.cached_property
     def key(self) -> str:
-        """Names what the plan does within a session, whatever it is called."""
+        """Identifies the plan within a session by its rewrites, independent of its name."""
         return "+".join(rewrite.key for rewrite in self.rewrites) or self.name
 
     @property
@@ -232,11 +232,11 @@ class Plan:
 
     @property
     def only_training(self) -> bool:
-        """Whether some of its gain shows inside a training step only."""
+        """Whether part of its gain is visible only in a training step."""
         return any(rewrite.only_training for rewrite in self.rewrites)
 
     def with_rewrite(self, rewrite: Rewrite) -> Plan:
-        """This plan and `rewrite`, which replaces one of the same group."""
+        """Returns the plan with `rewrite` added; it replaces a rewrite of the same group."""
         kept = tuple(old for old in self.rewrites if not rewrite.group or old.group != rewrite.group)
         return Plan(self.name, (*kept, rewrite))
 

@@ -1,14 +1,14 @@
-"""Errors pipetune raises for the user to read: what happened, and what to do about it."""
+"""Errors that pipetune raises for users: what happened, and what to do about it."""
 
 from __future__ import annotations
 
 
 class PipetuneError(Exception):
-    """An error a user can act on.
+    """An error that the user can act on.
 
     Args:
         message: what happened, one sentence.
-        hint: what to do about it, one sentence, or empty.
+        hint: what to do about it, one sentence; may be empty.
         exit_code: the command's exit status (see the README, "Exit codes").
     """
 
@@ -27,15 +27,15 @@ class PlanMismatch(PipetuneError):
 
 
 class StepFailed(Exception):
-    """The step given to `pipetune.tune` or `profile` raised on the data as they are; the cause is its own exception.
+    """The step given to `pipetune.tune` or `profile` raised on the original data; its exception is the cause.
 
-    What it had changed until then is put back.
+    Everything the step had changed until then is restored.
     """
 
 
 class CannotReplay(PipetuneError):
-    """A live dataset has a step that cannot be rebuilt on another upstream."""
+    """A live dataset contains an operator that cannot be rebuilt on a different input dataset."""
 
 
 class CannotExpress(PipetuneError):
-    """An edit has no faithful form in the user's source; the message says why."""
+    """An edit cannot be expressed exactly in the user's source; the message says why."""

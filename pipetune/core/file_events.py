@@ -1,8 +1,9 @@
-"""Python's audit events (PEP 578): what tells an undo journal that the script is about to change files.
+"""Notifies the undo journal before the script changes files, through Python's audit events (PEP 578).
 
-Source: the "Audit events table" of Python's library reference. Which libraries raise them was tried: `open` and what is
-built on it (pandas, matplotlib, zipfile, gzip, shelve, `ndarray.tofile`, `numpy.memmap`), `os`, `shutil`, `tempfile`,
-`sqlite3.connect`. A training step of TensorFlow raises none, one run eagerly some 35, each a look into a dictionary.
+Source: the "Audit events table" of Python's library reference. These libraries were tested to raise the events: `open`
+and code built on it (pandas, matplotlib, zipfile, gzip, shelve, `ndarray.tofile`, `numpy.memmap`), `os`, `shutil`,
+`tempfile`, `sqlite3.connect`. A training step of TensorFlow raises none; an eager one about 35, each of which costs a
+dictionary lookup.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ _hooked = False
 
 
 def journal() -> UndoJournal | None:
-    """The undo journal of this process, where it has one."""
+    """Returns the undo journal of this process; None if there is none."""
     return _current
 
 
 def tell(journal: UndoJournal | None) -> None:
-    """From now on the events of this process go to `journal`; None: to nobody."""
+    """Sends the file events of this process to `journal` from now on; None: ignores them."""
     global _current, _hooked
     _current = journal
-    if not _hooked:  # such a hook stays to the end of the process
+    if not _hooked:  # an audit hook cannot be removed
         _hooked = True
         sys.addaudithook(_audit)
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if _current is None:  # also at the very end of the interpreter, which empties this module
+    if _current is None:  # also during interpreter shutdown, when module globals are cleared
         return
     handler = _HANDLERS.get(event)
     if handler is None:
@@ -44,7 +45,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         handler(_current, *arguments)
     except TooLarge:
         raise
-    except Exception:  # a fault here must not become one of the script; the folders are compared afterwards
+    except Exception:  # a bug here must not fail the script; its folders are compared afterwards anyway
         traceback.print_exc()
 
 
@@ -55,7 +56,7 @@ def _open(journal: UndoJournal, path: AnyPath, mode: str | None, flags: int | No
     flags = flags or 0
     if isinstance(path, int) or not (flags & _WRITING or set(mode or "") & set("wxa+")):
         return
-    if not os.path.isdir(path):  # `tempfile` opens a folder for a file without a name
+    if not os.path.isdir(path):  # `tempfile` opens a folder to create an unnamed file
         journal.before_write(path, appending=bool(flags & os.O_APPEND) and not flags & os.O_TRUNC)
 
 
@@ -70,9 +71,9 @@ _OWNERS: Mapping[Any, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def _is_owned() -> bool:
-    """Whether an object of `tempfile` removes what is made now."""
+    """Whether the path now being created will be removed by a `tempfile` object."""
     frame = sys._getframe(1)
-    for _ in range(8):  # from here up to the function of `tempfile` that the script called
+    for _ in range(8):  # frames between here and the `tempfile` function that the script called
         if frame.f_back is None:
             return False
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""JSON files that are either whole or not there."""
+"""Reads JSON files, and writes files atomically."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Value = TypeVar("Value")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace `path` by `text` in one step, so that a reader or a crash never sees half a file; a link stays a link.
+    """Writes `text` to `path` atomically: neither a reader nor a crash leaves a partial file; symlinks are followed.
 
     Args:
-        mode: who may do what with it, as far as the user's mask lets them.
+        mode: permission bits of the file; the umask applies.
 
     Raises:
-        PipetuneError: the folder cannot be made or written to.
+        PipetuneError: the folder cannot be created or written to.
     """
     try:
         path = path.resolve() if path.is_symlink() else path
@@ -49,20 +49,20 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write `data` as readable JSON; NaN and infinity are an error in the caller."""
+    """Writes `data` as indented JSON; NaN and infinity raise ValueError, because the caller must encode them."""
     write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
-    """The object in a JSON file that carries `schema`.
+    """Returns the object in a JSON file, whose "schema" must be `schema`.
 
     Args:
         path: the file.
-        kind: what the file is, in words, for the error: "session", "plan".
-        schema: the version this release reads.
+        kind: the kind of file, for error messages: "session", "plan".
+        schema: the schema version that this release reads.
 
     Raises:
-        PipetuneError: there is none, it is not JSON, or another release wrote it.
+        PipetuneError: the file does not exist, is not JSON, or was written by another release.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -88,10 +88,10 @@ def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
 def read_value(
     path: Path | str, make: Callable[[dict[str, object]], Value], *, name: str, kind: str, schema: int
 ) -> Value:
-    """What `make` makes of the JSON file `path`, or of the file `name` in the folder `path`.
+    """Returns the value that `make` builds from the JSON file `path`, or from the file `name` in the folder `path`.
 
     Raises:
-        PipetuneError: as `read_json`, or it is damaged.
+        PipetuneError: as in `read_json`, or the file is damaged.
     """
     path = Path(path)
     if path.is_dir():

@@ -1,8 +1,8 @@
-"""What stands in a session many times is written once: a file of hundreds of operators stays under 1 MB.
+"""Deduplicates repeated values in session.json, which keeps a session with hundreds of operators under 1 MB.
 
-Every trial holds its plan with all its rewrites, and the tuned pipeline most operators of the one as written. In the
-file a plan names its rewrites ("parallel-map@n4"), which stand under "rewrites"; an operator of "tuned" that is as
-written is its id, and one that is not says which it is like and what differs.
+Every trial contains its plan with all rewrites, and the tuned pipeline shares most operators with the original one. In
+the file, a plan refers to its rewrites by name ("parallel-map@n4"), and they are stored under "rewrites". An operator
+of "tuned" that is unchanged is stored as its id; a changed one stores the id of the original and the differing keys.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pipetune.core.codec import Json
 
 
 def fold(data: dict[str, Json]) -> None:
-    """Replace repetitions in the JSON of a session by names, in place."""
-    named: dict[str, Json] = {}  # what stands under "rewrites", by name
-    names: dict[str, str] = {}  # name by content
+    """Replaces repeated values in the JSON data of a session by references, in place."""
+    named: dict[str, Json] = {}  # contents of "rewrites", by name
+    names: dict[str, str] = {}  # serialized rewrite -> name
     for holder in (*_objects(data.get("trials")), *_objects(data.get("datasets"))):
         plan = holder.get("plan")
         if plan is not None and "rewrites" in plan:
@@ -30,7 +30,7 @@ def fold(data: dict[str, Json]) -> None:
 
 
 def _difference(node: dict[str, Any], written: dict[str, dict[str, Any]]) -> Json:
-    """The node's id where it is as written; else what differs; the whole where it is new or lacks something."""
+    """Returns an unchanged node as its id, a changed one as its differences, a new or reduced one in full."""
     before = written.get(node["id"])
     if before == node:
         return str(node["id"])
@@ -41,7 +41,7 @@ def _difference(node: dict[str, Any], written: dict[str, dict[str, Any]]) -> Jso
 
 
 def _name(rewrite: dict[str, Any], named: dict[str, Json], names: dict[str, str]) -> str:
-    """The name of a rewrite; two of one rule at one operator are told apart by a number."""
+    """Returns the name of a rewrite; different rewrites of one rule at one operator get a number."""
     content = json.dumps(rewrite, sort_keys=True)
     if content not in names:
         stem = name = f"{rewrite['rule']}@{rewrite['node']}"
@@ -55,7 +55,7 @@ def _name(rewrite: dict[str, Any], named: dict[str, Json], names: dict[str, str]
 
 
 def unfold(data: dict[str, Any]) -> dict[str, Any]:
-    """The JSON as it was before `fold`; what was never folded stays, what is damaged is left for the decoder."""
+    """Reverts `fold`; data that was never folded is kept, and damaged data is left for the decoder to report."""
     found = data.get("rewrites")
     named = found if isinstance(found, dict) else {}
     whole = dict(data)
@@ -97,5 +97,5 @@ def _whole(node: Any, written: dict[str, Any]) -> Any:
 
 
 def _objects(data: object) -> list[dict[str, Any]]:
-    """The objects of a list."""
+    """Returns the objects in a list."""
     return [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []

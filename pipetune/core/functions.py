@@ -1,4 +1,4 @@
-"""What is known about a function given to map, filter, interleave and the like."""
+"""Facts about a function passed to map, filter, interleave and similar operators."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 
 class FunctionForm(enum.StrEnum):
-    """How a function is called, where an edit changes that."""
+    """How a function is called, if an edit changes that."""
 
     AS_TRACED = "as traced"
-    ON_BATCHES = "on batches"  # traced again, on whole batches
+    ON_BATCHES = "on batches"  # traced again for whole batches
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
-    PARSING = "on batches with parse_example"  # on whole batches, `tf.io.parse_example` in place of the single form
-    GATHERING = "gathering rows"  # pipetune's own: takes rows of the arrays of the source above by their numbers
-    ON_INPUT = "on what the map gets"  # a predicate, traced again above the map that it stood below
-    FUSED = "on what the functions of the maps above give"  # which it calls itself
-    DECODE_AND_CROP = "decoding only what it crops"  # the window of a JPEG in place of the whole image
-    HEAD = "its first part alone"  # of a function cut in two
+    PARSING = "on batches with parse_example"  # on whole batches, not `parse_single_example`
+    GATHERING = "gathering rows"  # pipetune's own: gathers rows of the source's arrays by index
+    ON_INPUT = "on what the map gets"  # a predicate, traced again to run upstream of the map that preceded it
+    FUSED = "on what the functions of the maps above give"  # it calls the functions of the upstream maps itself
+    DECODE_AND_CROP = "decoding only what it crops"  # decodes the crop window of a JPEG instead of the whole image
+    HEAD = "its first part alone"  # of a function that was split in two
     TAIL = "its second part alone"
     TAIL_ON_BATCHES = "its second part alone, on batches"
 
@@ -30,60 +30,60 @@ _ON_BATCHES = frozenset(
 
 @dataclass(frozen=True)
 class OnBatches:
-    """What a function does when it is called once with a whole batch (`tf/pipelines/on_batches.py`)."""
+    """Whether a function can be called once per batch instead of per element (`tf/pipelines/on_batches.py`)."""
 
-    why_not: str = ""  # why its rows are not what it gives for each element alone, as the end of a sentence
-    form: FunctionForm = FunctionForm.ON_BATCHES  # how it has to be called there
-    digest: str = ""  # of the function traced in that form
-    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
-    zero_signs: bool = False  # besides, the sign of a zero may differ, and what becomes of a denormal
-    cut: Cut | None = None  # where it is cut first: its beginning is called on batches as it is, the rest in `form`
+    why_not: str = ""  # why its rows are not proven equal to the results per element, as the end of a sentence
+    form: FunctionForm = FunctionForm.ON_BATCHES  # the variant in which it must be called
+    digest: str = ""  # of the function traced in that variant
+    inexact: tuple[str, ...] = ()  # ops whose least significant bits depend on the number of rows
+    zero_signs: bool = False  # the sign of zeros and the handling of denormals may differ as well
+    cut: Cut | None = None  # split first: the head is called on batches as it is, the tail in `form`
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of rows, each whole: the rows `start`, `start + stride`... of a `start` that grows by `shift`."""
+    """Full windows of rows: each has the rows `start`, `start + stride`, ..., and `start` advances by `shift`."""
 
-    size: int  # rows of a window
+    size: int  # rows per window
     shift: int
     stride: int
-    length_known: bool = True  # whether the number of rows is in the static shape
+    length_known: bool = True  # whether the window length is part of the static shape
 
     def starts(self, rows: int) -> range:
-        """The first row of every window of so many rows."""
+        """Returns the first row of every window over `rows` rows."""
         return range(0, max(0, rows - self.reach), self.shift)
 
     @property
     def reach(self) -> int:
-        """Rows from the first of a window to the last."""
+        """Distance in rows from the first row of a window to the last."""
         return (self.size - 1) * self.stride
 
 
 @dataclass(frozen=True)
 class Gathering:
-    """How a batch of the rows of arrays in memory is taken by their numbers (`tf/pipelines/gathering.py`)."""
+    """How a batch of rows of in-memory arrays is gathered by row index (`tf/pipelines/gathering.py`)."""
 
-    why_not: str = ""  # why it cannot be, as the end of a sentence
-    digest: str = ""  # of the function that takes a batch of numbers and gives the rows
-    windows: Windows | None = None  # what is made of the rows before they are batched; None: nothing
-    singly: bool = False  # the operator puts out windows that functions above it take by their numbers, one at a time
+    why_not: str = ""  # why that is impossible, as the end of a sentence
+    digest: str = ""  # of the function that maps a batch of indices to the rows
+    windows: Windows | None = None  # windows formed of the rows before batching; None: no windows
+    singly: bool = False  # its output is windows that upstream functions gather one at a time
 
 
 @dataclass(frozen=True)
 class OnInput:
-    """What a predicate does when it is called on what a map above it gets (`tf/pipelines/on_inputs.py`)."""
+    """Whether a predicate can be evaluated on the input of an upstream map (`tf/pipelines/on_inputs.py`)."""
 
-    why_not: str = ""  # why it does not say the same there, as the end of a sentence
-    digest: str = ""  # of the predicate traced there
+    why_not: str = ""  # why its result might differ there, as the end of a sentence
+    digest: str = ""  # of the predicate traced for that input
 
 
 @dataclass(frozen=True)
 class Fused:
-    """What one function does that calls those of a run of maps one after another (`tf/pipelines/fusion.py`)."""
+    """Whether one function can call the functions of consecutive maps in turn (`tf/pipelines/fusion.py`)."""
 
-    first: tuple[str, ...]  # the maps above, the uppermost first
-    why_not: str = ""  # why it does not give what the maps give, as the end of a sentence
-    digest: str = ""  # of that function
+    first: tuple[str, ...]  # ids of the upstream maps, most upstream first
+    why_not: str = ""  # why its result might differ from that of the maps, as the end of a sentence
+    digest: str = ""  # of the fused function
 
 
 @dataclass(frozen=True)
@@ -91,92 +91,92 @@ class Cropping:
     """Whether a function that decodes JPEGs could decode only the window it keeps (`tf/pipelines/cropping.py`)."""
 
     why_not: str = ""  # why it needs the whole image, as the end of a sentence
-    digest: str = ""  # of the function in that form
-    seen: str = ""  # the elements that were looked at and are JPEGs: "48 elements, start, middle and end"
+    digest: str = ""  # of the function that crops while decoding
+    seen: str = ""  # the examined elements, all JPEGs: "48 elements, start, middle and end"
 
 
 class CutKind(enum.StrEnum):
-    """Where a function is cut in two."""
+    """Where a function is split in two."""
 
     BEFORE_DRAWS = "in front of its first random draw"
-    BEFORE_EACH_NUMBER = "in front of ops that treat every number by itself"  # to its end
-    BEHIND_PARSING = "behind what takes its text apart"  # which tf.vectorized_map has no form for
+    BEFORE_EACH_NUMBER = "in front of ops that treat every number by itself"  # up to its end
+    BEHIND_PARSING = "behind what takes its text apart"  # `tf.vectorized_map` has no converter for these ops
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a function is cut in two; the second part goes on from what the first gives (`tf/pipelines/cutting.py`)."""
+    """How a function is split in two; the first part's output is the second's input (`tf/pipelines/cutting.py`)."""
 
     kind: CutKind
-    why_not: str = ""  # why it cannot be cut there, as the end of a sentence
-    position: int = 0  # ops of its graph, in the order they were traced, that the first part has
-    spec: str = ""  # of what is handed from one to the other, as text
-    element_bytes: float | None = None  # of that; None where it is not known
+    why_not: str = ""  # why it cannot be split there, as the end of a sentence
+    position: int = 0  # number of ops in the first part, counted in tracing order
+    spec: str = ""  # element spec of the values passed between the parts, as text
+    element_bytes: float | None = None  # size of these values; None if unknown
     head: str = ""  # digest of the first part
     tail: str = ""  # digest of the second part
     inexact: tuple[str, ...] = ()  # ops of the second part, as in `OnBatches`
     zero_signs: bool = False
-    statement: int | None = None  # of its body, the first of the second part; None: it is cut inside a statement
-    handed: int = 0  # tensors that are handed on
-    taken: tuple[int, ...] = ()  # those of them that the function gets, by their places in its input
-    components: int = 0  # of its input
+    statement: int | None = None  # first statement of the second part; None: the split is inside a statement
+    handed: int = 0  # number of tensors passed between the parts
+    taken: tuple[int, ...] = ()  # indices of the input components that are passed through unchanged
+    components: int = 0  # number of components of its input
 
 
 @dataclass(frozen=True)
 class Shrinking:
     """Whether a function that decodes JPEGs could decode them at a smaller scale (`tf/pipelines/shrinking.py`)."""
 
-    why_not: str = ""  # why it needs them at full scale, as the end of a sentence
-    ratio: int = 2  # of its sides to those of the smallest scale that is large enough: 2, 4 or 8
-    seen: str = ""  # the elements that were looked at: "48 elements: start, middle and end"
-    most_apart: float = 0.0  # greatest difference of a pixel that is resized to, as a share of the greatest value
-    mean_apart: float = 0.0  # the same, on average
+    why_not: str = ""  # why it needs the full scale, as the end of a sentence
+    ratio: int = 2  # full side length over that of the smallest sufficient scale: 2, 4 or 8
+    seen: str = ""  # the examined elements: "48 elements: start, middle and end"
+    most_apart: float = 0.0  # maximum difference of a resized pixel, as a share of the maximum value
+    mean_apart: float = 0.0  # mean difference, as a share of the maximum value
 
 
 @dataclass(frozen=True)
 class FunctionFacts:
-    """Facts read from a traced function, those of every function it calls included.
+    """Facts read from a traced function, including every function it calls.
 
-    Every flag is True when in doubt: a rule that stays silent for nothing costs less than a wrong rewrite.
+    A flag is True when in doubt: a missed rewrite costs less than a wrong one.
     """
 
     name: str
-    digest: str  # hash of the normalised graph; tokens, seeds, file names, constants over 1 kB left out
-    operations: tuple[str, ...] = ()  # TensorFlow op types, sorted, each once
-    size: int = 0  # nodes of the graph, those of every function it calls included
-    random: bool = False  # holds a random op whose draws differ from call to call
-    seeded: bool = False  # every random op of it carries a seed
-    random_python: bool = False  # draws nobody can pin: Python, tf.random.Generator, Keras SeedGenerator
+    digest: str  # hash of the normalized graph without tokens, seeds, file names, constants over 1 kB
+    operations: tuple[str, ...] = ()  # TensorFlow op types, sorted, without duplicates
+    size: int = 0  # number of graph nodes, including every function it calls
+    random: bool = False  # contains a random op whose draws differ from call to call
+    seeded: bool = False  # all of its random ops have a seed
+    random_python: bool = False  # random numbers that cannot be fixed: Python, tf.random.Generator, Keras SeedGenerator
     python: bool = False  # py_function, numpy_function, a generator: runs under the GIL
     reads_variables: tuple[str, ...] = ()  # names of the variables it reads
     writes_variables: bool = False
     mutable_tables: bool = False
-    side_effects: tuple[str, ...] = ()  # op types with effects outside: Print, WriteFile, ...
+    side_effects: tuple[str, ...] = ()  # op types with external effects: Print, WriteFile, ...
     reads_files: bool = False
-    can_raise: bool = False  # an assertion or a check on values
-    hands_on: tuple[int, ...] = ()  # per component it gives, which of its input it is unchanged; -1 for what it makes
-    on_batches: OnBatches | None = None  # None: nobody asked
-    on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: per map above it, the nearest first
-    fused: Fused | None = None  # of the lowest of a run of maps; None: nobody asked
-    cropping: Cropping | None = None  # None: nobody asked, or it decodes no JPEG
-    cuts: tuple[Cut, ...] | None = None  # at most one of a kind; None: nobody asked
-    shrinking: Shrinking | None = None  # None: nobody asked, or it decodes no JPEG
+    can_raise: bool = False  # contains an assertion or a check of values
+    hands_on: tuple[int, ...] = ()  # per output component: index of the input passed through unchanged, or -1
+    on_batches: OnBatches | None = None  # None: not probed
+    on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: one per upstream map, the nearest first
+    fused: Fused | None = None  # of the last of consecutive maps; None: not probed
+    cropping: Cropping | None = None  # None: not probed, or it decodes no JPEG
+    cuts: tuple[Cut, ...] | None = None  # at most one per kind; None: not probed
+    shrinking: Shrinking | None = None  # None: not probed, or it decodes no JPEG
     form: FunctionForm = FunctionForm.AS_TRACED
-    first: tuple[str, ...] = ()  # operators whose functions it calls before its own
-    part_of: str = ""  # the operator whose function it is a part of
-    cut: Cut | None = None  # the cut that made it a part
+    first: tuple[str, ...] = ()  # ids of operators whose functions it calls before its own
+    part_of: str = ""  # id of the operator whose function was split, if this is a part of it
+    cut: Cut | None = None  # the split that produced this part
 
     @property
     def called_on_batches(self) -> bool:
-        """Whether an edit has it called on batches, in whichever form."""
+        """Whether an edit calls it on batches, in any variant."""
         return self.form in _ON_BATCHES
 
     @property
     def stateless(self) -> bool:
-        """Whether a call's result depends on its arguments alone and leaves nothing behind."""
+        """Whether the result of a call depends only on its arguments and the call has no side effects."""
         return not (self.random or self.reads_variables or self.leaves_traces)
 
     @property
     def leaves_traces(self) -> bool:
-        """Whether a call may change what the script holds."""
+        """Whether a call may change state of the script."""
         return bool(self.python or self.writes_variables or self.mutable_tables or self.side_effects)

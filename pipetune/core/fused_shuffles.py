@@ -1,7 +1,8 @@
-"""What TensorFlow's graph pass `shuffle_and_repeat_fusion`, on by default, does to the order of a fixed seed.
+"""Effect of TensorFlow's graph pass `shuffle_and_repeat_fusion` (on by default) on the order of a seeded shuffle.
 
-It makes one operator of a shuffle and the repeat directly behind it. Where that repeat ends, the second repetition and
-every later epoch have another order than the two operators give; without end they have the same (TensorFlow 2.21).
+The pass fuses a shuffle with the repeat directly after it. If the repeat is finite, the second repetition and every
+later epoch have a different order than the two separate operators produce; if it is infinite, the order is the same
+(TensorFlow 2.21).
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from pipetune.core.pipeline import INFINITE, Pipeline
 
 FUSED_SHUFFLE = "TensorFlow makes one step of a shuffle and the repeat next to it: later epochs have another order"
-"""Why a rewrite that brings the two together, or apart, does not keep the order."""
+"""Why a rewrite that makes the two operators adjacent, or separates them, does not keep the order."""
 
 
 def fused_shuffles(pipeline: Pipeline) -> frozenset[str]:
-    """The shuffles whose order that pass changes, by id."""
+    """Returns the ids of the shuffles whose order the pass changes."""
     ends = (node for node in pipeline if node.op == "repeat" and node.argument("count") not in (None, INFINITE))
     repeated = {name for node in ends for name in node.inputs}
     return frozenset(

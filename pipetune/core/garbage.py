@@ -1,4 +1,4 @@
-"""Python's garbage collector, which every window ends with: an iterator left alive goes on filling its buffers."""
+"""Faster garbage collections. Each window ends with one, because a live iterator would keep filling its buffers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def short_collections() -> Iterator[None]:
-    """Collections within pass over what is alive now, which is mostly what TensorFlow imports: 0.2 s in each.
+    """Excludes the objects alive now (mostly TensorFlow's imports) from collections in the block: saves 0.2 s each.
 
-    Where the script has told the collector itself what to leave alone (`gc.freeze`), nothing is changed.
+    If the script itself has called `gc.freeze`, nothing is changed.
     """
     if gc.get_freeze_count():
         yield

@@ -1,4 +1,8 @@
-"""What a CI gate asks of a session. Only what an interval proves fails; what it leaves open says so."""
+"""Checks of a CI gate on a session.
+
+A limit counts as exceeded only if the whole interval is beyond it; else the check is undetermined. A figure that was
+not measured fails, except in comparisons with a baseline.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,12 @@ from pipetune.core.session import Session
 class Result(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
-    UNDETERMINED = "undetermined"  # the interval lies on both sides of the limit
+    UNDETERMINED = "undetermined"  # the interval contains the limit
 
 
 @dataclass(frozen=True)
 class GateRow:
-    """One thing that was asked, and the answer."""
+    """One check and its result."""
 
     name: str
     result: Result
@@ -28,10 +32,10 @@ class GateRow:
 
 
 def finished(session: Session, *, later: str = "") -> GateRow:
-    """Whether the session came to its end.
+    """Checks that the analysis completed.
 
     Args:
-        later: the folder of a later run that did not, where the session is shown in its place; empty without one.
+        later: the folder of a later run that did not complete, in whose place this session is shown; "" if none.
     """
     if later:
         return GateRow("session", Result.FAILED, f"a later run did not come to its end: {later}")
@@ -42,7 +46,7 @@ def finished(session: Session, *, later: str = "") -> GateRow:
 
 
 def input_wait(session: Session, limit: float) -> GateRow:
-    """Whether training waits for input for at most the share `limit` of a step."""
+    """Checks that training waits for input for at most the share `limit` of a step."""
     dataset = session.tuned_dataset
     share = dataset.diagnosis.wait_share if dataset and dataset.diagnosis else None
     if share is None:
@@ -55,7 +59,7 @@ def input_wait(session: Session, limit: float) -> GateRow:
 
 
 def speedup(session: Session, wanted: float) -> GateRow:
-    """Whether the confirmed plan makes training faster by the factor `wanted`."""
+    """Checks that the confirmed plan speeds training up by at least the factor `wanted`."""
     found = session.training.speedup if session.training else None
     if found is None:
         why = session.training.why if session.training and session.training.why else "no plan was confirmed"
@@ -68,10 +72,10 @@ def speedup(session: Session, wanted: float) -> GateRow:
 
 
 def refuse_other_pipeline(session: Session, baseline: Session) -> None:
-    """Makes sure that both are of one pipeline: as the script has it, or with the patch of one of them in it.
+    """Checks that both sessions are of the same pipeline, either original or with the patch of one of them applied.
 
     Raises:
-        PipetuneError: they are of two; the message names the first operator that differs.
+        PipetuneError: the pipelines differ; the message names the first operator that differs.
     """
     ours, theirs = session.tuned_dataset, baseline.tuned_dataset
     if ours is None or theirs is None:
@@ -88,7 +92,7 @@ def refuse_other_pipeline(session: Session, baseline: Session) -> None:
 
 
 def against(session: Session, baseline: Session, *, tolerance: float) -> list[GateRow]:
-    """Whether `session` is worse than `baseline` by more than `tolerance` (a share)."""
+    """Checks that `session` is not worse than `baseline` by more than `tolerance` (a share)."""
     elsewhere = other_machine(session, baseline)
     rows = [_wait_against(session, baseline, tolerance), _room_against(session, baseline, tolerance)]
     if elsewhere:
@@ -105,7 +109,7 @@ def against(session: Session, baseline: Session, *, tolerance: float) -> list[Ga
 
 
 def other_machine(session: Session, baseline: Session) -> str:
-    """Why figures of the two cannot be held against each other; empty where they can."""
+    """Returns why the figures of the two sessions are not comparable; "" if they are."""
     here, there = session.machine, baseline.machine
     if here is None or there is None:
         return "a machine is not known"
@@ -137,7 +141,7 @@ def _wait_against(session: Session, baseline: Session, tolerance: float) -> Gate
 
 
 def _room_against(session: Session, baseline: Session, tolerance: float) -> GateRow:
-    """A tuned plan that now wins more than it did means that the script lost something since."""
+    """Checks the plan's gain: if it is larger than in the baseline, the script has become slower since."""
     name = "room for improvement"
     found = [one.training.speedup if one.training else None for one in (session, baseline)]
     if found[0] is None:

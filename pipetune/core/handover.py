@@ -1,4 +1,4 @@
-"""How a distribution strategy takes a dataset to the replicas that train on it.
+"""How a distribution strategy delivers a dataset to the replicas that train on it.
 
 Source: the "Distributed Input" guide of TensorFlow (tf.distribute).
 """
@@ -12,22 +12,22 @@ DATASET = "experimental_distribute_dataset"
 FUNCTION = "distribute_datasets_from_function"
 FIT = "Model.fit"
 COORDINATOR = "create_per_worker_dataset"
-OWN_PIPELINES = "a pipeline of each process"  # Horovod: nothing is handed over
+OWN_PIPELINES = "a pipeline of each process"  # Horovod: no strategy distributes the dataset
 
 
 @dataclass(frozen=True)
 class Handover:
-    """What is between the script's dataset and the replicas; sizes in rows."""
+    """How the script's dataset is distributed to the replicas; sizes in rows."""
 
-    strategy: str  # its class, "MirroredStrategy"
-    replicas: int  # that train in step, over all workers
-    how: str  # the call that hands it over: `DATASET`, `FUNCTION`, `FIT`, `COORDINATOR` or `OWN_PIPELINES`
-    workers: int = 1  # input pipelines: processes, each with replicas of its own
-    batch: int | None = None  # of a full element of the dataset; None: it differs, or is not known
-    shares: tuple[int, ...] = ()  # of a full batch, what each replica of this worker gets; () where nothing divides it
-    by_own_size: bool = False  # a smaller batch is divided by its own size; else dealt by the size of a full one
-    prefetched: int = 0  # elements that the strategy prefetches behind the dataset, by itself
-    policy: str = ""  # by which it is sharded over several workers: "AUTO", "FILE", "DATA", "OFF"
+    strategy: str  # its class name: "MirroredStrategy"
+    replicas: int  # that train in lockstep, over all workers
+    how: str  # the call that distributes it: `DATASET`, `FUNCTION`, `FIT`, `COORDINATOR` or `OWN_PIPELINES`
+    workers: int = 1  # processes with an input pipeline, each with replicas of its own
+    batch: int | None = None  # of a full element of the dataset; None: varies or unknown
+    shares: tuple[int, ...] = ()  # of a full batch, for each replica of this worker; () if it is not divided
+    by_own_size: bool = False  # a partial batch is divided by its own size; else by the shares of a full batch
+    prefetched: int = 0  # elements that the strategy itself prefetches from the dataset
+    policy: str = ""  # auto-shard policy over several workers: "AUTO", "FILE", "DATA", "OFF"
 
     @property
     def replicas_per_worker(self) -> int:
@@ -35,17 +35,17 @@ class Handover:
 
     @property
     def divides(self) -> bool:
-        """Whether an element of the dataset is a global batch, which the strategy divides over the replicas."""
+        """Whether an element of the dataset is a global batch, which the strategy divides among the replicas."""
         return self.how in (DATASET, FIT)
 
     @property
     def elements_per_step(self) -> int:
-        """Elements of this worker's dataset in one training step: one for each replica, or one that is divided."""
+        """Elements of this worker's dataset per training step: one per replica, or one that is divided."""
         return 1 if self.divides or self.how == OWN_PIPELINES else self.replicas_per_worker
 
 
 class CapturedKind(enum.StrEnum):
-    """What a function that workers call for their dataset takes from the process of the script."""
+    """What a dataset function that is called on the workers captures from the script's process."""
 
     DATASET = "dataset"
     ITERATOR = "iterator"
@@ -54,9 +54,9 @@ class CapturedKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Captured:
-    """Something of the script's process that such a function uses, and where it does."""
+    """One object of the script's process that such a function captures, and where it is used."""
 
     kind: CapturedKind
-    name: str  # as the script has it there; '' where it was not found by name
+    name: str  # its name at that place in the script; '' if it was not found by name
     file: str
     line: int

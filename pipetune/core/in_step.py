@@ -1,10 +1,10 @@
-"""Orders to a script that stands at its first training step, and what became of each.
+"""Requests to a script that waits at its first training step, and the replies.
 
-The chief of several workers gives them to the others, so that all do the same number of steps: every decision is the
-chief's (which plan, how many steps, whether a window is taken again). The command gives them to the scripts it verifies
-a patch with: each of them measures when it is asked to. One order at a time, each answered. All of it goes over a
-socket that a process inherits from the command that started it: whose other end is closed, its process is gone. Every
-wait has a limit.
+The chief of several workers sends them to the other workers, so that all take the same number of steps: every decision
+is the chief's (which plan, how many steps, whether a window is repeated). The supervisor sends them to the scripts that
+it runs to verify a patch: each of them measures on request. There is one request at a time, and each gets a reply. All
+messages go over a socket that a process inherits from the command that started it: if the other end is closed, its
+process has exited. Every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Begin:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Build the pipeline under this plan; without one, a single batch of it, cached and repeated.
+    """Build the pipeline with this plan applied; without a plan, repeat a single cached batch of it.
 
-    Where a patch is verified, a plan without edits is one of the baselines, by its name.
+    When a patch is verified, a plan without edits names one of the baselines.
     """
 
     plan: Plan | None = None
@@ -37,7 +37,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Train:
-    """Take so many steps on what was prepared, and time them; the warm-up is counted in none of them."""
+    """Take `steps` steps on the prepared pipeline and time them, after `warmup` steps that are not counted."""
 
     steps: int
     warmup: int
@@ -45,7 +45,7 @@ class Train:
 
 @dataclass(frozen=True)
 class MeasureInput:
-    """Consume the input alone for so long: as written, or, where a patch is verified, as prepared."""
+    """Consume the input alone: the original pipeline or, when a patch is verified, the prepared one."""
 
     seconds: float
     warmup_seconds: float
@@ -53,21 +53,21 @@ class MeasureInput:
 
 @dataclass(frozen=True)
 class MeasureTraining:
-    """Train so many steps as a trial does, on the pipeline as prepared; everything they change is put back."""
+    """Train for `steps` steps on the prepared pipeline, as in a trial; all state they change is restored."""
 
     steps: int
 
 
 @dataclass(frozen=True)
 class WritePatch:
-    """Write the patch of these rewrites of the plan alone, by their keys."""
+    """Write a patch of only these rewrites of the plan, given by their keys."""
 
     rewrites: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Leave:
-    """There is nothing more to do."""
+    """No more requests follow; the process may exit."""
 
 
 Order = Begin | Prepare | Train | MeasureInput | MeasureTraining | WritePatch | Leave
@@ -75,56 +75,56 @@ Order = Begin | Prepare | Train | MeasureInput | MeasureTraining | WritePatch | 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of an order; the first answer is that training has begun."""
+    """The reply to a request; the first one reports that the script has reached its first training step."""
 
-    why: str = ""  # it could not be done: the reason
-    window: Window | None = None  # where one was asked for
-    operators: tuple[str, ...] = ()  # of the first answer: the pipeline it found, operator by operator
-    checked: str = ""  # of the first answer, where a patch is verified: how its pipeline was compared, in words
-    peak_rss_mib: float | None = None  # that the input alone took in a window; None: it was not looked at
-    failed: tuple[str, ...] = ()  # the rewrites that `why` is about, by their keys; none: nobody knows which
-    patch: PatchResult | None = None  # that was asked for
+    why: str = ""  # why the request could not be carried out
+    window: Window | None = None  # if one was requested
+    operators: tuple[str, ...] = ()  # first reply only: the operators of the pipeline found
+    checked: str = ""  # first reply of a verification only: how the pipeline was compared, in words
+    peak_rss_mib: float | None = None  # of the input alone in a window; None: not measured
+    failed: tuple[str, ...] = ()  # keys of the rewrites that `why` is about; empty: unknown which
+    patch: PatchResult | None = None  # if one was requested
 
 
 class Link:
-    """One end of the way between the chief and another worker; one thread at a time."""
+    """One end of the connection that carries requests and replies; for use by one thread at a time."""
 
     def __init__(self, descriptor: int) -> None:
-        """Takes the descriptor of a connected stream socket over."""
+        """Takes ownership of the descriptor of a connected stream socket."""
         self._lines = JsonLines(socket.socket(fileno=descriptor))
 
     def fileno(self) -> int:
         return self._lines.fileno()
 
     def order(self, order: Order) -> None:
-        """Say what to do.
+        """Sends a request.
 
         Raises:
-            LinkBroken: nobody is there.
+            LinkBroken: the other end is closed.
         """
         self._lines.send(encode(order, Order))
 
     def answer(self, answer: Answer) -> None:
-        """Say what became of it.
+        """Sends the reply to a request.
 
         Raises:
-            LinkBroken: nobody is there.
+            LinkBroken: the other end is closed.
         """
         self._lines.send(encode(answer))
 
     def next_order(self, limit_seconds: float) -> Order:
-        """What to do next.
+        """Waits for the next request and returns it.
 
         Raises:
-            LinkBroken: the chief is gone, or says nothing for so long.
+            LinkBroken: the sender has exited, or sends nothing within the limit.
         """
         return typing.cast(Order, decode_union(typing.cast(typing.Any, Order), self._lines.receive(limit_seconds)))
 
     def next_answer(self, limit_seconds: float) -> Answer:
-        """What became of the last order.
+        """Waits for the reply to the last request and returns it.
 
         Raises:
-            LinkBroken: the worker is gone, or does not answer for so long.
+            LinkBroken: the worker has exited, or does not reply within the limit.
         """
         return decode(Answer, self._lines.receive(limit_seconds))
 

@@ -1,4 +1,4 @@
-"""JSON over a connected stream socket, a value per line; every wait has a limit."""
+"""JSON values over a connected stream socket, one per line; every wait has a time limit."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import time
 from pipetune.core.errors import PipetuneError
 
 _CHUNK = 1 << 16
-_SEND_SECONDS = 60.0  # for what fits into the socket at once, unless nobody reads there
+_SEND_SECONDS = 60.0  # data fits into the socket buffer at once, unless the peer has stopped reading
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 6))
 
 
 class LinkBroken(Exception):
-    """The other end is gone, or silent for too long; the message says which."""
+    """The other end is closed or was silent for too long; the message says which."""
 
 
 class JsonLines:
-    """One end of a connection; one thread at a time."""
+    """One end of a connection; for use by one thread at a time."""
 
     def __init__(self, connected: socket.socket) -> None:
-        """Takes the socket over; a process that is started later does not hold it open."""
+        """Takes ownership of the socket, and keeps processes that are started later from inheriting it."""
         self._socket, self._rest = connected, b""
         connected.set_inheritable(False)
-        self.ended = False  # the other end has closed, and everything it said was read
+        self.ended = False  # the other end is closed, and all its data was read
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def send(self, data: object) -> None:
-        """Say it.
+        """Sends one value.
 
         Raises:
-            LinkBroken: nobody is there.
+            LinkBroken: the other end is closed.
         """
         try:
             self._socket.settimeout(_SEND_SECONDS)
@@ -42,14 +42,14 @@ class JsonLines:
             raise LinkBroken("is gone") from error
 
     def receive(self, limit_seconds: float, *, most_bytes: int | None = None) -> object:
-        """The next value.
+        """Waits for the next value and returns it.
 
         Args:
-            most_bytes: what a line of somebody unknown may have; None: whatever there is.
+            most_bytes: maximum length of a line from an untrusted sender; None: no limit.
 
         Raises:
-            LinkBroken: the other end is gone, says nothing for so long, or says too much.
-            PipetuneError: a line is no JSON.
+            LinkBroken: the other end is closed, sends nothing within the limit, or sends too much.
+            PipetuneError: the line is not JSON.
         """
         end = time.monotonic() + limit_seconds
         while b"\n" not in self._rest:
@@ -70,10 +70,10 @@ class JsonLines:
         return self._next()
 
     def arrived(self) -> list[object]:
-        """What can be had without waiting; afterwards `ended` says whether there will be more.
+        """Returns the values that have arrived, without waiting; afterwards `ended` says whether more can follow.
 
         Raises:
-            PipetuneError: a line is no JSON.
+            PipetuneError: a line is not JSON.
         """
         try:
             self._socket.setblocking(False)
@@ -105,9 +105,9 @@ class JsonLines:
 
 
 def keep_alive(connected: socket.socket) -> socket.socket:
-    """The same TCP socket, which is to notice within a minute that the machine at the other end is gone."""
+    """Enables keep-alive on a TCP socket and returns it: an unreachable peer is then noticed within a minute."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE:
-        if hasattr(socket, name):  # each system has some of them
+        if hasattr(socket, name):  # not every system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return connected

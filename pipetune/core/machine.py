@@ -1,4 +1,4 @@
-"""The machine a session was measured on: what it has, what the container grants, what TensorFlow sees."""
+"""The machine of a session: what the host has, what the container provides, what TensorFlow detects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pipetune.core.believed import Believed
 
 @dataclass(frozen=True)
 class Machine:
-    """Cores and bytes as granted to this process, beside the host's."""
+    """Cores and memory available to this process, and those of the host."""
 
-    cores_granted: float  # CFS quota and affinity, the smaller
+    cores_granted: float  # the smaller of CFS quota and affinity
     cores_host: int
     cores_affinity: int
-    memory_limit_bytes: int  # what the container grants, or the host's memory
+    memory_limit_bytes: int  # limit of the container, or the host's memory
     memory_host_bytes: int
     memory_available_bytes: int
     processor: str
@@ -25,12 +25,12 @@ class Machine:
     devices: tuple[str, ...]  # TensorFlow's device types and names
     device: str  # the target: "cpu", "gpu", "tpu"
     load_average: float | None = None
-    quota_cores: float | None = None  # CFS quota alone; None: no quota
-    affinity: tuple[int, ...] = ()  # numbers of the cores of the affinity mask; empty: not known
-    believed: Believed | None = None  # what TensorFlow takes the machine to be; None: not asked
+    quota_cores: float | None = None  # CFS quota only; None: no quota
+    affinity: tuple[int, ...] = ()  # indices of the cores in the affinity mask; empty: unknown
+    believed: Believed | None = None  # resources detected by TensorFlow; None: not probed
 
     @property
     def cores_believed(self) -> int:
-        """Cores that AUTOTUNE takes itself to have: those of the affinity mask, unless it said otherwise."""
+        """Cores that AUTOTUNE assumes: its own value if it reported one, else those of the affinity mask."""
         said = self.believed.autotune_cores if self.believed else None
         return max(1, round(said)) if said else self.cores_affinity

@@ -1,4 +1,4 @@
-"""Runs of maps that could be one: directly below each other, called alike, with functions that keep no state."""
+"""Consecutive maps that could be fused into one: same arguments, and functions without state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ALIKE = ("num_parallel_calls", "deterministic", "synchronous", "use_unbounded_t
 
 
 def map_runs(pipeline: Pipeline) -> Iterator[tuple[Node, ...]]:
-    """Every longest run of two maps and more, the uppermost first; between them nobody else reads."""
+    """Yields every maximal run of two or more maps, most upstream first, with no other consumer in between."""
     runs: dict[str, tuple[Node, ...]] = {}
     for node in pipeline:
         if node.op != "map" or len(node.inputs) != 1 or node.function is None or not node.function.stateless:

@@ -10,7 +10,7 @@ from pipetune.core.edits import Plan
 
 @dataclass(frozen=True)
 class Interval:
-    """A ratio or a quantity with its confidence interval; `pairs` is how many measurements it rests on."""
+    """A ratio or a quantity with its confidence interval; `pairs` is the number of measurements it is based on."""
 
     median: float
     low: float
@@ -21,23 +21,23 @@ class Interval:
 
 @dataclass(frozen=True)
 class Window:
-    """One stretch of measuring, on a fresh iterator, after its warm-up was discarded.
+    """One measuring window on a fresh iterator, after a discarded warm-up.
 
-    Seconds are seconds of wall time. `steps` counts elements of the pipeline's output (batches, where it
-    batches). For a training window `wall_seconds` covers steps and input together.
+    Seconds are wall time unless stated otherwise. `steps` counts elements of the pipeline's output (batches, if it
+    batches). For a training window, `wall_seconds` covers steps and input together.
     """
 
     steps: int
     examples: int
     wall_seconds: float
     cpu_seconds: float  # of the whole process
-    first_seconds: float  # until the first element, not part of the rest
+    first_seconds: float  # until the first element, not included in the other times
     converged: bool = True  # False: AUTOTUNE's parameters were still moving
-    wait_seconds: float | None = None  # spent waiting for input, where the consumer lets it be seen
+    wait_seconds: float | None = None  # spent waiting for input; None: the consumer does not show it
     exhausted: bool = False  # the data ran out before the window was full
-    intervals: tuple[float, ...] = ()  # seconds from element to element, the last ones of an input window
-    compile_seconds: float = 0.0  # of the wall seconds, spent tracing or compiling a shape not seen before
-    others_seconds: float | None = None  # CPU seconds that other processes took on our cores meanwhile; None: not known
+    intervals: tuple[float, ...] = ()  # seconds between the last elements of an input window
+    compile_seconds: float = 0.0  # part of `wall_seconds` spent tracing or compiling a new shape
+    others_seconds: float | None = None  # CPU time of other processes on the same cores; None: unknown
 
     @property
     def step_seconds(self) -> float:
@@ -54,7 +54,7 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowPair:
-    """Two windows of one unit that belong together: the tuned pipeline's, and the one of the script as it is."""
+    """A pair of windows in the same unit: one of the tuned pipeline, one of the original script."""
 
     tuned: Window
     original: Window
@@ -63,7 +63,7 @@ class WindowPair:
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast one variant of a pipeline delivers, consumed as fast as it can."""
+    """Throughput of one variant of a pipeline, consumed as fast as it delivers."""
 
     examples_per_second: float | None = None
     batches_per_second: float | None = None
@@ -77,32 +77,32 @@ class Outcome(enum.StrEnum):
 
     ACCEPTED = "accepted"  # proven faster by the acceptance rule
     REJECTED = "rejected"  # changes the data, or was measured and is not proven faster
-    SCREENED = "screened"  # short windows showed no promise; never a result
+    SCREENED = "screened"  # not promising in short windows; never reported as a result
     SKIPPED = "skipped"  # not run: predicted to lose, beyond the model's error
     REFUSED = "refused"  # not run: above the memory limit, or without consent
     FAILED = "failed"  # raised, hung or was killed
-    UNDECIDED = "undecided"  # the budget ended first
+    UNDECIDED = "undecided"  # the time budget ran out first
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One plan tried: what was measured, and what became of it."""
+    """One tried plan: its measurements and its outcome."""
 
     plan: Plan
     outcome: Outcome
     why: str
-    gain: Interval | None = None  # rate over the plan it was tried against
+    gain: Interval | None = None  # ratio of its rate to that of the plan it was compared with
     kind: str = "search"  # "baseline", "screening", "search", "ablation", "confirmation", "verification"
     unit: str = "input"  # "input": the pipeline alone; "training": inside the training step
-    ratios: tuple[float, ...] = ()  # every pair, in the order measured
+    ratios: tuple[float, ...] = ()  # one per pair, in the order measured
     seconds: float = 0.0
-    predicted: float | None = None  # examples per second of the input alone
-    measured: float | None = None  # the same, where it was run alone
-    windows: tuple[WindowPair, ...] = ()  # behind `ratios`, of a confirmation or a verification
+    predicted: float | None = None  # examples per second, input alone
+    measured: float | None = None  # examples per second, input alone; None if it was not run alone
+    windows: tuple[WindowPair, ...] = ()  # the windows of `ratios`; only for confirmation and verification
 
 
 class RunFailed(Exception):
-    """A window could not be measured; the message is the reason, the cause the user's own exception."""
+    """A window could not be measured; the message is the reason, the cause is the user's exception."""
 
 
 class StepRaised(RunFailed):

@@ -1,4 +1,4 @@
-"""What a running pipeline holds in memory, and how that moves while it goes on."""
+"""Memory held by a running pipeline, and its growth over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipetune.core.measurement import Interval
 
 @dataclass(frozen=True)
 class Held:
-    """What the buffers of one kind of operator held as the pipeline ran, by the runtime's name for it."""
+    """Contents of the buffers of one kind of operator while the pipeline ran; `name` is the runtime's."""
 
     name: str
     elements: float
@@ -18,15 +18,15 @@ class Held:
 
 @dataclass(frozen=True)
 class Growth:
-    """The slope of the process's resident size over elements taken, buffers filled before."""
+    """Slope of the process's resident memory over consumed elements, once all buffers are full."""
 
     bytes_per_element: Interval
-    elements: int  # watched
+    elements: int  # consumed during the observation
     grown_bytes: float  # from the first reading to the last
-    steady: bool  # significant, large enough to matter, and no slower at the end than at the beginning
-    epoch_elements: int | None = None  # elements of the output in an epoch, where known
+    steady: bool  # significant, large enough to matter, and not slowing down
+    epoch_elements: int | None = None  # elements of the output per epoch, if known
 
     @property
     def epochs(self) -> float | None:
-        """Epochs watched; None where their length is not known."""
+        """Epochs covered by the observation; None if their length is unknown."""
         return self.elements / self.epoch_elements if self.epoch_elements else None

@@ -1,8 +1,8 @@
-"""What the worker and the supervisor say to each other.
+"""Messages between the supervisor and the worker.
 
-The supervisor hands the worker one `Job`, as a JSON file whose path is the worker's argument. The worker
-answers with messages, one JSON object per line, over a pipe it inherits (`Job.message_descriptor`), so that
-nothing the user's script prints can be taken for one.
+The supervisor passes one `Job` to the worker, as a JSON file whose path is the worker's argument. The worker
+sends messages, one JSON object per line, over an inherited pipe (`Job.message_descriptor`), so that nothing
+the user's script prints can be mistaken for a message.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pipetune.core.settings import Settings
 
 
 class Mode(enum.StrEnum):
-    """What a worker is started for."""
+    """What a worker is started to do."""
 
     ANALYZE = "analyze"  # capture, profile, try, confirm
-    VERIFY = "verify"  # run the script, patched or as it is, to its first training step, and measure when asked to
-    SERVE = "serve"  # run the script of a task that takes steps from another process, and measure nothing
+    VERIFY = "verify"  # run the script, patched or original, to its first training step, and measure on request
+    SERVE = "serve"  # run the script of a task that executes steps of another process; no measurements
     RUN = "run"  # run the script with a plan applied
-    MACHINE = "machine"  # read the machine as TensorFlow sees it, into a session
-    DOCTOR = "doctor"  # the same, and what is wrong with it
-    BENCH = "bench"  # measure the figures, or the workloads, named by `Job.arguments` into `Job.out`
+    MACHINE = "machine"  # read the machine as TensorFlow detects it, into a session
+    DOCTOR = "doctor"  # the same, and check it for problems
+    BENCH = "bench"  # measure the figures or workloads in `Job.arguments`; results go to `Job.out`
 
 
 @dataclass(frozen=True)
@@ -47,47 +47,47 @@ class Job:
     message_descriptor: int
     settings: Settings = field(default_factory=Settings)
     script: str = ""  # the path; empty where `module` is given
-    module: str = ""  # as after `python -m`
-    arguments: tuple[str, ...] = ()  # the script's own
-    directory: str = ""  # the working directory it runs in
-    out: str = ""  # where results go
-    undo: str = ""  # the folder for undo journals of the script's files; "": there is none, and no loop is measured
-    session: str = ""  # path of the session.json whose patch "verify" is about, or that a dead worker left
-    verifies: bool = True  # "analyze": a patch is verified afterwards, in processes of their own
-    patched: bool = False  # "verify": with the patch
-    checks: bool = False  # "verify": compare the elements with those of the plan, and look at the memory
-    orders: int = -1  # "verify": descriptor of the socket that orders come over
+    module: str = ""  # module name, as after `python -m`
+    arguments: tuple[str, ...] = ()  # of the script
+    directory: str = ""  # working directory of the script
+    out: str = ""  # folder for results
+    undo: str = ""  # folder for undo journals of the script's files; "": none, so no training loop is measured
+    session: str = ""  # path of session.json: with the patch to verify, or left by a worker that died
+    verifies: bool = True  # "analyze": the patch is verified afterwards, in separate processes
+    patched: bool = False  # "verify": apply the patch
+    checks: bool = False  # "verify": compare elements with those of the plan, and measure memory
+    orders: int = -1  # "verify": descriptor of the socket for requests
     plan: str = ""  # "run": path of plan.json
-    overlay: Mapping[str, str] = field(default_factory=dict)  # "verify": text to compile for each file
-    skip: tuple[str, ...] = ()  # keys of plans that ended a worker before: `Failed`, not tried again
-    skip_reason: str = ""  # how it ended: "killed by signal 9 (out of memory?)"
+    overlay: Mapping[str, str] = field(default_factory=dict)  # "verify": file -> source text to compile instead
+    skip: tuple[str, ...] = ()  # keys of plans that crashed a worker before; recorded as failed, not tried again
+    skip_reason: str = ""  # how that worker ended: "killed by signal 9 (out of memory?)"
     attempt: int = 1  # 2 after a restart
     command: Mapping[str, object] = field(default_factory=dict)  # for `Session.command`
     limit_seconds: float | None = None  # for the whole job
-    task: Task | None = None  # which of several processes that train in step; None: it trains alone
+    task: Task | None = None  # its place among the processes that train in lockstep; None: trains alone
 
 
 @dataclass(frozen=True)
 class Started:
-    """The worker runs; `sentence` says what will happen to the user's script."""
+    """The worker is running; `sentence` says what will happen to the user's script."""
 
     sentence: str
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is being done now. Counts as a sign of life."""
+    """The current activity. Also serves as a heartbeat."""
 
     phase: str  # "capture", "profile", "trials", "confirmation", "verification", "windows"
     doing: str
-    best: str = ""  # the best plan so far, in words; not a result before it is confirmed
+    best: str = ""  # the best plan so far, in words; not a result until it is confirmed
     elapsed_seconds: float = 0.0
     left_seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class TrialStarted:
-    """The plan with this key is being tried; if the worker dies before `TrialEnded`, it was the plan."""
+    """The plan with this key is being tried; if the worker dies before `TrialEnded`, this plan is blamed."""
 
     plan: str  # `Plan.key`
     details: Plan | None = None
@@ -115,7 +115,7 @@ class SessionSaved:
 
 @dataclass(frozen=True)
 class Suppressed:
-    """Something of the user's that was kept from happening: `count` times so far."""
+    """An action of the user's script was suppressed, `count` times so far."""
 
     what: str  # "saves_suppressed", "summaries_suppressed": as in `Session.side_effects`
     count: int
@@ -123,7 +123,7 @@ class Suppressed:
 
 @dataclass(frozen=True)
 class ScriptFailed:
-    """The user's script raised; the traceback is its own, pipetune's frames left out."""
+    """The user's script raised; the traceback does not contain pipetune's frames."""
 
     traceback: str
     exit_code: int = 3
@@ -131,7 +131,7 @@ class ScriptFailed:
 
 @dataclass(frozen=True)
 class ScriptExited:
-    """The user's script ended the process by itself (`sys.exit`)."""
+    """The user's script exited (`sys.exit`)."""
 
     code: int
     detail: str = ""
@@ -139,7 +139,7 @@ class ScriptExited:
 
 @dataclass(frozen=True)
 class Failed:
-    """pipetune cannot go on: an error for the user to read."""
+    """pipetune cannot continue; an error message for the user."""
 
     message: str
     hint: str = ""
@@ -148,10 +148,10 @@ class Failed:
 
 @dataclass(frozen=True)
 class OutOfStep:
-    """Workers that train together no longer take the same steps: all of them have to be ended."""
+    """Workers that train in lockstep no longer take the same steps: all of them must be terminated."""
 
     why: str
-    traceback: str = ""  # the user's own, where a step or its input raised
+    traceback: str = ""  # of the user's code, if a step or its input raised
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class WorkloadMeasured:
 
 @dataclass(frozen=True)
 class Finished:
-    """The worker's last word."""
+    """The last message of a worker."""
 
     exit_code: int
 
@@ -206,8 +206,8 @@ Message = (
 class MessageWriter:
     """The worker's end of the pipe; any thread may send.
 
-    A supervisor that is gone is no error: the user's script runs on, and the worker learns of it by its
-    signals.
+    A supervisor that has exited is not an error here: the user's script continues, and the worker learns of it
+    through signals.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -217,7 +217,7 @@ class MessageWriter:
         os.set_inheritable(descriptor, False)  # a process the script starts must not hold the pipe open
 
     def send(self, message: Message) -> None:
-        """Write one message; does nothing in a forked child of the worker."""
+        """Writes one message; does nothing in a forked child of the worker."""
         if os.getpid() != self._owner:
             return
         line = memoryview(to_line(message))
@@ -230,15 +230,15 @@ class MessageWriter:
 
 
 def to_line(message: Message) -> bytes:
-    """One message as one line."""
+    """Encodes one message as a line."""
     return json.dumps(encode(message, Message), allow_nan=False).encode() + b"\n"
 
 
 def from_line(line: bytes) -> Message:
-    """The message in one line.
+    """Decodes the message in a line.
 
     Raises:
-        PipetuneError: it is not one.
+        PipetuneError: the line is not a message.
     """
     try:
         data = json.loads(line)
@@ -252,5 +252,5 @@ def write_job(job: Job, path: Path) -> None:
 
 
 def read_job(path: Path) -> Job:
-    """The job in a file `write_job` wrote."""
+    """Reads a job that `write_job` has written."""
     return decode(Job, json.loads(path.read_text(encoding="utf-8")))

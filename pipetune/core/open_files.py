@@ -1,4 +1,4 @@
-"""Files that this process has open, or mapped into its memory, for writing: as Linux tells it (proc(5))."""
+"""Files that this process has open or memory-mapped for writing, according to /proc (proc(5))."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 
 def for_writing() -> Iterator[tuple[int, int, int]]:
-    """Descriptors by which this process can write a regular file that has a name, with their flags and its size.
+    """Yields the descriptor, flags and size of each regular file with a name that is open for writing.
 
-    Without the files of its standard output and error, which are pipetune's log.
+    Leaves out the files of standard output and error, which are pipetune's log.
     """
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
@@ -25,13 +25,13 @@ def for_writing() -> Iterator[tuple[int, int, int]]:
             with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as stream:
                 flags = next(int(line.split()[1], 8) for line in stream if line.startswith("flags:"))
         except (OSError, StopIteration, ValueError):
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         if flags & os.O_ACCMODE != os.O_RDONLY:
             yield descriptor, flags, now.st_size
 
 
 def mapped_for_writing() -> Iterator[str]:
-    """Files that are mapped so that writing to memory writes to them: their descriptor may be closed."""
+    """Yields files with a shared writable mapping, even if their descriptor is closed."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
             lines = [line.rstrip("\n").split(maxsplit=5) for line in stream]

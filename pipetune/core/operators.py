@@ -1,7 +1,7 @@
-"""Facts about every tf.data operator: what it does to order, count, randomness, buffers, failures, epochs.
+"""Facts about every tf.data operator: its effect on order, count, randomness, buffers, failures and epochs.
 
 Sources: the documentation of `tf.data.Dataset` and the kernels of TensorFlow 2.21. An operator that is not in
-the table gets the most cautious facts: a rule that stays silent for nothing costs less than a wrong rewrite.
+the table gets the most cautious facts: a missed rewrite costs less than a wrong one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 
 class Count(enum.StrEnum):
-    """How many elements come out for those that go in."""
+    """The number of output elements compared with the input elements."""
 
     ONE_TO_ONE = "one-to-one"
     FEWER = "fewer"  # never more than went in
@@ -25,7 +25,7 @@ class Order(enum.StrEnum):
     """What an operator does to the order of elements."""
 
     KEEPS = "keeps"
-    CHANGES = "changes"  # by a fixed rule, the same every time
+    CHANGES = "changes"  # deterministically, the same every time
     SHUFFLES = "shuffles"  # by random draws
     UNKNOWN = "unknown"
 
@@ -34,35 +34,35 @@ class Epochs(enum.StrEnum):
     """What an operator does when its dataset is iterated again."""
 
     SAME = "same"  # adds no difference of its own between epochs
-    DIFFERENT = "different"  # another order or other draws in each epoch
+    DIFFERENT = "different"  # a different order or different draws in each epoch
     FREEZES = "freezes"  # replays the first epoch
-    JOINS = "joins"  # makes one stream of several epochs
+    JOINS = "joins"  # merges several epochs into one stream
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class OperatorFacts:
-    """What is true of an operator whatever its function does; the defaults are the most cautious answers."""
+    """What holds for an operator independent of its function; the defaults are the most cautious values."""
 
     order: Order = Order.UNKNOWN
     count: Count = Count.UNKNOWN
     random: bool = True  # draws random numbers itself
-    buffers: bool = True  # holds elements back, in memory
-    asynchronous: bool = False  # always runs in threads of its own
-    parallel_argument: str = ""  # the argument that makes it run in threads of its own
-    can_fail: bool = True  # may raise on data, beyond what its function raises
+    buffers: bool = True  # keeps elements in memory
+    asynchronous: bool = False  # always runs in its own threads
+    parallel_argument: str = ""  # the argument that makes it run in its own threads
+    can_fail: bool = True  # may raise depending on the data, apart from its function
     source: bool = False  # has no input dataset
-    takes_function: bool = True  # one that TensorFlow traces; `Node.function` holds the facts about it
-    batches: bool = False  # puts several elements into one, or takes one apart
+    takes_function: bool = True  # has a function that TensorFlow traces; `Node.function` describes it
+    batches: bool = False  # combines several elements into one, or splits one
     epochs: Epochs = Epochs.UNKNOWN
     python: bool = True  # runs Python code under the GIL itself
     reads_files: bool = True
-    same_elements: bool = False  # hands elements through unchanged: same structure, same bytes
-    reads_all: bool = False  # reads its inputs to the end whenever it is read to the end
+    same_elements: bool = False  # passes elements through unchanged: same structure, same bytes
+    reads_all: bool = False  # consumes its inputs completely whenever it is consumed completely
 
 
 CAUTIOUS = OperatorFacts()
-"""What is assumed of an operator nobody knows."""
+"""The facts assumed for an unknown operator."""
 
 
 def _known(
@@ -120,7 +120,7 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         "sparse_tensor_slices": _memory_source(),
         "from_sparse_tensor_slices": _memory_source(),
         "range": _memory_source(),
-        # A generator may yield anything each time it is started: that is code the graph does not show.
+        # A generator may yield anything each time it is started: its code is not visible in the graph.
         "from_generator": _known(
             Order.UNKNOWN,
             Count.UNKNOWN,
@@ -192,11 +192,11 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         "opaque": CAUTIOUS,
     }
 )
-"""Facts by `Node.op`. Read through `facts`, which answers for unknown names too."""
+"""Facts by `Node.op`. Use `facts` to read them; it also handles unknown names."""
 
 
 def facts(op: str) -> OperatorFacts:
-    """The facts about operator `op` (a `Node.op`); those of `CAUTIOUS` for a name that is not known."""
+    """Returns the facts about operator `op` (a `Node.op`); `CAUTIOUS` for an unknown name."""
     return OPERATORS.get(op, CAUTIOUS)
 
 
@@ -250,12 +250,12 @@ _KERNELS = {
 
 
 def is_dataset_kernel(name: str) -> bool:
-    """Whether `name` is a kernel that makes a dataset ("ParallelMapDatasetV2")."""
+    """Whether `name` is a kernel that creates a dataset ("ParallelMapDatasetV2")."""
     return _VERSION.sub("", name).endswith("Dataset")
 
 
 def public_name(name: str) -> str:
-    """The operator behind `name`, which may be a kernel's name as graphs hold it ("ParallelMapDatasetV2")."""
+    """Returns the operator for `name`, which may be the name of a kernel in a graph ("ParallelMapDatasetV2")."""
     if name in OPERATORS:
         return name
     kind = _VERSION.sub("", name)

@@ -1,4 +1,4 @@
-"""What TensorFlow's own graph passes did to a pipeline, and why one could not."""
+"""What TensorFlow's own graph passes changed in a pipeline, and why one changed nothing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 
 class PassState(enum.StrEnum):
-    """What became of a pass on one pipeline."""
+    """The effect of a graph pass on one pipeline."""
 
-    FIRED = "fired"  # in force, and without it the graph that runs would be another one
-    IDLE = "idle"  # in force, and found nothing it could change
-    OFF = "off"  # not in force; switched on it would change nothing here
-    COULD = "could"  # not in force; switched on it would change the graph
+    FIRED = "fired"  # enabled, and the executed graph would be different without it
+    IDLE = "idle"  # enabled, but found nothing to change
+    OFF = "off"  # disabled; enabling it would change nothing
+    COULD = "could"  # disabled; enabling it would change the graph
 
 
 @dataclass(frozen=True)
 class PassReason:
-    """Why a pass left one operator as it is."""
+    """Why a pass did not change an operator."""
 
     node: str  # empty: the pipeline as a whole
     why: str
@@ -25,18 +25,18 @@ class PassReason:
 
 @dataclass(frozen=True)
 class PassResult:
-    """One graph pass of the installed TensorFlow on one pipeline as written."""
+    """The result of one graph pass of the installed TensorFlow on the original pipeline."""
 
-    name: str  # as TensorFlow calls it: "map_parallelization"
-    by_default: bool  # on where the script says nothing
+    name: str  # TensorFlow's name: "map_parallelization"
+    by_default: bool  # enabled unless the script configures it
     state: PassState
-    changes: tuple[str, ...] = ()  # operators taken out and put in: "Map becomes ParallelMap"
+    changes: tuple[str, ...] = ()  # removed and added operators: "Map becomes ParallelMap"
     reasons: tuple[PassReason, ...] = ()
 
 
 @dataclass(frozen=True)
 class Optimisations:
-    """All passes the installed TensorFlow knows, in the order it runs them; those that fired first."""
+    """All passes of the installed TensorFlow, in the order it runs them; those that fired come first."""
 
     passes: tuple[PassResult, ...] = ()
     note: str = ""  # why nothing could be read

@@ -1,4 +1,4 @@
-"""What a machine and TensorFlow's runtime take beside the operators' own work."""
+"""Overheads of the machine and of TensorFlow's runtime, in addition to the operators' own work."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CallCost:
-    """What a parallel call of some function takes beyond a serial one, in seconds of one thread.
+    """Extra time of a parallel call of a function compared with a serial call, in thread seconds.
 
-    Not the same for every function: around a short one the threads fall asleep and have to be woken each time. What
-    passes until they are awake is no work of a processor: another operator, or another process, can use it.
+    It depends on the function: with a short one, the threads fall asleep between calls and have to be woken each time.
+    The time until they are awake is not CPU time: another operator, or another process, can use it.
     """
 
-    function_seconds: float  # a serial call of the function
-    parallel_seconds: float  # more, in a parallel map
-    fused_seconds: float  # more, in a map that is one operator with the batch behind it
-    parallel_cpu_seconds: float | None = None  # of `parallel_seconds`, those of processors; None: all
-    fused_cpu_seconds: float | None = None  # of `fused_seconds`
+    function_seconds: float  # of a serial call of the function
+    parallel_seconds: float  # extra time in a parallel map
+    fused_seconds: float  # extra time in a map that is fused with the batch after it
+    parallel_cpu_seconds: float | None = None  # the CPU time in `parallel_seconds`; None: all of it
+    fused_cpu_seconds: float | None = None  # the CPU time in `fused_seconds`; None: all of it
 
     def beyond(self, *, fused: bool) -> tuple[float, float]:
-        """Seconds more of a thread, and of processors."""
+        """Returns the extra thread seconds and the extra CPU seconds."""
         seconds = self.fused_seconds if fused else self.parallel_seconds
         cpu_seconds = self.fused_cpu_seconds if fused else self.parallel_cpu_seconds
         return seconds, seconds if cpu_seconds is None else min(seconds, cpu_seconds)
@@ -29,23 +29,23 @@ class CallCost:
 
 @dataclass(frozen=True)
 class Overheads:
-    """Measured once per process (`tf/measure/overheads.py`); the defaults are those of an ideal machine.
+    """Overheads, measured once per process (`tf/measure/overheads.py`); the defaults are those of an ideal machine.
 
-    Seconds are those of one thread.
+    Seconds are thread seconds.
     """
 
-    next_seconds: float = 0.0  # per element of the output: taking it in Python, in the consumer's thread
-    wake_seconds: float = 0.0  # per element through a buffer whose other side waits: waking that
-    buffer_seconds: float = 0.0  # per element through a buffer, on either side: locking it, handing over
-    interleave_seconds: float = 0.0  # per element of a parallel interleave: taking it from the threads that read
-    calls: tuple[CallCost, ...] = ()  # of shorter functions first
-    spin_seconds: float = 0.0  # CPU time per call that idle threads look for work, which they do not where all are busy
-    crowded_speed: float = 1.0  # of a core while all that are granted are busy, over that of one alone
+    next_seconds: float = 0.0  # per output element: fetching it in Python, in the consumer's thread
+    wake_seconds: float = 0.0  # per element through a buffer: waking the thread that waits on its other side
+    buffer_seconds: float = 0.0  # per element through a buffer, on either side: locking and transfer
+    interleave_seconds: float = 0.0  # per element of a parallel interleave: taking it from the reader threads
+    calls: tuple[CallCost, ...] = ()  # shorter functions first
+    spin_seconds: float = 0.0  # CPU time per call of idle threads that spin for work; none if all are busy
+    crowded_speed: float = 1.0  # speed of a core while all available cores are busy, relative to one alone
 
     def of_call(self, function_seconds: float, *, fused: bool) -> tuple[float, float]:
-        """What a parallel call takes beyond a serial one of so many seconds: seconds of a thread, and of processors.
+        """Returns the extra thread and CPU seconds of a parallel call, given the time of a serial call.
 
-        Between the functions that were measured along a line.
+        Interpolates linearly between the measured functions.
         """
         known = [(cost.function_seconds, cost.beyond(fused=fused)) for cost in self.calls]
         if not known:

@@ -1,4 +1,4 @@
-"""What the parts of a function that was cut in two cost, from what the whole was measured to cost."""
+"""Costs of the two parts of a split function, derived from the measured cost of the whole function."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pipetune.core.profile import CutCosts, OperatorProfile, Profile
 
 
 def costs_of_cut(profile: Profile | None, node_id: str, kind: str) -> CutCosts | None:
-    """What a cut of this kind was measured to make of the function of an operator."""
+    """Returns the measured costs of an operator's function split in this way; None if they were not measured."""
     measured = profile.operator(node_id) if profile is not None else None
     return measured.cuts.get(kind) if measured is not None and measured.cuts else None
 
 
 def price_of_part(node_id: str, part: FunctionFacts, profile: Profile) -> OperatorProfile | None:
-    """The price of an operator that calls a part of a function; None where it was not measured."""
+    """Returns the cost of an operator that calls a part of a function; None if it was not measured."""
     whole = profile.operator(part.part_of)
     if whole is not None and part.form in (FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED):
-        # Both parts were timed on a batch as one: the second has it all.
+        # Both parts were timed together on a batch: all of the time is attributed to the second.
         seconds = whole.on_batch_seconds if node_id == part.part_of else 0.0
         return OperatorProfile(node_id, whole.stage, on_batch_seconds=seconds)
     costs = costs_of_cut(profile, part.part_of, part.cut.kind) if part.cut is not None else None
@@ -43,7 +43,7 @@ def price_of_part(node_id: str, part: FunctionFacts, profile: Profile) -> Operat
 
 
 def with_parts(profile: Profile, pipeline: Pipeline) -> Profile:
-    """The profile of a pipeline in which functions are cut in two, the parts priced as operators of their own."""
+    """Returns the profile of a pipeline with split functions, with the parts as separate operators."""
     parts = {
         node.id: price_of_part(node.id, node.function, profile)
         for node in pipeline

@@ -1,4 +1,4 @@
-"""The pipeline: dataset calls as a graph of values, in the user's own terms."""
+"""The pipeline: a graph of the user's dataset calls."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pipetune.core.functions import FunctionFacts, FunctionForm, Gathering
 from pipetune.core.location import SourceLocation
 
 Value = None | bool | int | float | str | tuple["Value", ...]
-"""An argument of an operator, as JSON can say it. AUTOTUNE is -1, infinite is -1, "not given" is None."""
+"""An argument of an operator as a JSON value. AUTOTUNE is -1, infinite is -1, "not given" is None."""
 
 AUTOTUNE = -1
 INFINITE = -1
 UNKNOWN = -2
 
 SERVICE = "tf.data service"
-"""The label of an operator whose elements the workers of a tf.data service compute."""
+"""The label of an operator whose elements are computed by the workers of a tf.data service."""
 
 DEFAULT_GRAPH_SEED = "87654321"
-"""What tf.data puts in front of a seed where only the operator has one: "87654321,7"."""
+"""The graph seed that tf.data adds in front of an operator's seed if there is no global seed: "87654321,7"."""
 
 _NOT_IDENTITY = frozenset({"seed", "filename", "filenames", "files", "path", "pattern"})
 
@@ -31,7 +31,7 @@ class Node:
     """One operator of a pipeline.
 
     `op` is the public name of the `tf.data.Dataset` method or constructor ("map", "from_tensor_slices",
-    "TFRecordDataset"), or "opaque" for what pipetune does not know.
+    "TFRecordDataset"), or "opaque" if pipetune does not know it.
     """
 
     id: str  # "n0", "n1", ... in topological order, sources first; inserted nodes "prefetch@n3"
@@ -39,30 +39,30 @@ class Node:
     inputs: tuple[str, ...] = ()
     arguments: Mapping[str, Value] = field(default_factory=dict)
     function: FunctionFacts | None = None
-    inner: tuple[str, ...] = ()  # operators that an interleave/flat_map function makes, sources first
+    inner: tuple[str, ...] = ()  # operators created by an interleave/flat_map function, sources first
     location: SourceLocation | None = None
-    shared: int = 1  # how many datasets this call site made in the run; above 1 the site is shared
-    calls: tuple[SourceLocation, ...] = ()  # of the script's functions around the call site, the innermost first
-    other_calls: tuple[tuple[SourceLocation, ...], ...] = ()  # those around it when it made its other datasets
+    shared: int = 1  # number of datasets this call site created in the run; above 1 it is shared
+    calls: tuple[SourceLocation, ...] = ()  # call stack of the script at the call site, innermost first
+    other_calls: tuple[tuple[SourceLocation, ...], ...] = ()  # call stacks when the site created its other datasets
     spec: str = ""  # element_spec, as text
     cardinality: int = UNKNOWN  # elements; -1 infinite, -2 unknown
-    element_bytes: float | None = None  # static size of one element, where the spec fixes it
-    label: str = ""  # for an opaque node, the class it came from
-    gathering: Gathering | None = None  # of arrays in memory; None: nobody asked
+    element_bytes: float | None = None  # static size of one element, if the spec determines it
+    label: str = ""  # of an opaque node: the name of its class
+    gathering: Gathering | None = None  # of in-memory arrays; None: not probed
 
     def argument(self, name: str) -> Value:
         return self.arguments.get(name)
 
     @property
     def title(self) -> str:
-        """The name to show: what the user called, when that is known and differs from `op`."""
+        """The name to display: the class of an opaque operator if known, else `op`."""
         if self.op == "opaque" and self.label:
             return self.label
         return self.op
 
     @property
     def gathers(self) -> bool:
-        """Whether it is the map that takes rows by their numbers (`ReplaceSource`)."""
+        """Whether it is the map that gathers rows by index (`ReplaceSource`)."""
         return self.function is not None and self.function.form is FunctionForm.GATHERING
 
 
@@ -72,7 +72,7 @@ class Pipeline:
 
     nodes: tuple[Node, ...]
     name: str = "dataset"
-    options: Mapping[str, Value] = field(default_factory=dict)  # set fields of tf.data.Options, dotted names
+    options: Mapping[str, Value] = field(default_factory=dict)  # fields of tf.data.Options that are set, by dotted name
     shared_with: tuple[str, ...] = ()  # names of other pipelines that share operators with this one
 
     def __iter__(self) -> Iterator[Node]:
@@ -92,7 +92,7 @@ class Pipeline:
         return self.nodes[-1]
 
     def upstream(self, node_id: str) -> tuple[Node, ...]:
-        """Every node above `node_id`, sources first, itself left out."""
+        """Returns every node upstream of `node_id`, sources first, without the node itself."""
         wanted = set(self[node_id].inputs)
         found: list[Node] = []
         for node in reversed(self.nodes):
@@ -102,10 +102,10 @@ class Pipeline:
         return tuple(reversed(found))
 
     def epoch_elements(self, counted: Mapping[str, int]) -> int | None:
-        """Elements of the output per epoch: those that the outermost repeat takes in; None where nobody knows.
+        """Returns the output elements per epoch (the input of the outermost repeat), or None if unknown or infinite.
 
         Args:
-            counted: elements of an epoch by operator, where they were counted.
+            counted: elements per epoch by operator id, if they were counted.
         """
         node = self.output
         while node.op in ("repeat", "prefetch", "with_options") and len(node.inputs) == 1:
@@ -114,11 +114,11 @@ class Pipeline:
         return elements if elements > 0 else None
 
     def consumers(self, node_id: str) -> tuple[Node, ...]:
-        """The nodes that read `node_id` directly."""
+        """Returns the nodes that read `node_id` directly."""
         return tuple(node for node in self.nodes if node_id in node.inputs)
 
     def downstream(self, node_id: str) -> tuple[Node, ...]:
-        """Every node below `node_id`, nearest first, itself left out."""
+        """Returns every node downstream of `node_id`, nearest first, without the node itself."""
         reached = {node_id}
         found = []
         for node in self.nodes:
@@ -128,16 +128,16 @@ class Pipeline:
         return tuple(found)
 
     def source_of(self, node_id: str) -> Node:
-        """The first source above `node_id`, or the node itself where nothing is above it."""
+        """Returns the first source upstream of `node_id`, or the node itself if it has no inputs."""
         return next(iter(self.upstream(node_id)), self[node_id])
 
     @property
     def numbered(self) -> frozenset[str]:
-        """Operators that hand on row numbers, because a map below gathers the rows."""
+        """Ids of operators that output row indices, because a downstream map gathers the rows."""
         return frozenset(above.id for node in self.nodes if node.gathers for above in self.upstream(node.id))
 
     def with_functions(self, functions: Mapping[str, FunctionFacts]) -> Pipeline:
-        """The pipeline with these facts about the functions of these operators, by node id."""
+        """Returns the pipeline with these function facts, given by node id."""
         nodes = (replace(node, function=functions.get(node.id, node.function)) for node in self.nodes)
         return replace(self, nodes=tuple(nodes))
 
@@ -150,7 +150,7 @@ class Pipeline:
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:16]
 
     def describe(self) -> list[dict[str, object]]:
-        """The operators as plan.json lists them, each comparable across runs."""
+        """Returns the operators as listed in plan.json, comparable across runs."""
         index = {node.id: position for position, node in enumerate(self.nodes)}
         return [
             {

@@ -1,4 +1,4 @@
-"""plan.json: the edits, and the pipeline they were made for, to be applied without the source."""
+"""plan.json: edits and the pipeline they were created for, so that they can be applied without the source."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PLAN_FILE = "plan.json"
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What plan.json says of one dataset; no edits: leave the pipeline as it is."""
+    """Contents of plan.json for one dataset; without edits the pipeline stays unchanged."""
 
     fingerprint: str  # `Pipeline.fingerprint`
     operators: tuple[dict[str, object], ...]  # `Pipeline.describe()`
     edits: tuple[Edit, ...] = ()
-    rewrites: tuple[Rewrite, ...] = ()  # the same edits with their rules, for the report
+    rewrites: tuple[Rewrite, ...] = ()  # the same edits grouped by rule, for the report
     machine: Machine | None = None
     pipetune: str = VERSION
     name: str = "dataset"
@@ -37,10 +37,10 @@ class PlanFile:
         return Plan(self.name, self.rewrites)
 
     def check(self, pipeline: Pipeline) -> None:
-        """Make sure that `pipeline` is the one the plan was made for.
+        """Checks that `pipeline` is the one the plan was created for.
 
         Raises:
-            PlanMismatch: it is not; the message names the first operator that differs.
+            PlanMismatch: it is a different one; the message names the first operator that differs.
         """
         if pipeline.fingerprint == self.fingerprint:
             return
@@ -52,13 +52,13 @@ class PlanFile:
 
 
 def plan_file(session: Session) -> PlanFile | None:
-    """What plan.json says for `session`; None where no pipeline was profiled."""
+    """Returns the contents of plan.json for `session`; None if no pipeline was profiled."""
     plans = tuple(_of_dataset(dataset, session) for dataset in session.studied)
     return replace(plans[0], more=plans[1:]) if plans else None
 
 
 def save_plan(plan: PlanFile, path: Path | str) -> None:
-    """Write plan.json in one step."""
+    """Writes plan.json atomically."""
     fields = encode(plan)
     assert isinstance(fields, dict)
     head: dict[str, Json] = {"schema": SCHEMA, "pipetune": fields.pop("pipetune")}
@@ -66,10 +66,10 @@ def save_plan(plan: PlanFile, path: Path | str) -> None:
 
 
 def load_plan(path: Path | str) -> PlanFile:
-    """The plan in `path`, a plan.json or the folder that holds one.
+    """Loads the plan from `path`, a plan.json or the folder that contains one.
 
     Raises:
-        PipetuneError: there is none, it is damaged, or another release wrote it.
+        PipetuneError: the file does not exist, is damaged, or was written by another release.
     """
     return read_value(path, lambda data: decode(PlanFile, data), name=PLAN_FILE, kind="plan", schema=SCHEMA)
 
@@ -88,11 +88,11 @@ def _of_dataset(dataset: DatasetResult, session: Session) -> PlanFile:
 
 
 def first_difference(pipeline: Pipeline, operators: Sequence[dict[str, object]], *, there: str) -> str:
-    """The first operator of `pipeline` that is another one than in `operators`, in words; empty where none is.
+    """Describes the first operator of `pipeline` that differs from `operators`; "" if all are equal.
 
     Args:
-        operators: as `Pipeline.describe` gives them.
-        there: what these are of: "the plan".
+        operators: as returned by `Pipeline.describe`.
+        there: what `operators` belong to, in words: "the plan".
     """
     found = json.loads(json.dumps(pipeline.describe()))
     for index in range(max(len(found), len(operators))):

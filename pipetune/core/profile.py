@@ -1,4 +1,4 @@
-"""What profiling found: cost per operator, and how the consumer and the input share a step."""
+"""Results of profiling: cost per operator, and how consumer and input share a training step."""
 
 from __future__ import annotations
 
@@ -23,100 +23,100 @@ class Stage(enum.StrEnum):
 
 
 class CostSource(enum.StrEnum):
-    """Where the cost of an operator comes from."""
+    """How the cost of an operator was determined."""
 
-    RUNTIME_MODEL = "runtime model"  # cannot tell waiting from working
+    RUNTIME_MODEL = "runtime model"  # cannot distinguish waiting from working
     PREFIX_DIFFERENCING = "prefix differencing"
 
 
 @dataclass(frozen=True)
 class CutCosts:
-    """What the parts of a function cost where it can be cut in two."""
+    """Costs of the two parts of a function at a possible split."""
 
-    head_share: float  # of what the whole function costs, by its first part
-    on_batch_seconds: float | None = None  # per batch, of its second part called on one
-    saved_seconds: float | None = None  # of CPU per element, by its second part behind the batch
+    head_share: float  # share of the function's cost in its first part
+    on_batch_seconds: float | None = None  # of the second part, per call on a batch
+    saved_seconds: float | None = None  # CPU time per element saved by running the second part after the batch
 
 
 @dataclass(frozen=True)
 class OperatorProfile:
-    """Cost of one operator alone (its inputs left out), per element it puts out.
+    """Cost of one operator alone (without its inputs), per output element.
 
     Read from the runtime's model of a run at parallelism 1 and scaled so that the sum is the process CPU
-    time of that run; replaced by what prefix differencing measures, where that was possible. None where neither
-    shows such an operator.
+    time of that run; replaced by the results of prefix differencing, where possible. None if neither method
+    shows the operator.
     """
 
     node: str
     stage: Stage
-    cpu_seconds: float | None = None  # per element this operator puts out
-    wall_seconds: float | None = None  # per element this operator puts out, waiting included
-    elements: int | None = None  # put out during the profile
-    ratio: float | None = None  # elements taken in per element put out
-    visits: float | None = None  # elements this operator puts out per element of the pipeline
-    bytes_in: float | None = None  # per element put out
-    bytes_out: float | None = None  # per element put out
+    cpu_seconds: float | None = None  # per output element
+    wall_seconds: float | None = None  # per output element, including waiting
+    elements: int | None = None  # number of output elements during the profile
+    ratio: float | None = None  # input elements per output element
+    visits: float | None = None  # output elements per output element of the pipeline
+    bytes_in: float | None = None  # per output element
+    bytes_out: float | None = None  # per output element
     buffered_elements: float | None = None
     buffered_bytes: float | None = None
     random: bool = False
     python: bool = False
-    parallelism: int | None = None  # in force while the pipeline ran as written
-    waiting_seconds: float | None = None  # of `wall_seconds`, on no processor; only differencing tells
-    cpu_interval: Interval | None = None  # of `cpu_seconds`; only differencing has one
-    waiting_interval: Interval | None = None  # of `waiting_seconds`
+    parallelism: int | None = None  # in effect while the original pipeline ran
+    waiting_seconds: float | None = None  # part of `wall_seconds` without CPU use; only from differencing
+    cpu_interval: Interval | None = None  # of `cpu_seconds`; only from differencing
+    waiting_interval: Interval | None = None  # of `waiting_seconds`; only from differencing
     cost_source: CostSource = CostSource.RUNTIME_MODEL
-    on_batch_seconds: float | None = None  # per batch, where its function could be called on one, or its rows gathered
-    cropping_share: float | None = None  # of its cost, what decoding only what it crops would leave
-    shrinking_share: float | None = None  # of its cost, what decoding at a smaller scale would leave
-    cuts: Mapping[str, CutCosts] | None = None  # by the kind of the cut; None: nothing was measured
-    several_threads: bool = False  # its kernels use several at once; only differencing tells
-    padding: Padding | None = None  # in the batches it makes; None: not of varying sizes, or not looked at
-    inside: Mapping[str, float] | None = None  # share of its thread time by operator its function makes; "" its own
+    on_batch_seconds: float | None = None  # per batch, if its function can be called on one or its rows gathered
+    cropping_share: float | None = None  # share of its cost that remains if only the crop is decoded
+    shrinking_share: float | None = None  # share of its cost that remains when decoding at a smaller scale
+    cuts: Mapping[str, CutCosts] | None = None  # by `CutKind`; None: not measured
+    several_threads: bool = False  # a kernel of it uses several threads; only from differencing
+    padding: Padding | None = None  # in its batches; None: sizes do not vary, or not examined
+    inside: Mapping[str, float] | None = None  # share of its thread time by operator its function creates; "": its own
 
 
 @dataclass(frozen=True)
 class ConsumerProfile:
-    """The training step, three ways; seconds per step."""
+    """The training step measured in three ways; seconds per step."""
 
     kind: str  # "keras-fit", "loop", "function", "step", "none"
-    real_seconds: float | None = None  # as written
-    bound_seconds: float | None = None  # one cached batch repeated: the model's own bound
+    real_seconds: float | None = None  # original step and input
+    bound_seconds: float | None = None  # with one cached batch repeated: the bound set by the model
     input_seconds: float | None = None  # the input alone
     wait_share: Interval | None = None  # share of a step spent waiting for input
     why: str = ""  # why a figure is missing
-    bound_cpu_seconds: float | None = None  # of the process, per step on one cached batch
+    bound_cpu_seconds: float | None = None  # CPU time of the process per step with one cached batch
 
     @property
     def model_seconds(self) -> float | None:
-        """The model's part of a real step: the bound, or all of the step where that came out shorter."""
+        """The model's part of a real step: the bound, or the whole step if it was measured to be shorter."""
         if self.bound_seconds is None or self.real_seconds is None:
             return None
         return min(self.bound_seconds, self.real_seconds)
 
     @property
     def input_wait_seconds(self) -> float | None:
-        """What even a perfectly overlapped input adds to the bound: max(input, bound) - bound, within the step."""
+        """Time that even a perfectly overlapped input adds to the bound: max(input, bound) - bound, within the step."""
         if self.model_seconds is None or self.real_seconds is None or self.predicted_maximum is None:
             return None
         return min(self.predicted_maximum, self.real_seconds) - self.model_seconds
 
     @property
     def overlap_lost_seconds(self) -> float | None:
-        """What remains of the real step: time in which input and model could have run at once and did not."""
+        """The rest of the real step: time in which input and model could have overlapped but did not."""
         if self.real_seconds is None or self.model_seconds is None or self.input_wait_seconds is None:
             return None
         return self.real_seconds - self.model_seconds - self.input_wait_seconds
 
     @property
     def predicted_sum(self) -> float | None:
-        """Seconds per step if input and model took turns."""
+        """Predicted seconds per step if input and model alternate."""
         if self.bound_seconds is None or self.input_seconds is None:
             return None
         return self.bound_seconds + self.input_seconds
 
     @property
     def predicted_maximum(self) -> float | None:
-        """Seconds per step if input and model overlapped and shared nothing."""
+        """Predicted seconds per step if input and model overlap and share no resources."""
         if self.bound_seconds is None or self.input_seconds is None:
             return None
         return max(self.bound_seconds, self.input_seconds)
@@ -124,24 +124,24 @@ class ConsumerProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """All of it, for one pipeline."""
+    """The complete profile of one pipeline."""
 
     operators: tuple[OperatorProfile, ...]
     consumer: ConsumerProfile
     examples_per_element: float = 1.0  # of the pipeline's output
     element_bytes: float | None = None  # of the pipeline's output
-    input_cpu_seconds: float | None = None  # process CPU per element of the output, at parallelism 1
-    input_wall_seconds: float | None = None  # wall per element of the output, at parallelism 1
+    input_cpu_seconds: float | None = None  # process CPU time per output element, at parallelism 1
+    input_wall_seconds: float | None = None  # wall time per output element, at parallelism 1
     first_element_seconds: float | None = None
     peak_rss_mib: float | None = None
-    cardinality: Mapping[str, int] | None = None  # elements per node id, where counting found out
-    files: FileUse | None = None  # what it reads; None: not looked at
-    growth: Growth | None = None  # of memory while it goes on; None: not watched
-    held: tuple[Held, ...] = ()  # by the buffers while it ran as written, TensorFlow's own among them
-    intervals: tuple[float, ...] = ()  # seconds between elements of the input alone, one after the other
+    cardinality: Mapping[str, int] | None = None  # elements per epoch by node id, if they were counted
+    files: FileUse | None = None  # what it reads; None: not examined
+    growth: Growth | None = None  # of memory over time; None: not observed
+    held: tuple[Held, ...] = ()  # by the buffers of the original pipeline, including TensorFlow's own
+    intervals: tuple[float, ...] = ()  # seconds between consecutive elements of the input alone
     notes: tuple[str, ...] = ()
-    overheads: Overheads | None = None  # of this machine, where they were measured
-    transfer: Transfer | None = None  # the copy of one element to the accelerator; None on a CPU
+    overheads: Overheads | None = None  # of this machine, if they were measured
+    transfer: Transfer | None = None  # copy of one element to the accelerator; None on a CPU
 
     def operator(self, node: str) -> OperatorProfile | None:
         return next((operator for operator in self.operators if operator.node == node), None)
@@ -157,36 +157,36 @@ class Verdict(enum.StrEnum):
 
 
 class Cause(enum.StrEnum):
-    """What makes a step longer than the model needs; what a fix has to change."""
+    """Why a step takes longer than the model needs, i.e. what a fix must change."""
 
-    CONSUMER = "consumer"  # nothing does: the model takes the time
+    CONSUMER = "consumer"  # none: the model itself takes the time
     OPERATOR = "operator"  # the bottleneck operator, whether it works or waits
     PYTHON = "python"  # the bottleneck operator runs Python: one call at a time, whatever its parallelism
-    BUFFER = "buffer"  # the input is fast enough on average, its bursts outlast the last prefetch
-    TURNS = "turns"  # nothing is prepared ahead: input and model take turns
-    PROCESSORS = "processors"  # input and model together need more processor time than is granted
+    BUFFER = "buffer"  # fast enough on average, but the final prefetch is too small for its bursts
+    TURNS = "turns"  # nothing is prefetched: input and model alternate
+    PROCESSORS = "processors"  # input and model together need more CPU time than is available
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict, what binds the input, and the most a better input can save."""
+    """The verdict, the bottleneck of the input, and how much a better input can save at most."""
 
     verdict: Verdict
     sentence: str
     wait_share: Interval | None = None
     wait_seconds: float | None = None  # per step
-    most_saved_share: float | None = None  # of a step, by an input that costs nothing
+    most_saved_share: float | None = None  # share of a step that an input of zero cost would save
     bottleneck: str | None = None  # node id
     bottleneck_sentence: str = ""
-    input_rate_bound: float | None = None  # elements per second the model predicts for the input as written
+    input_rate_bound: float | None = None  # elements per second that the cost model predicts for the original input
     sequential_segments: tuple[tuple[str, ...], ...] = ()  # node ids that run in one thread, slowest first
     cause: Cause | None = None  # None: no operator's cost is known
-    cause_node: str | None = None  # the operator at fault; None where none is
+    cause_node: str | None = None  # the responsible operator; None if there is none
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong in the user's script today, whatever pipetune changes."""
+    """A problem in the user's script, independent of what pipetune changes."""
 
     code: str
     message: str

@@ -1,12 +1,12 @@
-"""Puts back what an undo journal recorded, once the processes that ran the script have ended, however they ended.
+"""Restores the files recorded in undo journals, after the processes that ran the script have ended in whatever way.
 
-The command that started them does it, or the next one of any kind where that was killed too. A folder of journals
-belongs to one start of workers: each of them records into a file of its own, and of a path that several recorded the
-earliest state counts.
+This is done by the command that started them or, if that was killed too, by the next pipetune command. A folder of
+journals belongs to one start of workers. Each worker writes its own journal; if several recorded the same path, the
+earliest state is restored.
 
-What somebody else has changed since is left alone, and the copy of what stood there is named. A state counts as the
-script's own doing if the journal ends with it (size, times, inode), or if it is no later than the last sign of life of
-a process that recorded. Times of the inode are compared, which copying tools cannot set.
+Files that somebody else has changed since are left alone, and the user is told where the copy of the original is. A
+state is attributed to the script if it equals a final state in the journal (size, times, inode), or if it is not later
+than the last heartbeat of a recording process. The inode change time is compared, which copying tools cannot set.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from typing import Any
 from pipetune.core.undo import Kind, Names, Original, listing, merged, state_of
 
 VARIABLE = "PIPETUNE_UNDO"
-"""Names the folder of journals to a worker, and marks it and all that it starts."""
+"""Environment variable that passes the folder of journals to a worker and marks the worker and all its children."""
 
 _LOCK, _PROGRESS = "lock", "progress"
-_KEPT = "kept"  # written when all is restored: names of copies that the user was told of
-_LATE_SECONDS = 2.0  # after the last sign of life: signs are 0.5 s apart, and a busy machine may delay one
-_YOUNG_SECONDS = 60.0  # a folder without a lock: it is just being made
+_KEPT = "kept"  # written when everything is restored: names of the copies reported to the user
+_LATE_SECONDS = 2.0  # after the last heartbeat: they are 0.5 s apart, and a busy machine may delay one
+_YOUNG_SECONDS = 60.0  # a younger folder without a lock may not be fully created yet
 
 
 @dataclass
 class Restoration:
-    """What was done to the files of the script. Paths are absolute."""
+    """What was done to the files that the script changed. Paths are absolute."""
 
-    restored: list[str] = field(default_factory=list)  # changed or removed by the script, and as they were again
-    removed: list[str] = field(default_factory=list)  # made by the script
-    left: list[tuple[str, str]] = field(default_factory=list)  # changed by somebody else since; the copy, "" for none
-    failed: list[tuple[str, str, str]] = field(default_factory=list)  # the copy, and why it was not put back
-    unknown: list[str] = field(default_factory=list)  # changed in a folder of the script, not known by whom
+    restored: list[str] = field(default_factory=list)  # changed or removed by the script, now restored
+    removed: list[str] = field(default_factory=list)  # created by the script, now removed
+    left: list[tuple[str, str]] = field(default_factory=list)  # changed since by others: path, copy or ""
+    failed: list[tuple[str, str, str]] = field(default_factory=list)  # not restored: path, copy or "", reason
+    unknown: list[str] = field(default_factory=list)  # changed in a folder of the script by an unknown process
 
 
 def roots() -> tuple[Path, ...]:
-    """Where folders of journals may be: the user's state folder; where that cannot be written, one for all his."""
+    """Returns where folders of journals may be: the user's state folder, and the fallback if that is not writable."""
     state = os.environ.get("XDG_STATE_HOME", "")
     own = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~/.local/state"))
     return own / "pipetune" / "undo", Path(tempfile.gettempdir()) / f"pipetune-undo-{os.getuid()}"
@@ -57,9 +57,9 @@ def roots() -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def folder() -> Iterator[str]:
-    """A new folder for the journals of one start of workers, locked while open; "" where none can be made.
+    """Yields a new folder for the journals of one start of workers, locked while open; "" if none can be created.
 
-    What is in it is to be restored before it is closed; it goes with all that nobody needs any more.
+    The caller must call `restore` before leaving the block; then everything that is no longer needed is removed.
     """
     name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
     for root in roots():
@@ -82,7 +82,7 @@ def folder() -> Iterator[str]:
 
 
 def recover() -> Iterator[Restoration]:
-    """Restores after every command that was killed before it could; ends what is left of its processes first."""
+    """Kills the remaining processes of each command that was killed before it could restore, and restores its files."""
     for root in roots():
         try:
             _check_owner(root)
@@ -99,7 +99,7 @@ def recover() -> Iterator[Restoration]:
 
 @contextlib.contextmanager
 def _taken_over(left: Path) -> Iterator[bool]:
-    """Whether nobody works in this folder, and something is to be done there; it is ours while open."""
+    """Yields whether this folder is unused and has files to restore; if so, it is locked while open."""
     if (left / _KEPT).exists():
         yield False
         return
@@ -122,18 +122,18 @@ def _taken_over(left: Path) -> Iterator[bool]:
 
 
 def _check_owner(root: Path) -> None:
-    """Nobody else may leave journals there: what they name is written over."""
+    """Raises PermissionError if others could put journals there: files named in a journal are overwritten."""
     found = root.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise PermissionError(f"{root} is not this user's alone")
 
 
 def _clear(left: Path) -> None:
-    """Removes a folder of journals that was restored, but for the copies that the user was told of."""
+    """Removes a restored folder of journals, except for copies that were reported to the user."""
     if not (left / _KEPT).exists():
         if not any(left.glob("*.jsonl")):
             shutil.rmtree(left, ignore_errors=True)
-        return  # interrupted: the next command goes on
+        return  # interrupted: the next command continues
     kept = set((left / _KEPT).read_text().split("\n"))
     for path in left.iterdir():
         if path.name not in {*kept, _KEPT}:
@@ -143,7 +143,7 @@ def _clear(left: Path) -> None:
 
 
 def _end_processes_of(left: str) -> None:
-    """Ends what the killed command and its workers have left running: it carries the name of the folder."""
+    """Kills the processes that the killed command left running; their environment contains the name of the folder."""
     mark = f"{VARIABLE}={left}".encode()
     for process in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError):
@@ -166,14 +166,14 @@ def _wait_for_end(process: int) -> None:
 
 @dataclass
 class _Records:
-    """What all journals of a folder say."""
+    """The contents of all journals of a folder."""
 
     originals: dict[str, Original] = field(default_factory=dict)
-    final: dict[str, list[Any]] = field(default_factory=dict)  # states of each path that are the script's own doing
+    final: dict[str, list[Any]] = field(default_factory=dict)  # states of each path that are attributed to the script
     listings: dict[str, Names] = field(default_factory=dict)
-    prefixes: list[str] = field(default_factory=list)  # of files that TensorFlow makes, and may remove by itself
+    prefixes: list[str] = field(default_factory=list)  # of files that TensorFlow creates and may remove itself
     temporaries: list[str] = field(default_factory=list)
-    last_sign: float = 0.0  # of life, of any of the processes; seconds since the epoch
+    last_sign: float = 0.0  # last heartbeat of any of the processes; seconds since the Unix epoch
 
 
 def _read(left: Path) -> _Records:
@@ -187,7 +187,7 @@ def _read(left: Path) -> _Records:
             try:
                 line = json.loads(text)
             except ValueError:
-                continue  # the process ended while it wrote it, before the script's own change
+                continue  # the process ended while writing this line, before the script made its change
             if "original" in line:
                 mine.append((generation, line["at"], _original(line["original"])))
                 if mine[-1][2].kind is Kind.NAMED:
@@ -205,7 +205,7 @@ def _read(left: Path) -> _Records:
             elif "final" in line:
                 for path, state in line["final"].items():
                     records.final.setdefault(path, []).append(tuple(state) if state else None)
-        # Killed before anything was known to train: it may have been in the loop that was begun last.
+        # Without a "begin", the process was killed before a loop was known to train: it may have been in the last one.
         first = begun if begun >= 0 else generation
         found += [(at, original) for number, at, original in mine if number >= first]
     copied = (one for _, one in sorted(found, key=lambda one: one[0]) if not one.copy or (left / one.copy).exists())
@@ -218,11 +218,11 @@ def _original(fields: dict[str, Any]) -> Original:
 
 
 def restore(left: str, *, unlisted: tuple[str, ...] = ()) -> Restoration:
-    """Puts back what the journals in the folder `left` recorded; can be done again where it was interrupted.
+    """Restores what the journals in the folder `left` recorded; can be repeated after an interruption.
 
     Args:
-        left: made by `folder`; "" for none.
-        unlisted: folders that are not compared, for pipetune itself writes there.
+        left: a folder created by `folder`; "" for none.
+        unlisted: folders that are not checked for unexplained changes, because pipetune itself writes there.
     """
     done = Restoration()
     if left:
@@ -234,7 +234,7 @@ class _Restorer:
     def __init__(self, left: Path, done: Restoration) -> None:
         self._left, self._done = left, done
         self._records = _read(left)
-        # The paths begun before, if this was interrupted: all but the last are done, and that one is ours to change.
+        # Paths begun by an interrupted run: all but the last are done; the last may be half restored, by us.
         try:
             self._begun = json.loads(f"[{(left / _PROGRESS).read_text().rstrip().rstrip(',')}]")
         except (OSError, ValueError):
@@ -305,7 +305,7 @@ class _Restorer:
         self._done.restored.append(path)
 
     def _remove_new(self, path: str) -> None:
-        """Removes what the script made; in a folder, but for what somebody else has put there since."""
+        """Removes what the script created; in a folder, everything except files that others have changed since."""
         if os.path.isdir(path) and not os.path.islink(path):
             for above, folders, files in os.walk(path, topdown=False):
                 for name in (*files, *folders):
@@ -316,7 +316,7 @@ class _Restorer:
     def _remove_own(self, path: str) -> bool:
         now = state_of(path)
         if os.path.isdir(path) and not os.path.islink(path):
-            with contextlib.suppress(OSError):  # something is left in it
+            with contextlib.suppress(OSError):  # not empty
                 os.rmdir(path)
                 return True
         elif now is not None and self._is_own(path, now):
@@ -327,7 +327,7 @@ class _Restorer:
         return False
 
     def _is_own(self, path: str, now: tuple[int, int, int, int]) -> bool:
-        """Whether what is at `path` now is the doing of the script, and not of somebody else since."""
+        """Whether the current state of `path` was caused by the script (or by restoring it), not by others since."""
         if now in self._records.final.get(path, ()) or path in self._begun[-1:]:
             return True
         return now[2] / 1e9 <= self._records.last_sign + _LATE_SECONDS
@@ -336,7 +336,7 @@ class _Restorer:
         return str(self._left / original.copy) if original.copy else ""
 
     def _compare(self, unlisted: tuple[str, ...]) -> None:
-        """Names what has changed in the folders of the script, and that no journal knew of."""
+        """Collects changes in the folders of the script that no journal recorded."""
         known, prefixes = self._records.originals, tuple(self._records.prefixes)
         for above, names in self._records.listings.items():
             now = listing(above)
@@ -350,8 +350,9 @@ class _Restorer:
 
 
 def _put_content(path: str, original: Original, copy: Path) -> None:
-    """The file as it was. One that is still the same file is written in place: other names of it, its owner, and who
-    has it open are kept.
+    """Restores a file; one that still has the same inode is written in place.
+
+    That keeps its hard links, its owner, and the descriptors of processes that have it open.
     """
     now = None if os.path.islink(path) else state_of(path)
     if now is not None and now[3] == original.inode:

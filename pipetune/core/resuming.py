@@ -1,4 +1,4 @@
-"""How a script goes on where an earlier run of it stopped."""
+"""How a script resumes where an earlier run stopped."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 
 class Way(enum.StrEnum):
-    """What the script keeps of its place in the data."""
+    """What the script stores of its position in the data."""
 
     ITERATOR_STATE = "iterator-state"  # the state of the iterator, in a checkpoint
-    SKIP = "skip"  # a number of elements to pass over
-    IDS = "ids"  # the ids of the examples that were seen
-    EPOCHS = "epochs"  # the epoch alone: the data begins anew
+    SKIP = "skip"  # the number of elements to skip
+    IDS = "ids"  # the ids of the examples already used
+    EPOCHS = "epochs"  # only the epoch: the data restarts from the beginning
 
 
 @dataclass(frozen=True)
 class Resuming:
-    """One place of the script where it does so."""
+    """One place in the script that resumes in this way."""
 
     way: Way
-    what: str  # in the script's own words: "tf.train.Checkpoint(iterator=...)"
+    what: str  # in the words of the script: "tf.train.Checkpoint(iterator=...)"
     file: str = ""
     line: int = 0
-    node: str = ""  # the operator, where one does it: the `skip`
+    node: str = ""  # the operator that does it, if any: the `skip`

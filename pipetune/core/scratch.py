@@ -1,7 +1,7 @@
-"""Pipetune's own folders for a while: each is named after the process that made it, whose end may leave it behind.
+"""Temporary folders of pipetune, each named after the process that created it.
 
-A process that is killed removes nothing. The next command takes away what processes left that are no longer there
-(`remove_abandoned`). What a worker needs lies in the folder of its job (`use`), which the command that started it
+A killed process leaves its folders behind; the next command removes those of processes that no longer exist
+(`remove_abandoned`). A worker creates its folders in the folder of its job (`use`), which the command that started it
 removes, however the worker ended.
 """
 
@@ -20,23 +20,23 @@ _root: str | None = None
 
 
 def use(root: str) -> None:
-    """Folders of this process are made in `root` from now on, not in the system's folder for temporary files."""
+    """Makes `folder` create its folders in `root` from now on, instead of the system's temporary folder."""
     global _root
     _root = root
 
 
 def root() -> str | None:
-    """Where folders of this process are made; None: in the system's folder for temporary files."""
+    """Returns where folders of this process are created; None: in the system's temporary folder."""
     return _root
 
 
 @contextlib.contextmanager
 def folder(purpose: str, *, within: str | None = None) -> Iterator[str]:
-    """A new folder, gone when it is closed.
+    """Creates a folder that is removed on exit.
 
     Args:
-        purpose: one word, for who finds it there meanwhile.
-        within: where it has to be, else where all of this process are.
+        purpose: one lowercase word for its name, to explain the folder to people who find it.
+        within: where to create it; None: in `root()`.
     """
     prefix = f"pipetune-{purpose}-{os.getpid()}-{_started(os.getpid())}-{_namespace()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=within or _root, ignore_cleanup_errors=True) as made:
@@ -44,9 +44,9 @@ def folder(purpose: str, *, within: str | None = None) -> Iterator[str]:
 
 
 def remove_abandoned() -> None:
-    """Removes the folders of processes that have ended, where they were to be made if nobody says otherwise.
+    """Removes the folders that exited processes left in the system's temporary folder.
 
-    Those of other users, machines and containers, which may share the place, are left alone.
+    Folders of other users, machines and containers, which may share the place, are kept.
     """
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
@@ -60,18 +60,18 @@ def remove_abandoned() -> None:
 
 
 def _started(process: int) -> int:
-    """When a process has begun, in clock ticks since the machine has; -1 where there is none, 0 where none can tell."""
+    """Returns when a process started, in clock ticks since boot; -1 if it does not exist, 0 without /proc."""
     if not os.path.isdir("/proc/self"):
         return 0
     try:
         state = Path(f"/proc/{process}/stat").read_text()
-        return int(state.rpartition(")")[2].split()[19])  # proc(5): field 22; the name before may have spaces
+        return int(state.rpartition(")")[2].split()[19])  # proc(5): field 22; the name before may contain spaces
     except (OSError, IndexError, ValueError):
         return -1
 
 
 def _namespace() -> int:
-    """Tells the numbers of processes of this container from those of another."""
+    """Returns an id of the PID namespace, to distinguish process ids of different containers; 0 if unknown."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

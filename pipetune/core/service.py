@@ -1,4 +1,4 @@
-"""Whether a tf.data service would help a training process, with how many workers, and what could take its place."""
+"""Whether a tf.data service would help a training process, with how many workers, and what could replace it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from pipetune.core.sizing import Quantity
 
 FED = 0.95
-"""From this share of what training takes an input counts as fast enough (XProf: less than 5 % of a step waited for)."""
+"""Share of the training's rate from which an input counts as fast enough (XProf: under 5 % of a step is waiting)."""
 
 
 @dataclass(frozen=True)
 class ServiceNeed:
-    """What one training process takes, what its own machine delivers, and the workers that would deliver the rest."""
+    """Rate of one training process, rate of its local input, and the service workers that would be needed."""
 
-    step_rate: float | None = None  # examples per second that training takes where its input is never late
+    step_rate: float | None = None  # examples per second that training consumes if its input is never late
     local_rate: Quantity | None = None  # examples per second that the input delivers on the same machine
-    workers: Quantity | None = None  # whole ones; what sending costs left out
-    worker_cores: float = 1.0  # of each
-    bytes_per_second: Quantity | None = None  # into the training process, as elements lie in memory
-    packed_bytes_per_second: Quantity | None = None  # the same compressed
-    shares_processors: bool = False  # model and input run on the same processors here
-    why: str = ""  # why it cannot be told, as part of a sentence
+    workers: Quantity | None = None  # whole workers; the cost of sending is not included
+    worker_cores: float = 1.0  # cores per worker
+    bytes_per_second: Quantity | None = None  # into the training process, uncompressed
+    packed_bytes_per_second: Quantity | None = None  # into the training process, compressed
+    shares_processors: bool = False  # model and input share the same processors
+    why: str = ""  # why this is unknown, as part of a sentence
 
     @property
     def recommended(self) -> bool | None:
-        """Whether the local bound is below the model's rate; None where that is open or not known."""
+        """Whether the local input is slower than the model's rate; None if that is undecided or unknown."""
         if self.step_rate is None or self.local_rate is None:
             return None
         if self.local_rate.low >= FED * self.step_rate:
@@ -34,17 +34,17 @@ class ServiceNeed:
 
     @property
     def most_workers(self) -> int | None:
-        """Workers at the careful end of the range."""
+        """Number of workers at the conservative end of the range."""
         return None if self.workers is None else round(self.workers.high)
 
 
 @dataclass(frozen=True)
 class StoredPrefix:
-    """A part of the pipeline that repeats in every epoch, stored once for all runs and all workers to begin with."""
+    """A part of the pipeline that is equal in every epoch, to be stored once as the input of all runs and workers."""
 
-    node: str  # the operator up to which
+    node: str  # id of the last operator of the part
     size_bytes: float  # on disk
-    sentence: str  # what it takes, saves and promises
-    seconds_to_make: float | None = None  # of work and waiting, once; None: not measured
-    storage_bytes_per_second: float | None = None  # at which it was taken to be read and written; None: not measured
-    epochs_to_pay: int | None = None  # at whose end less time was spent than without; None: not known, or never
+    sentence: str  # what it costs, saves and promises
+    seconds_to_make: float | None = None  # once, CPU time and waiting; None: not measured
+    storage_bytes_per_second: float | None = None  # assumed rate of reading and writing; None: not measured
+    epochs_to_pay: int | None = None  # epochs after which it has paid off; None: unknown, or never

@@ -1,4 +1,4 @@
-"""The session: everything measured, the only value that crosses from measuring to showing."""
+"""The session: all results of a run, and the only value passed from measuring to reporting."""
 
 from __future__ import annotations
 
@@ -27,51 +27,51 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Offer:
-    """A rewrite that needs consent, measured all the same."""
+    """An optional rewrite: not in the plan, mostly because it needs consent, but measured if time allows."""
 
     rewrite: Rewrite
     gain: Interval | None
-    consent: str  # what to add: "--allow reorder"
+    consent: str  # the option to add: "--allow reorder"
     why: str = ""
 
 
 class Reason(enum.StrEnum):
     """Why the search left a rewrite out of the plan."""
 
-    NOT_EQUAL = "not-equal"  # the comparison found other data
-    NOT_COMPARED = "not-compared"  # the comparison could not show that the data are the same
+    NOT_EQUAL = "not-equal"  # the comparison found different data
+    NOT_COMPARED = "not-compared"  # the comparison could not prove that the data is equal
     FAILED = "failed"  # it raised, hung or was killed
     REFUSED = "refused"  # above the memory limit, or it cannot be measured here
-    EXCLUDED = "excluded"  # it must not stand beside what is in the plan
-    OTHER_KIND = "other-kind"  # another of its group, or another number, was tried in its place
-    PREDICTED_SLOWER = "predicted-slower"  # not run
-    NOT_EXPECTED = "not-expected"  # model and short windows together expect no gain that counts; no pairs
-    NOT_FASTER = "not-faster"  # measured in pairs, and not proven faster
-    ADDS_NOTHING = "adds-nothing"  # measured in pairs beside the rest of the plan
-    UNDECIDED = "undecided"  # the time was up while it was measured in pairs
-    NO_TIME = "no-time"  # a gain was possible, and the time was up before it was measured in pairs
+    EXCLUDED = "excluded"  # it conflicts with a rewrite in the plan
+    OTHER_KIND = "other-kind"  # a different rewrite of its group, or a different value, was tried instead
+    PREDICTED_SLOWER = "predicted-slower"  # not measured
+    NOT_EXPECTED = "not-expected"  # model and short windows predict no relevant gain; not measured in pairs
+    NOT_FASTER = "not-faster"  # measured in pairs, not proven faster
+    ADDS_NOTHING = "adds-nothing"  # measured in pairs with the rest of the plan
+    UNDECIDED = "undecided"  # time ran out while it was measured in pairs
+    NO_TIME = "no-time"  # a gain was possible, but time ran out before it was measured in pairs
     NEEDS_CONSENT = "needs-consent"
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """A rewrite that did not make it, and why."""
+    """A rewrite that was left out, and why."""
 
     rule: str
     node: str
     why: str
     gain: Interval | None = None
-    reason: Reason | None = None  # None: the plan has it, and it is not in the patch
+    reason: Reason | None = None  # None: it is in the plan, but not in the patch
 
     @property
     def open(self) -> bool:
-        """Whether no measurement decided on it, for the time was over."""
+        """Whether it is undecided because time ran out."""
         return self.reason in (Reason.UNDECIDED, Reason.NO_TIME)
 
 
 @dataclass(frozen=True)
 class Order:
-    """Whether order and draws repeat from run to run, and whether epochs stay apart."""
+    """Whether order and random draws are reproducible from run to run, and whether epochs stay separate."""
 
     reproducible_before: bool
     reproducible_after: bool
@@ -81,7 +81,7 @@ class Order:
 
 @dataclass(frozen=True)
 class DatasetResult:
-    """One dataset of the script: its pipeline, and for the tuned ones all results."""
+    """One dataset of the script: its pipeline and, if it was tuned, all results."""
 
     pipeline: Pipeline
     role: str  # "training", "validation", "evaluation", "preview", "adapt", "other"
@@ -92,7 +92,7 @@ class DatasetResult:
     profile: Profile | None = None
     diagnosis: Diagnosis | None = None
     rates: dict[str, Rate] = field(default_factory=dict)  # "off", "defaults", "autotune", "tuned"
-    plan: Plan | None = None  # the confirmed plan; None: nothing to change
+    plan: Plan | None = None  # the confirmed plan; None: no change
     gains: dict[str, Interval] = field(default_factory=dict)  # per rewrite key, by ablation
     input_speedup: Interval | None = None  # tuned over defaults
     input_speedup_over_autotune: Interval | None = None
@@ -104,19 +104,19 @@ class DatasetResult:
     order: Order | None = None
     tuned: Pipeline | None = None  # the pipeline with the plan applied
     predictions: tuple[PredictedRate, ...] = ()  # of the baselines and every plan tried
-    what_if: tuple[Scenario, ...] = ()  # of the tuned pipeline, where there is one
+    what_if: tuple[Scenario, ...] = ()  # of the tuned pipeline, if there is one
     autotuned: dict[str, AutotuneReading] = field(default_factory=dict)  # "defaults", "autotune", "tuned"
     optimisations: Optimisations | None = None  # TensorFlow's own graph passes
-    course: Course | None = None  # of a run: first element, epoch borders, drift
+    course: Course | None = None  # of a run: first element, epoch boundaries, drift
     cost: DatasetCost | None = None  # over the whole process
-    handover: Handover | None = None  # how a strategy takes it to the replicas that train; None: nothing is between
-    skew: InputSkew | None = None  # between the inputs of several workers in step
-    as_written: AsWritten | None = None  # what each worker of the job gets; None: it has one, or it was not counted
+    handover: Handover | None = None  # how a strategy distributes it to the replicas; None: there is no strategy
+    skew: InputSkew | None = None  # between the inputs of several workers in lockstep
+    as_written: AsWritten | None = None  # what each worker receives; None: one worker, or not counted
 
 
 @dataclass(frozen=True)
 class Training:
-    """Milliseconds per training step, and the speedup of the whole."""
+    """Milliseconds per training step, and the speedup of the step."""
 
     defaults_step_ms: float | None = None
     tuned_step_ms: float | None = None
@@ -129,24 +129,24 @@ class Training:
 
 @dataclass(frozen=True)
 class PatchResult:
-    """The source patch: what it covers, and whether running it proved it."""
+    """The source patch: what it covers, and whether a run verified it."""
 
     diff: str = ""
     files: tuple[str, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)  # sha256 of each file as captured
     covered: tuple[str, ...] = ()  # rewrite keys
     not_covered: tuple[Rejection, ...] = ()
-    shared: tuple[str, ...] = ()  # of those covered, what changes every dataset of the calls that it changes
+    shared: tuple[str, ...] = ()  # covered rewrites that change every dataset created by the calls they edit
     verified: bool | None = None
-    verification: str = ""  # what running it showed
-    expected: tuple[str, ...] = ()  # digests of the first elements the patched source must yield
-    texts: dict[str, str] = field(default_factory=dict)  # each file as captured: what its places are found by
-    process_mib: float | None = None  # that a process needs to run the script to its first step and measure there
+    verification: str = ""  # result of the verification run
+    expected: tuple[str, ...] = ()  # digests of the first elements that the patched source must yield
+    texts: dict[str, str] = field(default_factory=dict)  # each file as captured; used to find the places to edit
+    process_mib: float | None = None  # memory of a process that runs the script to its first step and measures
 
 
 @dataclass(frozen=True)
 class DistributedResult:
-    """The emitted distributed form, and the proof of its coverage."""
+    """The generated module for distributed training, and the proof of its coverage."""
 
     kind: str
     module: str  # source text
@@ -154,11 +154,11 @@ class DistributedResult:
     notes: tuple[str, ...] = ()
     checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
     companions: tuple[str, ...] = ()  # files written beside the module
-    coverage: tuple[Coverage, ...] = ()  # the checks in numbers, where elements were counted
-    as_written: AsWritten | None = None  # what as many workers would get of the script as it is
-    advice: tuple[str, ...] = ()  # whether it is the form to use, and what could take its place; sentences
-    service: ServiceNeed | None = None  # of `service`
-    stored: StoredPrefix | None = None  # beside a service: what could take its place; None: nothing could
+    coverage: tuple[Coverage, ...] = ()  # the checks as counts, if elements were counted
+    as_written: AsWritten | None = None  # the same for the original script on as many workers
+    advice: tuple[str, ...] = ()  # sentences on whether to use it, and on alternatives
+    service: ServiceNeed | None = None  # for the kind "service"
+    stored: StoredPrefix | None = None  # alternative to a service; None: there is none
 
 
 @dataclass(frozen=True)
@@ -172,25 +172,25 @@ class Session:
     trials: tuple[Trial, ...] = ()
     training: Training | None = None
     findings: tuple[Finding, ...] = ()
-    advice: tuple[Finding, ...] = ()  # on what consumes the data: no bug, and no edit of the pipeline follows it
+    advice: tuple[Finding, ...] = ()  # about the consumer of the data: no bugs, and no edits of the pipeline
     patch: PatchResult | None = None
     distributed: DistributedResult | None = None
     side_effects: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # how the search ended, and what it could not do
-    load: Load | None = None  # who used the granted cores while measuring
+    notes: tuple[str, ...] = ()  # how the search ended, and what was not possible
+    load: Load | None = None  # usage of the available cores during the measurements
     status: str = "running"  # "running", "done", "interrupted", "failed", "no-dataset"
     status_detail: str = ""
     complete: bool = False
 
     @property
     def studied(self) -> tuple[DatasetResult, ...]:
-        """The datasets that were profiled or diagnosed, the others left out."""
+        """The datasets that were profiled or diagnosed."""
         return tuple(dataset for dataset in self.datasets if dataset.diagnosis or dataset.profile)
 
     @property
     def tuned_dataset(self) -> DatasetResult | None:
-        """The dataset the session is about: the first that was diagnosed."""
+        """The main dataset of the session: the first one that was profiled or diagnosed."""
         return next(iter(self.studied), None)
 
     @property

@@ -1,4 +1,4 @@
-"""How a session ended: the one place that says whether there is nothing to change, or nothing was decided."""
+"""Outcome of a session: the only place that decides between "nothing to improve" and "undecided"."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pipetune.core.session import Session
 
 
 class SessionOutcome(enum.StrEnum):
-    """What is known at the end."""
+    """The outcome of a session."""
 
     PROVEN = "proven"  # a plan was confirmed
-    UNDECIDED = "undecided"  # something may be faster: it was not tried, not decided or not confirmed
-    NONE = "none"  # all that was legal was tried, and nothing is faster
-    NOT_INPUT_BOUND = "not-input-bound"  # nothing that a better input could save
-    UNTRIED = "untried"  # trials were not asked for
-    FAILED = "failed"  # it did not come to its end
+    UNDECIDED = "undecided"  # something may be faster, but was not tried, not decided or not confirmed
+    NONE = "none"  # every legal rewrite was tried, and nothing is faster
+    NOT_INPUT_BOUND = "not-input-bound"  # a better input cannot save time
+    UNTRIED = "untried"  # trials were not requested
+    FAILED = "failed"  # the analysis did not complete
 
 
 NOTHING_TO_CHANGE = frozenset({SessionOutcome.NONE, SessionOutcome.NOT_INPUT_BOUND})
 
 
 def outcome_of(session: Session) -> SessionOutcome:
-    """How the session ended."""
+    """Returns the outcome of the session."""
     dataset = session.tuned_dataset
     if session.status != "done" or dataset is None or dataset.diagnosis is None:
         return SessionOutcome.FAILED
@@ -38,21 +38,21 @@ def outcome_of(session: Session) -> SessionOutcome:
 
 
 def decisive_trials(session: Session) -> tuple[Trial, ...]:
-    """Every trial but the baselines, which nothing is decided on."""
+    """Returns all trials except the baselines, which decide nothing."""
     return tuple(trial for trial in session.trials if trial.kind != "baseline")
 
 
 def is_unconfirmed(session: Session) -> bool:
-    """Whether a plan was faster in its trials, and not confirmed by fresh measurements."""
+    """Whether a plan was faster in its trials; meant for sessions in which no plan was confirmed afterwards."""
     return any(trial.outcome is Outcome.ACCEPTED for trial in decisive_trials(session))
 
 
 def undecided_trials(session: Session) -> int:
-    """Trials that the end of the time left open."""
+    """Returns the number of trials that were undecided when time ran out."""
     return sum(trial.outcome is Outcome.UNDECIDED for trial in decisive_trials(session))
 
 
 def untried_rewrites(session: Session) -> int:
-    """Legal rewrites that no trial was about because the time was over."""
+    """Returns the number of legal rewrites that are undecided because time ran out."""
     dataset = session.tuned_dataset
     return sum(rejection.open for rejection in dataset.rejected) if dataset else 0

@@ -1,4 +1,4 @@
-"""session.json: the one file that crosses from measuring to showing."""
+"""session.json: the only file passed from measuring to reporting."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pipetune.core.summary import summary
 SESSION_FILE = "session.json"
 
 MOST_BYTES = 1_000_000
-"""What a session may take: above it the file has no line breaks, and no fields that have their default."""
+"""Maximum size of a readable file; a larger one has no line breaks, and no fields with default values."""
 
 _FIRST = ("machine", "command", "datasets", "trials")
 
 
 def session_data(session: Session, *, sparse: bool = False) -> dict[str, Json]:
-    """The session as session.json holds it: the documented keys, then what else rebuilds the session.
+    """Returns the contents of session.json: the documented keys, then the rest that is needed to restore the session.
 
-    `sparse`: of datasets what has its default is left out.
+    With `sparse`, fields of datasets that have their default value are omitted.
     """
     fields = encode(session)
     assert isinstance(fields, dict)
@@ -40,7 +40,7 @@ def session_data(session: Session, *, sparse: bool = False) -> dict[str, Json]:
 
 
 def save(session: Session, path: Path | str) -> None:
-    """Write `session` to `path` in one step.
+    """Writes `session` to `path` atomically.
 
     Raises:
         PipetuneError: the folder cannot be written to.
@@ -53,10 +53,10 @@ def save(session: Session, path: Path | str) -> None:
 
 
 def load(path: Path | str) -> Session:
-    """The session in `path`, a session.json or the folder that holds one.
+    """Loads the session from `path`, a session.json or the folder that contains one.
 
     Raises:
-        PipetuneError: there is none, it is damaged, or another release wrote it.
+        PipetuneError: the file does not exist, is damaged, or was written by another release.
     """
 
     def make(data: dict[str, object]) -> Session:

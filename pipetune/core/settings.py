@@ -1,4 +1,4 @@
-"""What the user asked for."""
+"""The options chosen by the user."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipetune.core.spelling import did_you_mean
 
 
 def consents_of(words: Iterable[str]) -> frozenset[Consent]:
-    """The consents with these names.
+    """Returns the consents with these names.
 
     Raises:
-        ValueError: a word is none of them; the message lists them.
+        ValueError: a name is unknown; the message lists the known names.
     """
     known = [consent.value for consent in Consent]
     given = list(words)
@@ -29,25 +29,31 @@ class Settings:
 
     budget_seconds: float = 60.0
     steps: int | None = None  # per end-to-end window; None: chosen from the step time
-    dataset: str | None = None  # a name, "all", or None: what training consumes
+    dataset: str | None = None  # a name, "all", or None: the one that training consumes
     device: str = "auto"
-    step_time_seconds: float | None = None  # pretend the step takes this long
+    step_time_seconds: float | None = None  # simulate a step of this duration
     memory_limit_bytes: int | None = None
     allow: frozenset[Consent] = frozenset()
     without: frozenset[str] = frozenset()  # names of rules whose rewrites are not tried
     force: bool = False
-    distribute: str | None = None  # a kind, "none", or None: what the script uses
-    workers: int = 1  # processes of the script, started here, that train in step
-    parameter_servers: int = 0  # processes that hold the variables; with one, a chief sends the workers their steps
+    distribute: str | None = None  # a kind, "none", or None: the kind that the script uses
+    workers: int = 1  # number of processes of the script to start; they train in lockstep
+    parameter_servers: int = 0  # processes that hold the variables; if any, a chief dispatches the steps
     trials: bool = True
     quick: bool = False  # short profile windows: a first look, with wide intervals
-    cold: bool = False  # the files leave the page cache before each window
+    cold: bool = False  # drop the files from the page cache before each window
     confidential: bool = False
     seed: int = 0
     out: str = ""
 
     def grants(self, safety: Safety, needs: frozenset[Consent], *, randomness_fixed: bool) -> bool:
-        """Whether a rewrite of this class may enter the plan without being asked for again."""
+        """Whether a rewrite may enter the plan with the consent given.
+
+        Args:
+            safety: its safety class.
+            needs: consent it needs in addition.
+            randomness_fixed: whether the script sets a seed.
+        """
         if not needs <= self.allow:
             return False
         match safety:

@@ -1,4 +1,4 @@
-"""What a training job on more machines needs of its input: what was asked, and each figure with where it is from."""
+"""Input requirements of a training job on more machines: the job, and each figure with its origin."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from dataclasses import dataclass, field, replace
 
 
 class Basis(enum.StrEnum):
-    """Where a figure comes from."""
+    """Origin of a figure."""
 
     MEASURED = "measured"  # in the session
     PREDICTED = "predicted"  # by the cost model, from what was measured
     GIVEN = "given"  # by an option
-    ASSUMED = "assumed"  # neither; the note says what
+    ASSUMED = "assumed"  # none of these; the note explains it
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A figure as a range; both ends are the same where there is one figure only."""
+    """A figure as a range; both ends are equal if there is a single value."""
 
     low: float
     high: float
     basis: Basis
-    note: str = ""  # how it was found out, as part of a sentence
+    note: str = ""  # how it was determined, as part of a sentence
 
     def times(self, factor: float) -> Quantity:
-        """The range scaled; `factor` above zero."""
+        """Returns the range multiplied by `factor`, which must be positive."""
         return replace(self, low=self.low * factor, high=self.high * factor)
 
 
 @dataclass(frozen=True)
 class Job:
-    """The training job that is asked about. All replicas step together, each on a batch of its own."""
+    """The training job to size. All replicas train in lockstep, each on its own batch."""
 
     replicas: int
-    per_host: int  # replicas that one host holds, and one input pipeline feeds
+    per_host: int  # replicas on one host, which share one input pipeline
     step_seconds: float
-    batch_examples: float  # that one replica takes in a step
+    batch_examples: float  # examples per step of one replica
     host_cores: float
-    worker_cores: float  # of one worker of tf.data service
-    storage_bytes_per_second: float | None = None  # that storage delivers to all hosts together
+    worker_cores: float  # cores of one worker of a tf.data service
+    storage_bytes_per_second: float | None = None  # delivered by storage to all hosts in total
     network_bytes_per_second: float | None = None  # into one host
-    compression: float | None = None  # how many times smaller elements are once compressed
-    bases: Mapping[str, Basis] = field(default_factory=dict)  # of the fields above, by name
+    compression: float | None = None  # compression ratio of the elements
+    bases: Mapping[str, Basis] = field(default_factory=dict)  # origin of the fields above, by name
 
     @property
     def hosts(self) -> int:
@@ -52,49 +52,49 @@ class Job:
 
     @property
     def on_one_host(self) -> int:
-        """Replicas on a host that is full, or on the only one."""
+        """Replicas on a full host, or on the only host."""
         return min(self.replicas, self.per_host)
 
     @property
     def replica_rate(self) -> float:
-        """Examples per second that one replica takes."""
+        """Examples per second consumed by one replica."""
         return self.batch_examples / self.step_seconds
 
     @property
     def rate(self) -> float:
-        """Examples per second that all replicas take."""
+        """Examples per second consumed by all replicas."""
         return self.replicas * self.replica_rate
 
     @property
     def host_rate(self) -> float:
-        """Examples per second that the replicas of one host take."""
+        """Examples per second consumed by the replicas of one host."""
         return self.on_one_host * self.replica_rate
 
 
 class Limit(enum.StrEnum):
-    """What keeps more replicas from training as fast each."""
+    """What prevents more replicas from training at full speed."""
 
-    CORES = "cores"  # of a host: its input needs more processor time
-    THREADS = "threads"  # of a host's input: operators in one thread, or a fixed number of calls
+    CORES = "cores"  # of a host: its input needs more CPU time
+    THREADS = "threads"  # of a host's input: operators in one thread, or a fixed parallelism
     NETWORK = "network"  # into a host
-    STORAGE = "storage"  # all hosts together read more than it delivers
-    FILES = "files"  # fewer of them than hosts
-    DATA = "data"  # one step of all replicas takes more examples than an epoch has
-    INPUT = "input"  # of a host, as it was measured; what binds it is not known
+    STORAGE = "storage"  # all hosts in total read more than it delivers
+    FILES = "files"  # there are fewer files than hosts
+    DATA = "data"  # a step of all replicas consumes more examples than an epoch has
+    INPUT = "input"  # of a host, as measured; its bottleneck is unknown
 
 
 PER_HOST = frozenset({Limit.CORES, Limit.THREADS, Limit.NETWORK, Limit.INPUT})
-"""Limits of one host: more hosts do not reach them, more replicas on each do."""
+"""Limits of one host: they are reached by more replicas per host, not by more hosts."""
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Up to how many replicas a limit lets every replica train at its own pace."""
+    """The number of replicas up to which a limit lets every replica train at full speed."""
 
     limit: Limit
-    replicas: Quantity  # on one host where the limit is in `PER_HOST`, else in the whole job; not rounded
-    node: str | None = None  # the operator that binds
-    reached: bool = False  # the job has more, at the careful end of the range
+    replicas: Quantity  # on one host if the limit is in `PER_HOST`, else in the whole job; not rounded
+    node: str | None = None  # the limiting operator
+    reached: bool = False  # the job has more replicas than the lower end of the range
 
 
 @dataclass(frozen=True)
@@ -104,31 +104,31 @@ class Rung:
     replicas: int
     hosts: int
     needed: float  # examples per second
-    delivered: float | None  # at the careful ends of all ranges; None where it cannot be told
+    delivered: float | None  # examples per second, conservatively; None if unknown
     held_by: Limit | None = None
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What one form of the pipeline needs; the job's figures are in `Sizing.job`."""
+    """What one variant of the pipeline needs and delivers in the job `Sizing.job`."""
 
     variant: str  # "as written", "tuned"
-    cpu_seconds: Quantity | None  # of processors, per example
-    cores: Quantity | None  # of one host that its input keeps busy
-    host_rate: Quantity | None  # examples per second of one input pipeline on a host's cores
-    host_limit: Limit  # what binds there
+    cpu_seconds: Quantity | None  # CPU time per example
+    cores: Quantity | None  # cores of one host that its input keeps busy
+    host_rate: Quantity | None  # examples per second of one input pipeline on a host
+    host_limit: Limit  # what limits `host_rate`
     host_node: str | None
-    most_rate: Quantity | None  # with any number of cores; None: cores alone decide, or it cannot be told
+    most_rate: Quantity | None  # with unlimited cores; None: only cores limit it, or unknown
     most_node: str | None
-    replicas_fed: Quantity | None  # by one host
+    replicas_fed: Quantity | None  # replicas that one host can feed
     service_workers: Quantity | None  # whole workers
-    storage_bytes_per_second: Quantity | None  # by all hosts, once caches are filled
-    memory_bytes: Quantity | None  # of one host, every replica's batch made by itself (a `dataset_fn`)
-    memory_bytes_rebatched: Quantity | None  # whole global batches made on every host and divided there
+    storage_bytes_per_second: Quantity | None  # read by all hosts, once caches are filled
+    memory_bytes: Quantity | None  # of one host that builds a batch per replica (a `dataset_fn`)
+    memory_bytes_rebatched: Quantity | None  # of one host that builds global batches and divides them
     why: str = ""  # why rates cannot be predicted
 
     def feeds(self, replicas: int) -> bool | None:
-        """Whether one host feeds so many replicas; None where the range leaves it open or nothing is known."""
+        """Whether one host feeds this many replicas; None if the range leaves it open or nothing is known."""
         if self.replicas_fed is None:
             return None
         if self.replicas_fed.low >= replicas:
@@ -138,17 +138,17 @@ class Feed:
 
 @dataclass(frozen=True)
 class FilesNeeded:
-    """Files that the hosts divide among them, each whole."""
+    """Number of input files needed if the hosts divide them without splitting any."""
 
-    files: int | None  # that there are; None: not known
-    at_least: int  # so many hosts
-    to_overlap: int | None  # so that every host's interleave has as many as it reads at once
-    used_share: float | None  # of all hosts' time, where files are alike: hosts with fewer wait for the others
+    files: int | None  # existing files; None: unknown
+    at_least: int  # the number of hosts
+    to_overlap: int | None  # files needed so that every host's interleave can fill its cycle
+    used_share: float | None  # share of all hosts' time in use, for equal files: hosts with fewer files wait
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A figure that is left out, why, and the option or command that would bring it."""
+    """A missing figure, why it is missing, and the option or command that provides it."""
 
     figure: str
     why: str
@@ -157,30 +157,31 @@ class Missing:
 
 @dataclass(frozen=True)
 class Sizing:
-    """All of it, for one dataset."""
+    """The complete result for one dataset."""
 
     dataset: str
     job: Job
-    feeds: tuple[Feed, ...]  # as written first
-    service_bytes_per_second: Quantity | None  # into one host, from tf.data service, as they are
+    feeds: tuple[Feed, ...]  # the original first
+    service_bytes_per_second: Quantity | None  # into one host, from a tf.data service, uncompressed
     service_bytes_compressed: Quantity | None
-    loop_cores: Quantity | None  # of one host, for the training loops themselves
+    loop_cores: Quantity | None  # of one host, used by the training loops themselves
     files: FilesNeeded
     epoch_examples: int | None
-    ceilings: tuple[Ceiling, ...]  # of the last form, the lowest first
+    ceilings: tuple[Ceiling, ...]  # of the last variant, the lowest first
     rungs: tuple[Rung, ...]
     missing: tuple[Missing, ...] = ()
-    processor: str = ""  # on which CPU time was measured
+    processor: str = ""  # where CPU time was measured
     measured_cores: float = 0.0
 
     @property
     def feed(self) -> Feed:
-        """The form to run: tuned where there is a plan."""
+        """The variant to run: tuned if there is a plan."""
         return self.feeds[-1]
 
     @property
     def first_ceiling(self) -> Ceiling | None:
-        """The first limit that the job, or a larger one of the same kind, reaches; one of a host that the job does
-        not reach is never reached by more hosts.
+        """The first limit that this job, or the same job on more hosts, reaches.
+
+        A per-host limit that the job does not reach is left out: more hosts never reach it.
         """
         return next((one for one in self.ceilings if one.reached or one.limit not in PER_HOST), None)

@@ -1,4 +1,4 @@
-"""What the input of each of several workers takes: training waits in every step for the slowest of them."""
+"""Input time of each of several workers: in every step, training waits for the slowest one."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WorkerInput:
-    """The input of one worker, alone: its own share of the data, divided as the strategy divides it."""
+    """The input of one worker, measured alone on its own share of the data as the strategy shards it."""
 
     worker: int
-    step_seconds: tuple[float, ...] = ()  # its part of one training step, round by round
-    first_seconds: float | None = None  # until the first element of a fresh iterator: the median of the rounds
-    why: str = ""  # nothing was measured: the reason
+    step_seconds: tuple[float, ...] = ()  # input time of one training step, one value per round
+    first_seconds: float | None = None  # until the first element of a fresh iterator, median of the rounds
+    why: str = ""  # why nothing was measured
 
     @property
     def seconds(self) -> float:
-        """Of one training step: the median of the rounds."""
+        """Input time of one training step, median of the rounds."""
         return statistics.median(self.step_seconds)
 
 
 @dataclass(frozen=True)
 class InputSkew:
-    """The inputs of all workers beside each other, measured one after the other in rounds."""
+    """Comparison of the inputs of all workers, measured one after the other in rounds."""
 
     inputs: tuple[WorkerInput, ...]
 
@@ -33,19 +33,19 @@ class InputSkew:
 
     @property
     def slowest(self) -> WorkerInput | None:
-        """The worker whose input takes longest; None where fewer than two were measured."""
+        """The worker whose input takes longest; None if fewer than two were measured."""
         return max(self.measured, key=lambda one: one.seconds) if len(self.measured) > 1 else None
 
     @property
     def ratio(self) -> float | None:
-        """The slowest worker's seconds over the median worker's; 1 where all are alike."""
+        """The slowest worker's seconds over the median of all workers; 1 if all are equal."""
         if self.slowest is None:
             return None
         return self.slowest.seconds / statistics.median(one.seconds for one in self.measured)
 
     @property
     def certain(self) -> bool:
-        """Whether the slowest worker was so in each of several rounds: by more than one worker's rounds differ."""
+        """Whether every round of the slowest worker was slower than every round of the others (two or more rounds)."""
         slowest = self.slowest
         if slowest is None or len(slowest.step_seconds) < 2:
             return False
@@ -54,6 +54,6 @@ class InputSkew:
 
     @property
     def first_batch_seconds(self) -> float | None:
-        """From the first worker's first element to the last worker's, were all to begin at once."""
+        """Seconds between the earliest and the latest first element, if all workers started at the same time."""
         firsts = [one.first_seconds for one in self.measured if one.first_seconds is not None]
         return max(firsts) - min(firsts) if len(firsts) > 1 else None

@@ -1,4 +1,4 @@
-"""What a stand-alone module is made of: a pipeline's functions and sources as text, without live objects."""
+"""Parts of a generated stand-alone module: a pipeline's functions and sources as text, without live objects."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pipetune.core.pipeline import Pipeline
 
 
 def quoted(text: str) -> str:
-    """A text literal in double quotes, where nothing in it needs escaping."""
+    """Returns a string literal, in double quotes unless its text needs escaping."""
     return repr(text) if set(text) & set("\"'\\") or not text.isprintable() else f'"{text}"'
 
 
 class Delivery(enum.Enum):
-    """What the pipelines that run side by side are to give, and how the module is asked for one of them."""
+    """What each of the parallel pipelines delivers, and the function of the module that builds one."""
 
     PARTS = "a part each"  # dataset_fn(input_context)
     RANKS = "a part each, by rank"  # dataset_fn(steps, size=, rank=)
@@ -25,10 +25,10 @@ class Delivery(enum.Enum):
 
 @dataclass(frozen=True)
 class BatchBytes:
-    """What one element of the finished pipeline takes on the way to another process."""
+    """Size of one element of the finished pipeline when it is sent to another process."""
 
     raw: int
-    packed: int | None = None  # as compressed for the way; None: not measured
+    packed: int | None = None  # compressed; None: not measured
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class Definition:
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """A user's function as an expression, and what must be defined for it, in order of definition."""
+    """A user's function as an expression, and the definitions it needs, in order."""
 
     reference: str  # "parse", "tf.data.TFRecordDataset", "lambda x: x + 1"
     definitions: tuple[Definition, ...] = ()
-    several: bool = False  # it is called with several arguments, because elements are tuples
+    several: bool = False  # called with several arguments, because elements are tuples
 
 
 @dataclass(frozen=True)
 class SourceText:
     """The source operator of a pipeline as text.
 
-    File names come as `pattern` or as `names`; anything else as `expression`. With `parameter` the expression
-    reads the argument `source`, which the caller gives. `numbered` says that the expression gives arrays whose rows
-    are numbered.
+    File names are in `pattern` or `names`, anything else is an `expression`. With `parameter`, the expression
+    uses the argument `source` that the caller passes. With `numbered`, the expression evaluates to arrays whose
+    rows are gathered by index.
     """
 
     count: int  # elements; -1 infinite
@@ -71,20 +71,20 @@ class SourceText:
 
     @property
     def files(self) -> bool:
-        """Whether its elements are names of files."""
+        """Whether its elements are file names."""
         return bool(self.pattern or self.names)
 
 
 @dataclass(frozen=True)
 class StandaloneParts:
-    """A pipeline, and for its operators (by node id) what only the live objects know."""
+    """A pipeline and, by node id, the information about its operators that only live objects have."""
 
     pipeline: Pipeline
     sources: Mapping[str, SourceText]
     functions: Mapping[str, FunctionSource] = field(default_factory=dict)
     extra_arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # argument -> expression
-    processors: int = 1  # of the machine: the default cycle length of interleave follows it
+    processors: int = 1  # of the machine; determines the default cycle length of interleave
 
     def with_pipeline(self, pipeline: Pipeline) -> StandaloneParts:
-        """The parts for an edited form of the pipeline."""
+        """Returns the parts for an edited variant of the pipeline."""
         return replace(self, pipeline=pipeline)

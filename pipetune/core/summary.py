@@ -1,4 +1,4 @@
-"""The summary of a session: the figures other programs read, in the shape the README documents."""
+"""The summary of a session: the figures for other programs, in the documented format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "verificat
 
 
 def summary(session: Session) -> dict[str, Json]:
-    """Every figure of `session`; what was not measured is null."""
+    """Returns every figure of `session`; figures that were not measured are null."""
     main = session.tuned_dataset
     diagnosis = main.diagnosis if main else None
     return {
@@ -38,7 +38,7 @@ def summary(session: Session) -> dict[str, Json]:
 
 
 def location_of(node_id: str, *pipelines: Pipeline | None) -> SourceLocation | None:
-    """Where operator `node_id` stands; an inserted one ("prefetch@n3") stands at the call it follows."""
+    """Returns the location of operator `node_id`; an inserted one ("prefetch@n3") has that of the call it follows."""
     for name in (node_id, node_id.rpartition("@")[2]):
         for pipeline in pipelines:
             if pipeline is not None and name in pipeline and pipeline[name].location:
@@ -180,7 +180,7 @@ def _distributed(form: DistributedResult | None) -> Json:
 
 
 def _coverage(found: Coverage | None) -> Json:
-    """The counts, without the places that a picture needs."""
+    """Returns the counts, without the segments, which only diagrams need."""
     if found is None:
         return None
     shares = ("elements", "batches", "short_batches", "read", "read_bytes", "used_bytes")

@@ -1,4 +1,4 @@
-"""The chief's side of several workers: gathers them, gives the orders, and collects what each answers."""
+"""The chief's side of lockstep training: waits for the other workers, sends requests, and collects the replies."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ from pipetune.core.in_step import Answer, Leave, Link, MeasureInput, Order, Prep
 from pipetune.core.json_lines import LinkBroken
 from pipetune.core.measurement import RunFailed, Window
 
-ARRIVAL_SECONDS = 600.0  # from the chief's arrival at its training to the last worker's: their data may be larger
-BUILD_SECONDS = 200.0  # to build a pipeline and fill its caches; below what the command lets the chief be silent
-ANSWER_SECONDS = 60.0  # after the chief's own window, or beyond the length of an input's
-ENDED_SECONDS = 15.0  # after the chief's script has left its loop, as the others do behind the same step
+ARRIVAL_SECONDS = 600.0  # from the chief's first step to the last worker's: their data may be larger
+BUILD_SECONDS = 200.0  # to build a pipeline and fill its caches; below the supervisor's limit for a silent chief
+ANSWER_SECONDS = 60.0  # after the end of the chief's own window; for an input window, see `measure_input`
+ENDED_SECONDS = 15.0  # after the chief's script has left its loop; the others leave after the same step
 _END_SECONDS = 60.0
 
 
 class Team:
-    """The other workers, from 1 on, in their order."""
+    """The other workers in order; the first one has index 1."""
 
     def __init__(
         self, links: Sequence[Link], *, out_of_step: Callable[[str, BaseException | None], None]
     ) -> None:
-        """`out_of_step` is told why the workers cannot go on together, and what the user's code raised; who hears it
-        ends them all.
+        """Takes the connections to the other workers.
+
+        Args:
+            out_of_step: called with the reason why the workers can no longer continue in lockstep, and the exception
+                of the user's code if there was one; the receiver terminates all workers.
         """
         self._links = tuple(links)
         self._tell = out_of_step
 
     def __len__(self) -> int:
-        """Workers in all, the chief among them."""
+        """Returns the number of workers, including the chief."""
         return len(self._links) + 1
 
     def gather(self, operators: Sequence[str], *, limit_seconds: float = ARRIVAL_SECONDS) -> str:
-        """Waits until every worker stands where training begins.
+        """Waits until every worker has reached its first training step.
 
         Args:
-            operators: of the chief's pipeline, one by one.
+            operators: the operators of the chief's pipeline.
 
         Returns:
-            Why the workers cannot try another pipeline together; "" where they can.
+            Why the workers cannot try a different pipeline together; "" if they can.
         """
         end = time.monotonic() + limit_seconds
         found = ""
@@ -51,10 +54,10 @@ class Team:
         return found
 
     def prepare(self, plan: Plan | None) -> None:
-        """Every worker builds its pipeline under the plan; a batch of it, cached and repeated, without one.
+        """Lets every worker build its pipeline with the plan applied, or, without a plan, repeat one cached batch.
 
         Raises:
-            RunFailed: one cannot; no step was taken.
+            RunFailed: a worker could not; no step was taken.
         """
         self._order(Prepare(plan))
         failed = [f"worker {worker}: {answer.why}" for worker, answer in self._answers(BUILD_SECONDS) if answer.why]
@@ -62,14 +65,14 @@ class Team:
             raise RunFailed(failed[0])
 
     def train(self, *, steps: int, warmup: int) -> None:
-        """Every worker takes these steps now; the chief has to take as many."""
+        """Lets every worker take these steps now; the chief must take the same number."""
         self._order(Train(steps, warmup))
 
     def windows(self, own: Window | None) -> list[Window]:
-        """What every worker measured in the steps that the chief has taken too.
+        """Returns the windows of the other workers for the steps that the chief took as well.
 
         Args:
-            own: the chief's; None where its script takes no more steps, and those of the others neither.
+            own: the chief's window; None if its script has left its loop, which the others must then have left too.
         """
         found = []
         for worker, answer in self._answers(ENDED_SECONDS if own is None else ANSWER_SECONDS):
@@ -84,10 +87,10 @@ class Team:
         return found
 
     def measure_input(self, worker: int, *, seconds: float, warmup_seconds: float) -> Window:
-        """The input of one worker, alone, while the others rest.
+        """Measures the input of one worker alone, while the others wait.
 
         Raises:
-            RunFailed: it cannot be run there.
+            RunFailed: the worker could not run it.
         """
         link = self._links[worker - 1]
         try:
@@ -100,15 +103,15 @@ class Team:
         return answer.window
 
     def leave(self) -> None:
-        """Nothing more is asked of anybody."""
+        """Tells all workers that no more requests follow."""
         for link in self._links:
             try:
                 link.order(Leave())
             except LinkBroken:
-                continue  # who is gone needs no leave
+                continue  # an exited worker need not be told
 
     def fall_out(self, why: str, cause: BaseException | None = None) -> NoReturn:
-        """The workers no longer take the same steps: does not return, for whoever hears of it ends this process."""
+        """Reports that the workers are out of step. Does not return: the receiver of the report ends this process."""
         self._tell(why, cause)
         time.sleep(_END_SECONDS)
         os._exit(1)

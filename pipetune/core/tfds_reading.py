@@ -1,7 +1,7 @@
-"""The part of a pipeline that TensorFlow Datasets makes, and its numbers as a `tfds.ReadConfig`.
+"""The part of a pipeline that TensorFlow Datasets creates, and its parameters as a `tfds.ReadConfig`.
 
-`tfds.load` and `builder.as_dataset` are one call for several operators: the files, their order, the interleave of
-their readers, the decoding. The script can change them only through the `ReadConfig` that it gives to the call.
+`tfds.load` and `builder.as_dataset` create several operators in one call: the files, their order, the interleave of
+their readers, the decoding. The script can change them only through the `ReadConfig` that it passes to the call.
 
 Source: `_read_files` in tensorflow_datasets/core/reader.py, `_build_single_dataset` in dataset_builder.py (4.9), and
 the guide "TFDS and determinism".
@@ -31,38 +31,38 @@ _ASIDE = frozenset({"assert_cardinality", "with_options"})  # between the interl
 
 @dataclass(frozen=True)
 class TfdsReading:
-    """The operators of one call, by what they are for; None where the call makes none."""
+    """The operators of one call, by their purpose; None if the call creates none."""
 
     location: SourceLocation
     interleave: Node
     decode: Node | None
-    shuffle: Node | None  # of the files
-    shard: Node | None  # of the files
-    made: tuple[Node, ...]  # every operator of the call, sources first
+    shuffle: Node | None  # of the file names
+    shard: Node | None  # of the file names
+    made: tuple[Node, ...]  # all operators of the call, sources first
 
     @property
     def call(self) -> str:
-        """As a reader knows it."""
+        """The call, in words that users know."""
         return "tfds.load" if self.location.method == "load" else self.location.method
 
     @property
     def in_a_row(self) -> int:
-        """Examples that are read of one file before it is the next one's turn."""
+        """Number of consecutive examples that are read from one file before the next."""
         return _positive(self.interleave.argument("block_length"))
 
     def at_a_time(self, pipeline: Pipeline) -> int:
-        """Files that are read in turn."""
+        """Returns the number of files that are read in turns."""
         length, files = _positive(self.interleave.argument("cycle_length")), self.files(pipeline)
         return length if files is None else min(length, files)
 
     def files(self, pipeline: Pipeline) -> int | None:
-        """Files that are read; None where that is not known."""
+        """Returns the number of files that are read; None if unknown."""
         count = pipeline[self.interleave.inputs[0]].cardinality
         return count if count > 0 else None
 
 
 def readings(pipeline: Pipeline) -> Iterator[TfdsReading]:
-    """What TensorFlow Datasets makes of the pipeline, a value for each interleave of its readers."""
+    """Yields the parts of the pipeline that TensorFlow Datasets created, one for each interleave of its readers."""
     for node in pipeline:
         if node.op == "interleave" and node.location is not None and node.location.library == LIBRARY:
             yield _reading(pipeline, node, node.location)
@@ -83,7 +83,7 @@ def _reading(pipeline: Pipeline, interleave: Node, location: SourceLocation) -> 
 
 
 def sentence(pipeline: Pipeline, reading: TfdsReading) -> str:
-    """What is read, and in which order, for the notes of a session."""
+    """Describes what is read and in which order, for the notes of a session."""
     files = reading.files(pipeline)
     counted = "its files" if files is None else f"{files} file{'s' * (files != 1)}"
     shuffle = reading.shuffle
@@ -104,12 +104,12 @@ def _positive(value: Value) -> int:
 
 
 def reading_of(pipeline: Pipeline, node: str) -> TfdsReading | None:
-    """The reading that operator `node` is a part of; None where TensorFlow Datasets did not make it."""
+    """Returns the reading that operator `node` is part of; None if TensorFlow Datasets did not create it."""
     return next((one for one in readings(pipeline) if any(made.id == node for made in one.made)), None)
 
 
 def field_for(pipeline: Pipeline, edit: Edit) -> tuple[str, Value] | None:
-    """The field of the `ReadConfig` that does what an edit does, and its value; None where there is none."""
+    """Returns the field of `ReadConfig` that is equivalent to an edit, and its value; None if there is none."""
     if not isinstance(edit, SetArgument | Remove):
         return None
     reading = reading_of(pipeline, edit.node)
@@ -126,17 +126,17 @@ def field_for(pipeline: Pipeline, edit: Edit) -> tuple[str, Value] | None:
 
 
 def fields_for(pipeline: Pipeline, edits: Iterable[Edit]) -> dict[str, Value]:
-    """The fields that do what these edits do to the reading, as far as there are such fields."""
+    """Returns the fields of `ReadConfig` that are equivalent to these edits; edits without a field are ignored."""
     found = (field_for(pipeline, edit) for edit in edits)
     return dict(field for field in found if field is not None)
 
 
 def read_config_text(fields: Mapping[str, Value], *, module: str = "tfds", autotune: str = "tf.data.AUTOTUNE") -> str:
-    """`tfds.ReadConfig(...)` with these fields."""
+    """Returns the source text of a `tfds.ReadConfig(...)` with these fields."""
     given = ", ".join(f"{name}={value_text(name, value, autotune=autotune)}" for name, value in fields.items())
     return f"{module}.ReadConfig({given})"
 
 
 def value_text(name: str, value: Value, *, autotune: str = "tf.data.AUTOTUNE") -> str:
-    """The value of a field as it is written."""
+    """Returns the source text of a field's value."""
     return autotune if value == AUTOTUNE and name.startswith("num_parallel_calls") else repr(value)

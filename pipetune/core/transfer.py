@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Transfer:
-    """Copies of one element to `device`, timed one by one, each waited for."""
+    """Copies of one element to `device`, timed individually and synchronously."""
 
     device: str  # TensorFlow's name: "/GPU:0"
-    element_bytes: int  # of the components that can be copied: no strings
-    seconds: float  # the median copy
+    element_bytes: int  # of the components that can be copied (not strings)
+    seconds: float  # median of the copies
     copies: int
-    equal: bool  # whether the last copy, brought back, held the same bytes
+    equal: bool  # whether the last copy, copied back, had the same bytes
 
     @property
     def gigabytes_per_second(self) -> float:

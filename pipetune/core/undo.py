@@ -1,21 +1,23 @@
-"""An undo journal on disk: what a training loop does to files while pipetune measures in it can be put back.
+"""An undo journal on disk, so that file changes of a training loop can be reverted after measuring in it.
 
-Windows of training steps run the script's own loop body, as often as pipetune asks for. Whatever it writes, renames or
-removes meanwhile is not the user's training. So what stood at a path is noted, and copied where its content is in
-danger, *before* the script touches it; `core.restoration` puts it back once the process has ended, however it ended.
+Windows of training steps run the script's own loop body as often as pipetune requests. What it writes, renames or
+removes in these steps is not part of the user's training. Therefore the state of a path is recorded, and its content
+copied if it is at risk, *before* the script changes it; `core.restoration` restores it after the process has ended in
+whatever way.
 
-- **How a change is noticed.** Python raises an audit event before it opens, renames or removes a file, whichever
-  library asked for that, on whichever thread (`core.file_events`). What writes in C raises none: what is known by name
-  is told by `tf.script.native_writers`. The rest is found by comparing the folders that were written to, and named.
-- **What is kept** is the first state of each path, not a list of operations: it is bounded by the number of paths, not
-  of steps, and putting it back can be interrupted and done again. A file opened for appending only keeps its length.
-- **From when on.** A Python loop is known to train once it has taken some elements, and those before belong to it. Each
-  loop that may train begins a *generation*; when one turns out to train, what was recorded since counts. What the
-  script did before is its own.
-- **Where.** In the user's state folder (XDG base directories), not beside the results: the next command has to find it
-  whatever its working directory and options, and a cache folder may be emptied at any time.
+- **How changes are detected.** Python raises an audit event before it opens, renames or removes a file, for every
+  library and thread (`core.file_events`). Native code raises none: known libraries are wrapped by
+  `tf.script.native_writers`. Other changes are found by comparing the folders that were written to, and reported.
+- **What is recorded** is the first state of each path, not a list of operations: its size is bounded by the number of
+  paths, not of steps, and restoring can be interrupted and repeated. For a file opened only for appending, its length
+  is sufficient.
+- **Since when.** A Python loop is recognized as training only after it has consumed some elements, and those already
+  belong to it. Each loop that may train begins a *generation*; once one is known to train, everything recorded since
+  its beginning counts. Earlier changes are the script's own and are kept.
+- **Where.** In the user's state folder (XDG base directories), not next to the results: the next command must find it
+  with any working directory and options, and a cache folder may be emptied at any time.
 
-A child process of the script is not followed: what it writes is its own.
+Child processes of the script are not tracked: their changes are kept.
 """
 
 from __future__ import annotations
@@ -38,46 +40,46 @@ from typing import Any
 from pipetune.core import open_files, scratch
 
 MOST_BYTES = 10**9
-"""Copied at most: more would take longer than the windows it is done for."""
+"""Maximum size of all copies: copying more would take longer than the windows that it is done for."""
 
 MOST_GENERATIONS = 8
-"""Loops begun one in another and not yet known to train: epochs, evaluation, a preview. Scripts have no more."""
+"""Maximum number of nested loops not yet known to train: epochs, evaluation, a preview. Scripts have no more."""
 
-_MOST_LISTINGS = 100  # of all folders, at the beginning of a loop: a script may begin thousands
-_MOST_NAMES = 5_000  # in a folder that is compared afterwards: listing one takes some milliseconds
-_DATABASE_BYTES = 256 * 10**6  # of an SQLite file that is copied because it was opened: perhaps it is only read
-_SIGN_SECONDS = 0.5  # between two signs of life
+_MOST_LISTINGS = 100  # number of loops at whose start all folders are listed: a script may start thousands of loops
+_MOST_NAMES = 5_000  # in a folder that is compared afterwards: listing that many takes a few milliseconds
+_DATABASE_BYTES = 256 * 10**6  # largest SQLite file that is copied on opening, as it may only be read
+_SIGN_SECONDS = 0.5  # between two heartbeats
 
 _MEMORY = "/dev/shm"
 _PASSING = re.compile(rf"\.tempstate\d+$|^{_MEMORY}/(psm_|sem\.)")
-"""Files that are gone with the process: of a cache that TensorFlow is filling, and of shared memory."""
+"""Files that disappear with the process: of a cache that TensorFlow is filling, and of shared memory."""
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | int
-"""A path as Python takes it, or a file descriptor."""
+"""A path as accepted by Python, or a file descriptor."""
 
 Names = Mapping[str, tuple[int, int, int]]
-"""Size, time of change (ns) and inode of the regular files of a folder."""
+"""Size, modification time (ns) and inode of each regular file of a folder, by name."""
 
 
 class Kind(enum.StrEnum):
-    """What stood at a path, and how much of it is in danger."""
+    """What existed at a path, and how it is recorded."""
 
     ABSENT = "absent"
     FILE = "file"  # its content was copied
-    APPENDED = "appended"  # a file that may grow: its length says what it was
-    UNCOPIED = "uncopied"  # a file too large to copy, changed by the loop before it was known to train
+    APPENDED = "appended"  # a file that is only appended to: its original length is sufficient
+    UNCOPIED = "uncopied"  # a file too large to copy, changed before the loop was known to train
     FOLDER = "folder"
     LINK = "link"
-    NAMED = "named"  # files whose names begin with the path up to its "*"; those that were there are in `names`
+    NAMED = "named"  # files with a prefix, the path before its "*"; existing ones are in `names`
 
 
 class TooLarge(OSError):
-    """What a call of the script would change is more than can be copied; raised in place of the call."""
+    """A call of the script would change more data than can be copied; raised instead of performing the call."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """What stood at a path before the script touched it; times are nanoseconds, `copy` is in the journal's folder."""
+    """State of a path before the script changed it; times are in ns, `copy` is a file in the journal's folder."""
 
     path: str
     kind: Kind
@@ -95,7 +97,7 @@ class Original:
 
 
 def merged(originals: Iterable[Original]) -> dict[str, Original]:
-    """The first state of each path; of one that was only appended to then, with the copy that was made later."""
+    """Returns the first state of each path; if it was recorded for appending, a later copy of its content is added."""
     found: dict[str, Original] = {}
     for original in originals:
         first = found.setdefault(original.path, original)
@@ -105,7 +107,7 @@ def merged(originals: Iterable[Original]) -> dict[str, Original]:
 
 
 def state_of(path: str) -> tuple[int, int, int, int] | None:
-    """Size, time of change of content and of anything (ns), and inode of what is at `path` now; None for nothing."""
+    """Returns size, mtime (ns), ctime (ns) and inode of what exists at `path` now; None if nothing does."""
     try:
         now = os.lstat(path)
     except OSError:
@@ -114,7 +116,7 @@ def state_of(path: str) -> tuple[int, int, int, int] | None:
 
 
 def listing(folder: str) -> Names | None:
-    """What is in `folder` now; None where it is not there, or has too many files to compare."""
+    """Returns the files in `folder`; None if it does not exist or has too many files to compare."""
     found: dict[str, tuple[int, int, int]] = {}
     try:
         with os.scandir(folder) as entries:
@@ -130,17 +132,17 @@ def listing(folder: str) -> Names | None:
 
 
 class UndoJournal:
-    """Records, in the process that runs the script, what stands at a path before the script changes it."""
+    """Records the state of paths before the script changes them, in the process that runs the script."""
 
     def __init__(self, folder: str, *, ignored: Iterable[str] = ()) -> None:
-        """Begins a file of its own in `folder`; nothing is recorded before the first `mark`.
+        """Creates a journal file in `folder`; nothing is recorded before the first `mark`.
 
         Args:
-            folder: an existing one, private to the user, that `core.restoration` made.
-            ignored: folders in which nothing is of the script's.
+            folder: an existing folder, private to the user, created by `core.restoration`.
+            ignored: folders whose contents do not belong to the script.
 
         Raises:
-            OSError: nothing can be written there.
+            OSError: the folder is not writable.
         """
         self._folder = os.path.realpath(folder)
         ignored = (self._folder, *map(os.path.realpath, ignored), "/proc", "/sys", "/dev")
@@ -152,17 +154,17 @@ class UndoJournal:
         self._generations: deque[tuple[int, dict[str, Original]]] = deque()
         self._generation = self._copied = self._copies = 0
         self._begun = False
-        self._folders: dict[str, Names | None] = {}  # that were written to, and what was in them
+        self._folders: dict[str, Names | None] = {}  # folders that were written to, and their earlier contents
         self._temporary = os.path.realpath(tempfile.gettempdir())
         self._temporaries: dict[str, None] = {}
         self._ended = threading.Event()
         self.on_full: Callable[[str], None] = lambda _path: None
-        """Called once training has begun, with what would have to be copied and is too large; need not return."""
+        """Called with the path of a file too large to copy, once training has begun; need not return."""
 
-    # -- what the worker does
+    # -- called by the worker
 
     def mark(self) -> int:
-        """A loop that may train begins: the generation of what is recorded from here on."""
+        """Begins a generation when a loop starts that may train, and returns its number."""
         with self._lock:
             if not self._generation:
                 threading.Thread(target=self._give_signs, name="pipetune-undo", daemon=True).start()
@@ -178,10 +180,10 @@ class UndoJournal:
             return self._generation
 
     def begin(self, generation: int) -> tuple[str, ...]:
-        """Training has begun with the loop of `generation`: what was recorded before that is the script's own.
+        """Declares that the loop of `generation` trains: what was recorded before it belongs to the script.
 
         Returns:
-            Files that the loop has changed already, too large to be copied.
+            Paths of files that the loop may already have changed and that were too large to copy.
         """
         with self._lock:
             for number, kept in self._generations:
@@ -197,7 +199,7 @@ class UndoJournal:
             return tuple(path for path, original in found.items() if original.kind is Kind.UNCOPIED)
 
     def discard(self) -> None:
-        """The script ran for itself after all: what it did is its own."""
+        """Drops all records, because the script ran normally after all: its changes are kept."""
         with self._lock:
             self._ended.set()
             while self._generations:
@@ -205,7 +207,7 @@ class UndoJournal:
             self._write(discard=True)
 
     def close(self) -> None:
-        """Nothing of the script runs any more: the states of its files now are its own doing, later ones are not."""
+        """Records the final states, when no code of the script runs any more: later states are attributed to others."""
         with self._lock:
             self._ended.set()
             kept = [path for _, kept in self._generations for path in kept]
@@ -214,21 +216,27 @@ class UndoJournal:
 
     @property
     def temporaries(self) -> tuple[str, ...]:
-        """Files and folders that the script made by `tempfile` and has not removed."""
+        """Files and folders that the script created through `tempfile` and has not removed."""
         return tuple(path for path in self._temporaries if os.path.lexists(path))
 
-    # -- what is about to happen
+    # -- called before a change
 
     def before_write(self, path: AnyPath, *, appending: bool = False, at: int = -1) -> None:
-        """The file that `path` leads to is opened for writing, cut or made; `at` is the folder's descriptor."""
+        """The file at `path` (symlinks followed) will be opened for writing, truncated or created.
+
+        Args:
+            path: relative to the folder with the descriptor `at`, if that is given.
+            appending: whether it is opened for appending, so that its present content stays.
+            at: a folder's descriptor; -1 for none. The same in the methods below.
+        """
         self._keep(path, at=at, follow=True, only=Kind.APPENDED if appending else None)
 
     def before_change(self, path: AnyPath, *, at: int = -1) -> None:
-        """What stands at `path` itself, and be it a link, is replaced, removed or made."""
+        """The entry at `path` itself (symlinks not followed) will be replaced, removed or created."""
         self._keep(path, at=at)
 
     def before_rename(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
-        """`source` becomes `target`; of a folder, all in it."""
+        """`source` will be renamed to `target`; for a folder, with all its contents."""
         above, below = self._resolved(source, at), self._resolved(target, to)
         if above is not None and below is not None:
             for name in self._within(above):
@@ -238,12 +246,12 @@ class UndoJournal:
             self._keep(below)
 
     def before_link(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
-        """`target` becomes another name of the file `source`: what is written by the one is written by the other."""
+        """`target` will become a hard link to the file `source`: a write through either name changes both."""
         self._keep(source, at=at)
         self._keep(target, at=to)
 
     def before_removal(self, path: AnyPath) -> None:
-        """`path` goes; of a folder, all in it."""
+        """`path` will be removed; for a folder, with all its contents."""
         name = self._resolved(path, -1)
         if name is not None:
             for below in self._within(name):
@@ -251,7 +259,7 @@ class UndoJournal:
             self._keep(name)
 
     def before_database(self, name: AnyPath) -> None:
-        """An SQLite file is opened, perhaps to be written: copied with what SQLite keeps beside it, if it is small."""
+        """An SQLite file will be opened, maybe for writing: if small, it is copied with SQLite's own journals."""
         text = os.fsdecode(name) if not isinstance(name, int) else ""
         if text.startswith("file:"):  # https://www.sqlite.org/uri.html
             text, _, options = text.removeprefix("file:").partition("?")
@@ -264,7 +272,7 @@ class UndoJournal:
             self._keep_beside_database(os.path.realpath(text))
 
     def before_files_named(self, prefix: AnyPath, *, changing: bool = True) -> None:
-        """Files are made whose names begin with `prefix`, and if `changing`, those that are there are changed."""
+        """Files whose names begin with `prefix` will be created and, if `changing`, existing ones changed."""
         name = self._resolved(prefix, -1)
         folder, stem = os.path.split(name or "")
         if name is None or not os.path.isdir(folder):
@@ -279,16 +287,16 @@ class UndoJournal:
                 self._write(original=asdict(original), at=time.time_ns())
 
     def before_temporary(self, path: str, *, owned: bool) -> None:
-        """`tempfile` is about to make `path`. Where it is `owned`, Python removes it when the script ends."""
+        """`tempfile` will create `path`. If it is `owned`, Python removes it when the script ends."""
         name = self._resolved(path, -1)
         if os.getpid() != self._owner or name is None or os.path.lexists(name) or self._is_ignored(name):
             return
-        if owned or os.path.dirname(name) == self._temporary:  # `mkdtemp(dir="runs")` makes a folder to keep
+        if owned or os.path.dirname(name) == self._temporary:  # but `mkdtemp(dir="runs")` creates a folder to keep
             with self._lock:
                 self._temporaries[name] = None
                 self._write(temporary=name)
 
-    # -- how it is recorded
+    # -- recording
 
     def _keep(self, path: AnyPath, *, at: int = -1, follow: bool = False, only: Kind | None = None) -> None:
         if os.getpid() != self._owner:
@@ -300,7 +308,7 @@ class UndoJournal:
             self._record(name, only, copying=True)
         except TooLarge:
             if self._begun:
-                self.on_full(name)  # not while the lock is held: the thread may stay there
+                self.on_full(name)  # not while the lock is held: the call may never return
             self._record(name, only, copying=False)
 
     def _record(self, name: str, only: Kind | None, *, copying: bool) -> None:
@@ -323,13 +331,13 @@ class UndoJournal:
                 self._keep_beside_database(name)
 
     def _taken(self, name: str, only: Kind | None, *, copying: bool) -> Original | None:
-        """What stands at `name` now; None for what is no file, folder or link. Content is copied unless it is safe."""
+        """Returns the state of `name` now, with a copy if needed; None if it is neither file, folder nor link."""
         try:
             now = os.lstat(name)
         except (FileNotFoundError, NotADirectoryError):
             return Original(_first_missing(name), Kind.ABSENT)
         except OSError:
-            return None  # who may not look at it may not change it
+            return None  # without permission to stat it, it cannot be changed either
         found = Original(
             name,
             only or Kind.FILE,
@@ -353,10 +361,10 @@ class UndoJournal:
         return replace(found, copy=self._copy_of(name, now.st_size)) if copying else replace(found, kind=Kind.UNCOPIED)
 
     def _copy_of(self, name: str, size: int) -> str:
-        """The name of a copy of the file in the journal's folder.
+        """Copies the file into the journal's folder and returns the name of the copy.
 
         Raises:
-            TooLarge: that is too much to copy, there is no room for it, or it cannot be read.
+            TooLarge: it exceeds the limit for copies, there is no space for it, or it cannot be read.
         """
         copy = f"{self._owner}-{self._copies}"
         target = os.path.join(self._folder, copy)
@@ -366,7 +374,7 @@ class UndoJournal:
             shutil.copyfile(name, target)
             descriptor = os.open(target, os.O_RDONLY)
             try:
-                os.fsync(descriptor)  # the journal must not name a copy that a loss of power would take
+                os.fsync(descriptor)  # the journal must not refer to a copy that a power failure would lose
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -375,7 +383,7 @@ class UndoJournal:
         return copy
 
     def _keep_beside_database(self, name: str) -> None:
-        """A journal of SQLite that is left beside an older database would be played into it."""
+        """Also records SQLite's journals: SQLite would apply one that is left next to a restored database to it."""
         for suffix in ("-journal", "-wal", "-shm"):
             self._keep(name + suffix)
 
@@ -386,8 +394,8 @@ class UndoJournal:
                 self._copied -= original.size
 
     def _note_folder(self, folder: str) -> None:
-        """Remembers what is in a folder that is written to for the first time."""
-        shared = self._temporary, _MEMORY, os.path.expanduser("~")  # others write there, too
+        """Lists a folder when it is written to for the first time."""
+        shared = self._temporary, _MEMORY, os.path.expanduser("~")  # other programs write there, too
         if folder in self._folders or folder in shared:
             return
         self._folders[folder] = names = listing(folder) if self._generations else None
@@ -395,7 +403,7 @@ class UndoJournal:
             self._write(listing=folder, names=names)
 
     def open_files(self) -> list[tuple[int, int, int]]:
-        """Files that the script has open for writing: descriptors, flags and sizes."""
+        """Returns the files that the script has open for writing: descriptor, flags and size of each."""
         return [found for found in open_files.for_writing() if found[0] != self._lines]
 
     def _note_open_files(self) -> None:
@@ -409,14 +417,14 @@ class UndoJournal:
         os.write(self._lines, json.dumps(line).encode() + b"\n")
 
     def _give_signs(self) -> None:
-        """Tells, by the time of the journal's file, until when this process has lived."""
+        """Updates the modification time of the journal file periodically, as a heartbeat of this process."""
         while not self._ended.wait(_SIGN_SECONDS):
             os.utime(self._path)
 
-    # -- names
+    # -- paths
 
     def _resolved(self, path: AnyPath, at: int, *, follow: bool = False) -> str | None:
-        """The path with the links of its folders resolved, and its own if `follow`; None where it cannot be known."""
+        """Returns the path with symlinks in its folders resolved (with `follow`, in all of it); None if impossible."""
         try:
             if isinstance(path, int):
                 name = os.readlink(f"/proc/self/fd/{path}")
@@ -437,11 +445,11 @@ class UndoJournal:
         return name in self._temporaries or any(above in self._temporaries for above in _folders_above(name))
 
     def _is_new(self, name: str, kept: Mapping[str, Original]) -> bool:
-        """Whether a folder above was not there before the loop: nothing in it was."""
+        """Whether a parent folder did not exist before the loop, so that nothing in it did."""
         return any(above in kept and kept[above].kind is Kind.ABSENT for above in _folders_above(name))
 
     def _within(self, folder: str) -> Iterator[str]:
-        """Every path below a folder, relative to it; nothing where it is none, is new, or nothing is recorded."""
+        """Yields every path below a folder, relative to it; nothing if it is no folder, is new, or is not recorded."""
         if not self._generations or os.path.islink(folder) or not os.path.isdir(folder):
             return
         if self._is_new(os.path.join(folder, ""), self._generations[-1][1]):
@@ -452,7 +460,7 @@ class UndoJournal:
 
 
 def journal_in(folder: str) -> UndoJournal | None:
-    """A journal of what the script does outside of pipetune's own folders; None where none can be written."""
+    """Creates a journal of the script's changes outside of pipetune's own folders; None if that is impossible."""
     try:
         return UndoJournal(folder, ignored=filter(None, [scratch.root()])) if folder else None
     except OSError:
@@ -466,7 +474,7 @@ def _folders_above(name: str) -> Iterator[str]:
 
 
 def _first_missing(name: str) -> str:
-    """The uppermost of the folders above `name` that is not there, or `name`."""
+    """Returns the topmost parent folder of `name` that does not exist, or `name` if all exist."""
     while not os.path.lexists(above := os.path.dirname(name)):
         name = above
     return name

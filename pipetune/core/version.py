@@ -1,4 +1,4 @@
-"""The version of pipetune: the one place that says it."""
+"""The version of pipetune; defined only here."""
 
 from __future__ import annotations
 

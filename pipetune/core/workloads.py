@@ -1,6 +1,6 @@
-"""The workloads of `pipetune bench`: the examples of a clone of the repository, a folder with a `train.py` each.
+"""The workloads of `pipetune bench`: the examples in a clone of the repository, each a folder with a `train.py`.
 
-A folder may hold `make_data.py`, which makes the data once, and `workload.toml`, which says what it stands for.
+A folder may contain `make_data.py`, which generates the data once, and `workload.toml`, which describes the workload.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pipetune.core.errors import PipetuneError
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 
 QUICK = ("table", "series", "artificial")
-"""The workloads of the short form: no data to make, and a plan that is found soon."""
+"""The workloads of the short run: they need no generated data, and their plan is found quickly."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One training script, and the published pipeline it stands for."""
+    """One training script, and the published pipeline it represents."""
 
     name: str
     folder: Path
     title: str = ""
-    source: str = ""  # paper and section, or benchmark; "" where it is invented
-    published_bytes: int | None = None  # of the raw data there; None: it stands for itself alone
+    source: str = ""  # paper and section, or benchmark; "" if it is invented
+    published_bytes: int | None = None  # size of the raw data there; None: the workload represents only itself
     published_examples: int | None = None
     note: str = ""
-    arguments: tuple[str, ...] = ()  # of the script, when it is analysed
+    arguments: tuple[str, ...] = ()  # of the script, when it is analyzed
 
     @property
     def script(self) -> Path:
@@ -37,16 +37,16 @@ class Workload:
 
     @property
     def data_script(self) -> Path | None:
-        """What makes the data; None where none has to be made."""
+        """The script that generates the data; None if none is needed."""
         path = self.folder / "make_data.py"
         return path if path.exists() else None
 
 
 def find_workloads(folder: Path = FOLDER) -> dict[str, Workload]:
-    """All workloads by name, in alphabetical order.
+    """Returns all workloads by name, in alphabetical order.
 
     Raises:
-        PipetuneError: there is no folder of examples, or a workload.toml is no such file.
+        PipetuneError: there is no folder of examples, or a workload.toml is invalid.
     """
     found = {path.parent.name: path.parent for path in sorted(folder.glob("*/train.py"))}
     if not found:
@@ -60,10 +60,10 @@ def find_workloads(folder: Path = FOLDER) -> dict[str, Workload]:
 def choose_workloads(
     names: Sequence[str], *, quick: bool = False, folder: Path = FOLDER
 ) -> dict[str, Workload]:
-    """Those of these names; none named: all, or those of the short form.
+    """Returns the workloads with these names; if no names are given, all, or with `quick` those of the short run.
 
     Raises:
-        PipetuneError: one has another name, or as `find_workloads`.
+        PipetuneError: a name is unknown, or as in `find_workloads`.
     """
     known = find_workloads(folder)
     unknown = [name for name in names if name not in known]

@@ -1,6 +1,6 @@
-"""The distributed form of a tuned pipeline: written, proved, and only then saved.
+"""The distributed module of a tuned pipeline: generated, checked, and only then saved.
 
-`writing` is the way, `proving` runs what is written, `saying` puts what was found into sentences.
+`writing` is the entry point, `proving` runs the generated module, `saying` describes the results in sentences.
 """
 
 from pipetune.distribution.writing import distribute

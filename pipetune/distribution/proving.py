@@ -1,4 +1,4 @@
-"""Runs a module that was written for several workers: what they get, and in which order."""
+"""Checks a distributed module by running it: what its workers receive, and in which order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ _BATCHES = frozenset({"batch", "padded_batch"})
 def count(
     kind: Kind, written: Standalone, source: LivePipeline, tuned: Pipeline, *, parameter: object
 ) -> Counted:
-    """What each number of workers gets of the written module, run in this process.
+    """Counts what the workers receive for several numbers of workers; runs the written module in this process.
+
+    Args:
+        kind: the kind of the module.
+        written: the module.
+        source: the user's live pipeline.
+        tuned: the pipeline that the module implements.
+        parameter: what the module takes as its argument `source`.
 
     Raises:
         CannotExpress: the module does not run, or is not the tuned pipeline.
-        CannotReplay: the pipeline cannot be cut down to what is counted.
+        CannotReplay: the pipeline cannot be reduced to what is counted.
     """
     if kind.delivery is Delivery.SERVICE:
         return service_coverage.check_service(
@@ -48,7 +55,7 @@ def count(
 
 
 def full(written: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:
-    """What filling last batches showed, a sentence; and why that is to be left out, where it failed."""
+    """Checks that last batches are filled: a sentence on the result, or "" and why the feature is left out."""
     if not written.fills or written.global_batch_size is None:
         return "", ""
     ends = not any(node.op == "repeat" for node in tuned)
@@ -67,7 +74,7 @@ def full(written: Standalone, checks: Checks, tuned: Pipeline, *, parameter: obj
 def order(
     kind: Kind, written: Standalone, tuned: Pipeline, checks: Checks, *, parameter: object
 ) -> tuple[str, str]:
-    """What running the form with indices showed, a sentence; and why it is to be left out, where it failed."""
+    """Checks the variant with indices by running it: a sentence on the result, or "" and why it is left out."""
     if not written.indexed:
         return "", ""
     try:
@@ -86,7 +93,7 @@ def order(
 def epoch_batches(
     checks: Checks, tuned: Pipeline, batch_size: int | None, *, every_row: bool = False
 ) -> int | None:
-    """Batches in which all of the data comes once, where that was counted; `every_row` also of a batch not full."""
+    """Batches that contain all of the data once; None if not counted. `every_row` counts an incomplete last batch."""
     first = checks[0]
     elements = first["elements"]
     if first.get("counted") != "elements" or first.get("batches_per_worker") is None or not isinstance(elements, int):

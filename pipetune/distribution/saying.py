@@ -1,4 +1,4 @@
-"""What running a distributed module showed, in sentences: for its header, its notes, and why it was not written."""
+"""Describes the checks of a distributed module: for its header, its notes, and why it was not written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Checks = tuple[dict[str, object], ...]
 
 
 def wrong_in_one(checks: Checks) -> str:
-    """Why nothing is written after the module was run in one process; empty where all came once."""
+    """Why nothing is written after the module was run in one process; empty if each element was delivered once."""
     wrong = [check for check in checks if check["missing"] or check["duplicated"]]
     if not wrong:
         return ""
@@ -21,7 +21,7 @@ def wrong_in_one(checks: Checks) -> str:
 
 
 def checked(kind: Kind, checks: Checks) -> str:
-    """What was checked, for the header."""
+    """Describes what was checked, for the header."""
     return f"{_counting(kind, checks)} Its functions and its element_spec are those of the tuned pipeline."
 
 
@@ -47,7 +47,7 @@ def _counted(check: dict[str, object]) -> str:
 
 
 def _remainders(kind: Kind, checks: Checks) -> list[str]:
-    """What a last batch costs that is not full, for every number of workers it was counted for."""
+    """The cost of an incomplete last batch, for every number of workers for which it was counted."""
     known = [check for check in checks if check.get("filled") is not None]
     if not known:
         return []
@@ -66,7 +66,7 @@ def _joined(words: list[str]) -> str:
 
 
 def spec(checks: Checks) -> list[str]:
-    """What the module's element_spec says otherwise than the script's, with the fewest workers it was run as."""
+    """How the element_spec of the module differs from that of the script, for the fewest workers that were run."""
     told = checks[0].get("spec")
     return [str(line) for line in told] if isinstance(told, list) else []
 
@@ -85,5 +85,5 @@ def notes(kind: Kind, checks: Checks) -> list[str]:
 
 
 def clause(error: CannotExpress) -> str:
-    """A reason as part of a sentence."""
+    """The message of an error as part of a sentence."""
     return error.message[0].lower() + error.message[1:].rstrip(".")

@@ -1,4 +1,4 @@
-"""Writes the distributed form of a tuned pipeline, if running it proves it right."""
+"""Writes the distributed module of a tuned pipeline, if running it proves it correct."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.standalone import batch_bytes, standalone_parts, static_shapes
 
 Need = Callable[[float | None], ServiceNeed]
-"""Whether a service helps, for how many times smaller its elements get once packed; None where that is not known."""
+"""Determines whether a service helps, given the compression ratio of its elements; None if that is unknown."""
 
 
 def distribute(
@@ -33,23 +33,24 @@ def distribute(
     script: str = "the script",
     service: Need | None = None,
 ) -> DistributedResult:
-    """Writes `out_file`, a module with `dataset_fn`, and what belongs beside it, if running it proves it right.
+    """Writes `out_file`, a module with `dataset_fn`, and its companion files, if running it proves it correct.
 
-    Where the pipeline has no such form, or running it shows an element missing or twice, nothing is written:
-    `module` is empty and the first note says why.
+    If the pipeline cannot be expressed as such a module, or running it shows that an element is missing or duplicated,
+    nothing is written: `module` is empty and the first note says why.
 
     Args:
-        source: the live pipeline of the user.
+        source: the user's live pipeline.
         tuned: the same pipeline with the plan's edits.
         kind: one of `standalone_kinds.names()`.
+        out_file: the file to write; an existing one is removed first.
         script: the name of the user's script, for the header.
-        service: asked where a service is what is to be written; None: nothing was measured.
+        service: called if the module is for a tf.data service; None if nothing was measured.
 
     Raises:
         PipetuneError: a file cannot be written.
     """
     path, script = Path(out_file), Path(script).name
-    path.unlink(missing_ok=True)  # of an earlier run
+    path.unlink(missing_ok=True)  # from an earlier run
     try:
         chosen = standalone_kinds.find(kind)
         standalone_tfds.refuse(tuned, kind)
@@ -96,14 +97,14 @@ def distribute(
 
 
 def _shapes(kind: Kind, source: LivePipeline, tuned: Pipeline) -> list[Callable[[], None]]:
-    """Looks at the shapes, where all of them have to be known."""
+    """The check that all shapes are static, for kinds that require it."""
     return [lambda: static_shapes.check_static(source, tuned)] if kind.static_shapes else []
 
 
 def _weigh(
     kind: Kind, source: LivePipeline, tuned: Pipeline, service: Need | None
 ) -> tuple[BatchBytes | None, ServiceNeed | None]:
-    """What a batch weighs on its way to another process, and whether it should be sent at all."""
+    """The size of a batch sent to another process, and whether a service helps; None for kinds without a service."""
     if kind.delivery is not Delivery.SERVICE:
         return None, None
     weighed = batch_bytes.weigh(source, tuned)

@@ -1,7 +1,7 @@
-"""Mistakes in the script's pipelines as they are written, told from facts alone: no TensorFlow, no source text.
+"""Detects mistakes in the script's original pipelines from facts alone: no TensorFlow, no source text.
 
-Each check takes what the script does with a pipeline (`Use`) and says what is wrong there, with the line, the reason
-and what to do. A check that is not sure stays silent.
+Each check takes a pipeline and how the script uses it (`Use`) and reports what is wrong, with the line, the reason and
+a fix. A check that is not certain reports nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Use", "find"]
 
 
 def find(training: Use, others: Sequence[Use] = ()) -> list[Finding]:
-    """Everything wrong with the training pipeline and the script's other datasets, each once."""
+    """Returns all findings on the training pipeline and the script's other datasets, without duplicates."""
     found: list[Finding] = []
     for use in (training, *others):
         found += [*caches.frozen(use), *caches.endless(use), *buffers.prefetched_by_batch_size(use)]

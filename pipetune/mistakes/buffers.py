@@ -1,4 +1,4 @@
-"""Buffers that count something else than their author thought."""
+"""Checks for buffers whose size counts something else than the author assumed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
 from pipetune.mistakes.use import Use, batch_size, nodes_of, said
 
-_DEEP = 8  # batches: fewer may be meant
+_DEEP = 8  # batches: fewer may be intended
 
 
 def prefetched_by_batch_size(use: Use) -> Iterator[Finding]:
-    """`batch(64).prefetch(64)`: prefetch counts what it gets, which are batches."""
+    """Reports `batch(64).prefetch(64)`: prefetch counts its input elements, which are batches."""
     for prefetch in nodes_of(use, "prefetch"):
         held, batch = prefetch.argument("buffer_size"), _batch_above(use, prefetch)
         size = batch_size(batch) if batch is not None else None
@@ -32,7 +32,7 @@ def prefetched_by_batch_size(use: Use) -> Iterator[Finding]:
 
 
 def _batch_above(use: Use, node: Node) -> Node | None:
-    """The operator that made the batches `node` gets, where they come to it one for one."""
+    """Returns the operator that built the batches that `node` receives, if they reach it one to one."""
     while len(node.inputs) == 1:
         node = use.pipeline[node.inputs[0]]
         if batch_size(node) is not None:

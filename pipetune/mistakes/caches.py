@@ -1,4 +1,4 @@
-"""Caches that keep what should change from epoch to epoch, or are never full."""
+"""Checks for caches that freeze what should change from epoch to epoch, or that are never complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipetune.mistakes.use import BATCHING, Use, batch_size, nodes_of, repeats, 
 
 
 def frozen(use: Use) -> Iterator[Finding]:
-    """Draws and orders that a cache of data to learn from repeats in every epoch."""
+    """Reports random draws and orders that a cache of training data repeats in every epoch."""
     if use.evaluates:
         return  # the same draws each time make two evaluations comparable
     told: set[str] = set()
@@ -35,7 +35,7 @@ def _frozen_draws(cache: Node, above: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _frozen_order(use: Use, cache: Node, above: Sequence[Node]) -> Iterator[Finding]:
-    """Silent where single elements are shuffled anew below: their order is another in each epoch then."""
+    """Reports a frozen order, unless single elements are reshuffled downstream: their order then still changes."""
     shuffle = next(filter(shuffles_anew, above), None)
     if shuffle is None:
         return
@@ -53,7 +53,7 @@ def _frozen_order(use: Use, cache: Node, above: Sequence[Node]) -> Iterator[Find
 
 
 def endless(use: Use) -> Iterator[Finding]:
-    """Caches in memory of data without an end."""
+    """Reports in-memory caches of infinite data."""
     for cache in nodes_of(use, "cache"):
         if cache.cardinality == INFINITE and not cache.argument("filename"):
             repeat = next((node for node in use.pipeline.upstream(cache.id) if repeats(node)), None)
@@ -66,9 +66,9 @@ def endless(use: Use) -> Iterator[Finding]:
 
 
 def never_full(use: Use, others: Sequence[Use]) -> Iterator[Finding]:
-    """Caches whose reader stops before it has read everything: what they kept is thrown away each time."""
+    """Reports caches whose consumer stops before the end: what they hold is then discarded each time."""
     if use.role == "preview":
-        return  # a look at the data keeps nobody from filling the cache later
+        return  # a preview does not prevent the cache from being filled later
     for cache in nodes_of(use, "cache"):
         if cache.cardinality == INFINITE or any(_fills(other, cache, of=use) for other in others):
             continue
@@ -102,7 +102,7 @@ def _fills(other: Use, cache: Node, *, of: Use) -> bool:
 
 
 def _cut(use: Use, cache: Node) -> Node | None:
-    """The operator below that ends an epoch before all that the cache holds was read; None where none surely does."""
+    """Returns the downstream operator that ends epochs before the cache is read whole; None if none certainly does."""
     whole, repeated = {cache.id: cache.cardinality}, {cache.id: False}
     for node in use.pipeline.downstream(cache.id):
         (above, *more) = [name for name in node.inputs if name in whole]
@@ -111,7 +111,7 @@ def _cut(use: Use, cache: Node) -> Node | None:
             kept = any(below.op == "cache" for below in use.pipeline.downstream(node.id))
             return None if kept else node  # another cache serves the later epochs
         if more:
-            return None  # read in two ways
+            return None  # the cache has two consumers
         again = again or repeats(node)
         size = batch_size(node)
         if not again:
@@ -125,7 +125,7 @@ def _cut(use: Use, cache: Node) -> Node | None:
 
 
 def _stops_early(use: Use, cache: Node) -> bool:
-    """Whether the steps that the call asks for end before the data, however many epochs go on from there."""
+    """Whether the requested steps end before the data does, even over all epochs together."""
     has = use.pipeline.output.cardinality
     if use.steps is None or has < 0 or any(map(repeats, use.pipeline.downstream(cache.id))):
         return False

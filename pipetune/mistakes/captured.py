@@ -1,8 +1,8 @@
-"""What workers beside parameter servers need of the script's process, though they make their datasets themselves.
+"""Checks for what parameter-server workers need from the script's process, although they build their own datasets.
 
-Source: the "Parameter server training" guide of TensorFlow: the whole dataset is created inside the function that the
-coordinator is given. What becomes of things from outside of it was seen with TensorFlow 2.21, on workers in processes
-of their own: steps on a dataset fail, all else, Python too, is asked for in the chief's process.
+Source: the "Parameter server training" guide of TensorFlow: the whole dataset is created inside the function that is
+passed to the coordinator. The effect of objects from outside of it was observed with TensorFlow 2.21 and workers in
+separate processes: steps on a dataset fail; everything else, Python included, is requested from the chief's process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FUNCTION = "The function that every worker calls for its dataset"
 
 
 def from_outside(use: Use) -> Iterator[Finding]:
-    """What the function that makes each worker's dataset uses, and does not make."""
+    """Reports objects that the function that builds each worker's dataset uses but does not create."""
     for captured in use.captured:
         message, hint = _told(captured)
         yield Finding(f"captured-{captured.kind}", message, hint, captured.file or None, captured.line or None)
@@ -48,7 +48,7 @@ def _told(captured: Captured) -> tuple[str, str]:
 
 
 def python_on_the_chief(use: Use) -> Iterator[Finding]:
-    """Python that all workers wait for: TensorFlow leaves it where the function was traced."""
+    """Reports Python code that all workers wait for: TensorFlow runs it where the function was traced."""
     if use.handover is None or use.handover.how != COORDINATOR:
         return
     workers = use.handover.workers

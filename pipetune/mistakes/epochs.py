@@ -1,4 +1,4 @@
-"""Where epochs begin and end: data that runs out, epochs that blend, examples that count twice."""
+"""Checks of epoch boundaries: data that runs out, epochs that mix, examples that count twice."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pipetune.core.pipeline import INFINITE, Node
 from pipetune.core.profile import Finding
 from pipetune.mistakes.use import Use, batch_size, nodes_of, repeats, said
 
-_BLENDS = 0.01  # of an epoch, held by the shuffle buffer: less is lost in the epoch
+_BLENDS = 0.01  # minimum share of an epoch in the shuffle buffer: less is negligible
 
 
 def runs_out(use: Use) -> Iterator[Finding]:
-    """Steps that are asked for and not there.
+    """Reports requests for more steps than the data has, and validation on infinite data without a number of steps.
 
-    Keras 3 cuts the epoch short at the end of the data and begins it anew with the next; tf_keras stops training.
+    Keras 3 ends the epoch early when the data is exhausted and restarts the data in the next; tf_keras stops training.
     """
     steps, has = use.steps, use.pipeline.output.cardinality
     if use.role == "validation" and steps is None and has == INFINITE:
@@ -51,7 +51,7 @@ def runs_out(use: Use) -> Iterator[Finding]:
 
 
 def blended(use: Use) -> Iterator[Finding]:
-    """`repeat().shuffle()` in training: the buffer holds elements of two epochs."""
+    """Reports `repeat().shuffle()` in training: the buffer holds elements of two epochs."""
     for shuffle in nodes_of(use, "shuffle"):
         repeat = next((node for node in reversed(use.pipeline.upstream(shuffle.id)) if repeats(node)), None)
         buffer = shuffle.argument("buffer_size")
@@ -75,7 +75,7 @@ def blended(use: Use) -> Iterator[Finding]:
 
 
 def _ends(use: Use, repeat: Node) -> bool:
-    """Whether what is repeated has an end, and more than one element: an endless generator repeats nothing."""
+    """Whether the repeated data is finite and has more than one element: an endless generator is never repeated."""
     has = use.pipeline[repeat.inputs[0]].cardinality
     if has < 0:
         above = use.pipeline.upstream(repeat.id)
@@ -84,7 +84,7 @@ def _ends(use: Use, repeat: Node) -> bool:
 
 
 def uneven(use: Use) -> Iterator[Finding]:
-    """Steps over repeated data that do not end where the data ends."""
+    """Reports steps over repeated data that do not end where the data ends."""
     for repeat in filter(repeats, use.pipeline):
         has = use.pipeline[repeat.inputs[0]].cardinality
         if use.steps is None or has < 1:
@@ -97,7 +97,7 @@ def uneven(use: Use) -> Iterator[Finding]:
         keep = all(facts(node.op).count is Count.ONE_TO_ONE for node in use.between(repeat.id, below.id))
         keep = keep and _one_to_one(use, below)
         yield from _read_again(use, repeat, read=use.steps * size, has=has, what="examples", keep=keep)
-        drops = below.argument("drop_remainder") is True  # a reason to repeat first: nothing is dropped then
+        drops = below.argument("drop_remainder") is True  # a reason to repeat before the batch: nothing is dropped
         if use.role == "training" and keep and not drops and has % size and use.steps * size % has:
             yield said(
                 "repeat-before-batch",
@@ -114,7 +114,7 @@ def _one_to_one(use: Use, node: Node) -> bool:
 
 
 def _read_again(use: Use, repeat: Node, *, read: int, has: int, what: str, keep: bool) -> Iterator[Finding]:
-    """What an evaluation counts more than once, because it goes on into the next pass over the data."""
+    """Reports examples that an evaluation counts more than once, because it continues into the next pass."""
     count = repeat.argument("count")
     there = read if count in (None, INFINITE) or not isinstance(count, int) else min(read, count * has)
     if use.evaluates and keep and there > has:

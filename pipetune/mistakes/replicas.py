@@ -1,4 +1,4 @@
-"""Replicas of a strategy that get less than others, or nothing, and rows that none of them gets.
+"""Checks for replicas of a strategy that receive less than others or nothing, and rows that no replica receives.
 
 Source: the "Distributed Input" guide of TensorFlow, sections on rebatching and on partial batches.
 """
@@ -15,7 +15,7 @@ from pipetune.mistakes.use import Use, batch_size, repeats, said
 
 
 def uneven(use: Use) -> Iterator[Finding]:
-    """Full batches that cannot be divided evenly."""
+    """Reports full batches that cannot be divided evenly."""
     found, node = use.handover, _batching(use)
     if found is None or node is None or found.batch is None or len(set(found.shares)) < 2:
         return
@@ -42,7 +42,7 @@ def uneven(use: Use) -> Iterator[Finding]:
 
 
 def left_over(use: Use) -> Iterator[Finding]:
-    """The end of an epoch that does not reach every replica."""
+    """Reports epochs whose end does not reach every replica."""
     found = use.handover
     if found is None or found.workers > 1 or found.replicas < 2:
         return
@@ -50,12 +50,12 @@ def left_over(use: Use) -> Iterator[Finding]:
 
 
 def _rows_left(use: Use, found: Handover) -> Iterator[Finding]:
-    """A last batch with too few rows for all replicas."""
+    """Reports a last batch with too few rows for all replicas."""
     node = _batching(use)
     if node is None or not found.shares or use.counts_rows or node.argument("drop_remainder") is True:
         return
     if any(repeats(below) for below in use.pipeline.downstream(node.id)):
-        return  # the strategy fills it up with rows of the next epoch
+        return  # the strategy fills the last batch with rows of the next epoch
     rows, size = use.pipeline[node.inputs[0]].cardinality, batch_size(node)
     rest = rows % size if size and rows > 0 else 0
     if not rest or not size:
@@ -76,7 +76,7 @@ def _rows_left(use: Use, found: Handover) -> Iterator[Finding]:
 
 
 def _elements_left(use: Use, found: Handover) -> Iterator[Finding]:
-    """A last step with elements for some replicas only."""
+    """Reports a last step with elements for some replicas only."""
     output = use.pipeline.output
     elements, each = output.cardinality, found.elements_per_step
     rest = elements % each if elements > 0 else 0
@@ -105,7 +105,7 @@ def _elements_left(use: Use, found: Handover) -> Iterator[Finding]:
 
 
 def _batching(use: Use) -> Node | None:
-    """The operator that made the batches, the last one."""
+    """Returns the last operator that builds batches; None if there is none."""
     return next((node for node in reversed(use.pipeline.nodes) if batch_size(node)), None)
 
 

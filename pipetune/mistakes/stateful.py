@@ -1,7 +1,7 @@
-"""State that a strategy does not divide: orders and draws of each worker's own, counters, Python on a TPU's host.
+"""Checks for state that sharding ignores: orders and random draws per worker, counters, Python on a TPU host.
 
 Source: the "Distributed Input" guide of TensorFlow, "Caveats": stateful transformations are ignored by sharding, and
-`from_generator` does not work under TPUStrategy. That workers shuffle apart was seen with TensorFlow 2.21.
+`from_generator` does not work under TPUStrategy. That each worker has its own order was observed with TensorFlow 2.21.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pipetune.mistakes.use import Use, runs_python, said
 
 
 def apart(use: Use) -> Node | None:
-    """The shuffle that makes each worker keep its part of another order; None where all have one order.
+    """Returns the unseeded shuffle that makes each worker shard an order of its own; None if all have one order.
 
-    By DATA each of N workers reads everything, and keeps every Nth element in the order it reads in.
+    With the policy DATA, each of N workers reads everything and keeps every Nth element, in its own reading order.
     """
     if use.as_written is None or use.as_written.policy != "DATA":
         return None
@@ -24,7 +24,7 @@ def apart(use: Use) -> Node | None:
 
 
 def shuffled_apart(use: Use) -> Iterator[Finding]:
-    """Workers that each divide an order of their own: some elements come to several, others to none."""
+    """Reports workers that each shard an order of their own: some elements reach several of them, others none."""
     workers, as_written = use.workers, use.as_written
     if workers is None or workers.count < 2 or as_written is None or as_written.policy != "DATA":
         return
@@ -46,7 +46,7 @@ def shuffled_apart(use: Use) -> Iterator[Finding]:
             "and set auto_shard_policy to OFF.",
         )
     loose = next((one for one in use.pipeline if one.argument("deterministic") is False), None)
-    if loose is not None and node is None:  # no count in one process shows what overtakes what in several
+    if loose is not None and node is None:  # a count in one process does not show what overtakes what in several
         yield said(
             "shuffled-apart",
             loose,
@@ -58,7 +58,7 @@ def shuffled_apart(use: Use) -> Iterator[Finding]:
 
 
 def undivided_state(use: Use) -> Iterator[Finding]:
-    """Functions whose draws are the same on every worker, or whose state each worker has for itself."""
+    """Reports functions that draw the same random numbers on every worker, or whose state is separate on each."""
     workers = use.workers
     if workers is None or workers.count < 2 or not workers.distributed or use.role != "training":
         return
@@ -85,7 +85,7 @@ def undivided_state(use: Use) -> Iterator[Finding]:
 
 
 def python_for_a_tpu(use: Use) -> Iterator[Finding]:
-    """Python in the input of a strategy whose host cannot call it."""
+    """Reports Python code in the input of a strategy whose host cannot call it."""
     if use.handover is None or not use.handover.strategy.startswith("TPUStrategy"):
         return
     for node in filter(runs_python, use.pipeline):

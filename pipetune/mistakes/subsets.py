@@ -1,4 +1,4 @@
-"""Parts of the data that are cut from a shuffle, and are other examples in each epoch."""
+"""Checks for subsets taken after a shuffle, which contain other examples in each epoch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FIXED = "or shuffle with reshuffle_each_iteration=False."
 
 
 def leaks(training: Use, others: Sequence[Use]) -> Iterator[Finding]:
-    """Training and validation data cut by take and skip from one shuffle that draws anew.
+    """Reports training and validation data that are split by take and skip after one shuffle that reshuffles.
 
-    The other part is what the script validates on, or what it has made with as many elements from the same dataset:
-    it may be read only after the first epoch, which pipetune does not see.
+    The complement is what the script validates on, or what it has built with the same count from the same dataset:
+    it may be read only after the first epoch, which pipetune does not observe.
     """
     for shuffle in filter(shuffles_anew, training.pipeline):
         below = training.pipeline.downstream(shuffle.id)
@@ -35,12 +35,12 @@ def leaks(training: Use, others: Sequence[Use]) -> Iterator[Finding]:
 
 
 def _live(use: Use, shuffle: Node, cut: Node) -> bool:
-    """Whether the order the shuffle draws in each epoch reaches the cut: no cache keeps the first."""
+    """Whether the order of each epoch reaches the cut: no cache in between freezes the first one."""
     return not any(node.op == "cache" for node in use.between(shuffle.id, cut.id))
 
 
 def _cut_from(other: Use, training: Use, shuffle: Node) -> bool:
-    """Whether the other pipeline cuts its part from the same shuffle."""
+    """Whether the other pipeline takes its subset after the same shuffle."""
     same = next((node for node, one in other.objects.items() if one == training.objects.get(shuffle.id)), None)
     if same is None or shuffle.id not in training.objects or same not in other.pipeline:
         return False
@@ -49,7 +49,7 @@ def _cut_from(other: Use, training: Use, shuffle: Node) -> bool:
 
 
 def changing(training: Use) -> Iterator[Finding]:
-    """`shuffle(10_000).take(1_000)`: a subset that is another one in each epoch, where only one part is made."""
+    """Reports `shuffle(10_000).take(1_000)` without its complement: a subset that is another one in each epoch."""
     if training.evaluates or training.epochs == 1:
         return
     pipeline = training.pipeline

@@ -1,4 +1,4 @@
-"""What TensorFlow Datasets reads: subsets that are not those of the split, and its own way to divide files.
+"""Checks of TensorFlow Datasets: subsets other than those of the split, and its own way to shard files.
 
 Source: the guide "TFDS and determinism", section "Subsplit and example order"; `tfds.ReadConfig`.
 """
@@ -16,10 +16,10 @@ from pipetune.mistakes.use import Use, repeats, said, shuffles_anew
 
 
 def subsets(use: Use) -> Iterator[Finding]:
-    """A `take` of examples behind the reading that gives others than the first so many.
+    """Reports a `take` after the reader that does not give the first examples of the split.
 
-    Silent where the files are read one after the other in their order, where a shuffle in between is told of
-    elsewhere, and for `skip`, by which a job goes on where another stopped.
+    Reports nothing if the files are read one after the other in their order, if there is a shuffle in between (which
+    other checks report), and for `skip`, by which a job resumes.
     """
     for reading in readings(use.pipeline):
         for take in use.pipeline.downstream(reading.interleave.id):
@@ -51,7 +51,7 @@ _HINT = "Ask for them in the split, split='train[:{0}]': it reads no others, and
 
 
 def dividing(finding: Finding, use: Use) -> Finding:
-    """A finding of input that nobody divides over the workers, with how the library divides it."""
+    """Returns a finding on unsharded input with a hint on how the library shards it, if TFDS reads the data."""
     reading = next(readings(use.pipeline), None)
     if reading is None:
         return finding

@@ -1,4 +1,4 @@
-"""Workers of one job between which the data is not divided as it should be; with numbers, where they were counted."""
+"""Checks for data that is not divided properly over the workers of a job; with numbers if elements were counted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pipetune.mistakes.stateful import apart
 from pipetune.mistakes.use import Use, said, shuffles_anew
 
 _POLICY = "experimental_distribute.auto_shard_policy"
-_READ_TOO_MUCH = 1.5  # times what is used; below it dividing by file would gain little
-_UNEVEN = 0.9  # share of the steps of an epoch in which every worker has data
+_READ_TOO_MUCH = 1.5  # elements read per element used; below it, sharding by file would gain little
+_UNEVEN = 0.9  # minimum share of the steps of an epoch in which every worker has data
 _OWN_SHARD = "Shard by the worker's index: dataset.shard(workers, index), before the shuffle."
 
 
 def unsharded(use: Use) -> Iterator[Finding]:
-    """Input that nobody divides over the workers.
+    """Reports input that is not sharded over the workers.
 
-    Silent where the script asks which worker it is: it may divide a list of files by hand. Without a strategy also
-    where each worker shuffles by a draw of its own: that is another way to give each of them something else.
+    Reports nothing if the script reads its worker index: it may shard a list of files by hand. Without a strategy, also
+    nothing if each worker shuffles without a seed: that is another way to give each worker different data.
     """
     workers = use.workers
     if workers is None or workers.count < 2 or workers.asked or _sharded(use):
@@ -49,7 +49,7 @@ def unsharded(use: Use) -> Iterator[Finding]:
 
 
 def divided(use: Use) -> Iterator[Finding]:
-    """What counting showed besides: elements that never come, or come again; idle workers; too much read."""
+    """Reports what counting showed: elements that never occur or occur again, idle workers, excessive reads."""
     workers = use.workers
     if workers is None or workers.count < 2 or use.as_written is None:
         return
@@ -66,7 +66,7 @@ def divided(use: Use) -> Iterator[Finding]:
     if found is None:
         yield from _reads_all_files(use)
         return
-    if apart(use) is None:  # else that is why
+    if apart(use) is None:  # else the unseeded shuffle is the reason, which `shuffled_apart` reports
         yield from _left_out(use, found)
     if found.repeated and not found.never and _shards(use):
         yield _again(use, found)
@@ -108,7 +108,7 @@ def _again(use: Use, found: Coverage) -> Finding:
 
 
 def _uneven(use: Use, found: Coverage) -> Iterator[Finding]:
-    """Workers that run out of data long before others."""
+    """Reports workers that run out of data long before others."""
     batches = [worker.batches for worker in found.workers]
     first = found.first_out
     last = math.ceil(max((count or 0 for count in batches), default=0) / found.replicas_per_worker)
@@ -131,7 +131,7 @@ def _uneven(use: Use, found: Coverage) -> Iterator[Finding]:
 
 
 def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
-    """Every worker reads what the others use, though there are files enough to divide."""
+    """Reports that every worker reads what the others use, although there are enough files to shard by file."""
     times = found.read_over_used
     if use.as_written is None or use.as_written.policy != "DATA" or times is None or times < _READ_TOO_MUCH:
         return
@@ -141,7 +141,7 @@ def _read_too_much(use: Use, found: Coverage) -> Iterator[Finding]:
 
 
 def _reads_all_files(use: Use) -> Iterator[Finding]:
-    """The same of data that was not counted: that each reads all of it is known without."""
+    """Reports the same for data that was not counted: with the policy DATA, each worker is known to read all of it."""
     known = use.as_written
     if known is not None and known.policy == "DATA" and known.file_bytes:
         times = f"{known.file_bytes * known.workers:,} bytes where {known.file_bytes:,} are used"

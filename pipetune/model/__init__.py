@@ -1,3 +1,1 @@
-"""What bounds a pipeline, what a change would be worth, what memory it takes: pure functions on core
-values.
-"""
+"""The cost model: what bounds a pipeline, the effect of a change, its memory. Pure functions on values of `core`."""

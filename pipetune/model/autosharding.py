@@ -1,8 +1,8 @@
-"""What TensorFlow's autosharding makes of a pipeline: are there files it can divide, and does it know the batch size?
+"""How TensorFlow's autosharding sees a pipeline: whether it finds files to divide, and whether it knows the batch size.
 
-TensorFlow walks up from the end of the pipeline and knows a list of operators (`auto_shard.cc`,
-`compute_batch_size_op.cc`); at any other it gives up. Both answers were compared with TensorFlow 2.21, operator by
-operator.
+TensorFlow walks upstream from the end of the pipeline and handles a fixed list of operators (`auto_shard.cc`,
+`compute_batch_size_op.cc`); at any other operator it gives up. Both answers were compared with TensorFlow 2.21,
+operator by operator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipetune.core.operators import public_name
 from pipetune.core.pipeline import Node, Pipeline
 
 READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
-"""Readers TensorFlow divides; not `CsvDataset`, nor a map that calls `tf.io.read_file`."""
+"""Readers whose files TensorFlow can divide; not `CsvDataset`, nor a map that calls `tf.io.read_file`."""
 
 _EVERY_INPUT = frozenset({"concatenate", "zip"})
 _FILES_SEEN_THROUGH = frozenset(
@@ -32,17 +32,17 @@ _FIRST_DIMENSION = re.compile(r"shape=\((\d*)")
 
 @dataclass(frozen=True)
 class Files:
-    """Where TensorFlow would divide files."""
+    """Where TensorFlow would divide files; true if it can."""
 
-    divided_at: tuple[str, ...]  # the operators in front of which it puts its shard; none: it cannot
-    stopped_at: str = ""  # the operator at which it gave up
+    divided_at: tuple[str, ...]  # file-reading operators that it inserts a shard upstream of; empty if it cannot
+    stopped_at: str = ""  # the operator at which it gave up; empty if it did not
 
     def __bool__(self) -> bool:
         return not self.stopped_at
 
 
 def found(pipeline: Pipeline) -> Files:
-    """Whether the policy FILE can be applied to `pipeline`; under AUTO that decides between FILE and DATA."""
+    """Whether the policy FILE can be applied to `pipeline`; with AUTO, this decides between FILE and DATA."""
     divided: list[str] = []
     todo = [pipeline.output]
     while todo:
@@ -57,9 +57,9 @@ def found(pipeline: Pipeline) -> Files:
 
 
 def batch_size_known(pipeline: Pipeline) -> bool:
-    """Whether TensorFlow finds out the global batch size before it reads: from the shapes, or from the last batch.
+    """Whether TensorFlow can infer the global batch size without reading: from the shapes, or from the last batch.
 
-    A `map` behind `batch`, and `batch(num_parallel_calls=...)`, hide it where the shapes do not say it.
+    A `map` after `batch`, or `batch(num_parallel_calls=...)`, hides it if the shapes do not contain it.
     """
     spec = pipeline.output.spec
     first = _FIRST_DIMENSION.findall(spec)
@@ -69,7 +69,7 @@ def batch_size_known(pipeline: Pipeline) -> bool:
 
 
 def _sizes(pipeline: Pipeline, nodes: Sequence[Node]) -> set[int]:
-    """The one batch size of all these nodes; empty where there is none or more than one."""
+    """The common batch size of all these nodes, as a set; empty if there is none or more than one."""
     found: set[int] = set()
     for node in nodes:
         size = node.argument("batch_size")

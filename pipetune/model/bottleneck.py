@@ -1,7 +1,7 @@
-"""The verdict: whether the input holds training back, how much that costs, and which operator it is.
+"""The verdict: whether the input holds training back, how much that costs, and which operator is responsible.
 
-Thresholds are those of XProf's input-pipeline analyzer: below 5 % of a step waiting is not input-bound, up to
-20 % balanced, above input-bound.
+Thresholds are those of XProf's input-pipeline analyzer: waiting for less than 5 % of a step is not input-bound, up to
+20 % is balanced, and above that is input-bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INPUT_BOUND_ABOVE = 0.20
 
 
 def verdict_of(share: Interval | None) -> Verdict:
-    """The verdict on a share of the step spent waiting: the whole interval on one side, or undetermined."""
+    """The verdict for the waiting share of a step: undetermined unless the interval lies within one range."""
     if share is None:
         return Verdict.UNDETERMINED
     if share.high < NOT_BOUND_BELOW:
@@ -34,16 +34,16 @@ def verdict_of(share: Interval | None) -> Verdict:
 
 
 def diagnose(pipeline: Pipeline, profile: Profile, machine: Machine, settings: Settings) -> Diagnosis:
-    """What holds training back, from the measured wait and the model of the input.
+    """Diagnoses what holds training back, from the measured wait and the cost model of the input.
 
-    `settings.step_time_seconds`, where set, stands for the model's own time per step.
+    If set, `settings.step_time_seconds` replaces the model's own time per step.
     """
     share = profile.consumer.wait_share
     prediction = predict(pipeline, profile, machine.cores_granted)
     bound_seconds = settings.step_time_seconds or profile.consumer.bound_seconds
     verdict = verdict_of(share)
-    # Where training waits, the wait was measured; that a segment alone is faster than the model does not
-    # excuse it.
+    # If training was measured to wait, a segment can be at fault even though it is faster than the model when it
+    # runs alone: the consumer's rate then is no bound.
     pretended = settings.step_time_seconds is not None
     keeps_up = bound_seconds and (pretended or verdict is Verdict.NOT_INPUT_BOUND)
     consumer_rate = 1 / bound_seconds if bound_seconds and keeps_up else float("inf")
@@ -69,7 +69,7 @@ def diagnose(pipeline: Pipeline, profile: Profile, machine: Machine, settings: S
 
 
 def _why(bottleneck: str, reason: Explanation | None) -> str:
-    """What binds the input, and what the cause adds; a cause that is no operator's stands first."""
+    """Joins the bottleneck sentence and that of the cause; a cause that is not an operator comes first."""
     if reason is None or not reason.sentence:
         return bottleneck
     parts = [bottleneck, reason.sentence] if reason.cause is Cause.PYTHON else [reason.sentence, bottleneck]
@@ -77,8 +77,8 @@ def _why(bottleneck: str, reason: Explanation | None) -> str:
 
 
 def most_saved_share(profile: Profile, bound_seconds: float | None = None) -> float | None:
-    """The most of a step that an input costing nothing would save: the upper end of the wait that was measured,
-    else 1 - bound / real; None where neither is known.
+    """The largest share of a step that an input without cost would save: the upper end of the measured wait,
+    else 1 - bound / real; None if neither is known.
     """
     if profile.consumer.wait_share is not None:
         return max(0.0, profile.consumer.wait_share.high)
@@ -117,7 +117,7 @@ def _percent(share: float) -> str:
 
 
 def _bottleneck_sentence(pipeline: Pipeline, prediction: Prediction, cores: float) -> str:
-    """Which operator binds, where it stands, and in what way."""
+    """Describes which operator binds, its location, and in what way it binds."""
     if prediction.bound is Bound.CONSUMER:
         return "Taking elements one by one bounds the input: larger batches mean fewer of them."
     if prediction.bottleneck is None:
@@ -138,7 +138,7 @@ def _bottleneck_sentence(pipeline: Pipeline, prediction: Prediction, cores: floa
 
 
 def _named(node: Node) -> str:
-    """Operator, file and line; the folder left out, as there is no room for it in a sentence."""
+    """Operator, file name and line; the folder would be too long for a sentence."""
     if node.location is None:
         return node.title
     return f"{node.title} ({PurePath(node.location.file).name}:{node.location.line})"

@@ -1,8 +1,8 @@
-"""What a buffer between input and model is worth when the input comes in bursts.
+"""The effect of a buffer between input and model when the input is bursty.
 
-The last prefetch makes the next element while the model works, as long as its buffer has room. An input that is
-fast enough on average but irregular (every eighth element opens a file) still makes the model wait where its
-buffer is emptied before the slow element is done. A finite buffer between two servers, after Lindley (1952).
+The last prefetch produces the next element while the model works, as long as its buffer has room. An input that is
+fast enough on average but irregular (every eighth element opens a file) still makes the model wait if the
+buffer is drained before the slow element is done. Modeled as a finite buffer between two servers, after Lindley (1952).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pipetune.model.stages import defaults_apply
 
 _INJECTED = "experimental_optimization.inject_prefetch"
 _LARGEST = 1024
-_ENOUGH = 0.02  # of a step: a buffer that comes this near to an unlimited one suffices
+_ENOUGH = 0.02  # of a step; a buffer that is within this of an unlimited one suffices
 
 
 def output_buffer(pipeline: Pipeline) -> int | None:
-    """Elements that are prepared ahead of the consumer; 0 for none, None where TensorFlow chooses the number.
+    """Number of elements that are prepared ahead of the consumer; 0 for none, None if TensorFlow chooses the number.
 
-    That is the buffer of the last prefetch, or of the one TensorFlow injects behind a pipeline that does not end
+    This is the buffer of the last prefetch, or of the one that TensorFlow appends to a pipeline that does not end
     in a prefetch.
     """
     node = pipeline.output
@@ -42,11 +42,12 @@ def output_buffer(pipeline: Pipeline) -> int | None:
 
 
 def step_seconds(intervals: Sequence[float], model_seconds: float, buffer: int | None) -> float:
-    """Seconds per step of a model that takes `model_seconds`, fed through a buffer of so many elements.
+    """Seconds per step of a model that is fed through a buffer.
 
     Args:
-        intervals: seconds the input takes for one element after the other, none empty; they are repeated.
-        buffer: elements; 0: input and model take turns; None: unlimited.
+        intervals: seconds that the input takes for each of several consecutive elements; not empty. They are repeated.
+        model_seconds: seconds per step of the model alone.
+        buffer: size in elements; 0 means that input and model take turns, None that the buffer is unlimited.
     """
     mean = statistics.fmean(intervals)
     if buffer is None:
@@ -54,9 +55,9 @@ def step_seconds(intervals: Sequence[float], model_seconds: float, buffer: int |
     if buffer == 0:
         return mean + model_seconds
     count = len(intervals)
-    taken = [0.0] * (2 * count)  # when the model takes each element
+    taken = [0.0] * (2 * count)  # time at which the model takes each element
     made = 0.0
-    for index in range(2 * count):  # the first round fills the buffer, the second is counted
+    for index in range(2 * count):  # the first pass fills the buffer, the second is measured
         room = taken[index - buffer] if index >= buffer else 0.0
         made = max(made, room) + intervals[index % count]
         free = taken[index - 1] + model_seconds if index else 0.0
@@ -65,7 +66,7 @@ def step_seconds(intervals: Sequence[float], model_seconds: float, buffer: int |
 
 
 def buffer_that_suffices(intervals: Sequence[float], model_seconds: float) -> int | None:
-    """The smallest power of two that is as good as an unlimited buffer; None where none is."""
+    """The smallest power of two that is about as good as an unlimited buffer; None if none is."""
     goal = (1 + _ENOUGH) * step_seconds(intervals, model_seconds, None)
     size = 1
     while size <= min(_LARGEST, 2 * len(intervals)):

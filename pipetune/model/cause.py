@@ -1,8 +1,8 @@
 """What makes a step longer than the model needs: a slow operator, Python, a buffer, shared processors.
 
-Read from the three measurements of a step (`ConsumerProfile`). Where a perfectly overlapped input would still be too
-slow, the operator that binds the input is at fault. Where it would not, the overlap is: nothing is prepared ahead,
-what is prepared ahead is too little for the input's bursts, or both need the same processors.
+Derived from the three measurements of a step (`ConsumerProfile`). If even a perfectly overlapped input would be too
+slow, the operator that binds the input is the cause. Otherwise the overlap is imperfect: nothing is prepared ahead,
+too little is prepared ahead for the input's bursts, or input and model need the same processors.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Cause, Profile
 from pipetune.model.buffering import buffer_that_suffices, output_buffer, step_seconds
 
-_SMALL = 0.05  # share of a step below which waiting needs no cause
-_EXPLAINS = 0.5  # share of the lost overlap that a cause must account for
-_FULL = 0.75  # share of the granted processor time from which input and model are in each other's way
+_SMALL = 0.05  # share of a step below which waiting needs no explanation
+_EXPLAINS = 0.5  # share of the lost overlap that a cause must explain
+_FULL = 0.75  # share of the available CPU time above which input and model compete for it
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The cause, the operator at fault (None where none is), and what to add to the verdict in words."""
+    """The cause, the operator responsible (None if there is none), and a sentence to add to the verdict."""
 
     cause: Cause
     node: str | None = None
@@ -29,18 +29,20 @@ class Explanation:
 
 
 def explain(pipeline: Pipeline, profile: Profile, bottleneck: str | None, cores: float) -> Explanation | None:
-    """The most likely cause, whatever the verdict's certainty; None where no operator's cost is known.
+    """The most likely cause, regardless of how certain the verdict is; None if no operator's cost is known.
 
     Args:
-        bottleneck: the operator that binds the input alone.
-        cores: granted to the process.
+        pipeline: the original pipeline.
+        profile: its measurements.
+        bottleneck: the operator that binds the input alone; None if no cost is known.
+        cores: cores available to the process.
     """
     consumer = profile.consumer
     wait, lost, real = consumer.input_wait_seconds, consumer.overlap_lost_seconds, consumer.real_seconds
     if consumer.wait_share is not None and consumer.wait_share.median < _SMALL:
         return Explanation(Cause.CONSUMER)
     if real and consumer.bound_seconds and (consumer.input_seconds or real) < _SMALL * real:
-        return Explanation(Cause.CONSUMER)  # were nothing of it overlapped, the input would still not matter
+        return Explanation(Cause.CONSUMER)  # even without any overlap, the input would not matter
     if wait is not None and lost is not None and real and lost > wait and lost > _SMALL * real:
         found = _overlap(pipeline, profile, lost, cores)
         if found is not None:
@@ -61,7 +63,7 @@ def runs_python(node: Node, profile: Profile) -> bool:
 
 
 def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) -> Explanation | None:
-    """Why input and model do not run at once as they could."""
+    """Explains why input and model overlap less than they could; None if no cause explains enough of it."""
     consumer = profile.consumer
     bound = consumer.bound_seconds or 0.0
     buffer = output_buffer(pipeline)
@@ -85,7 +87,7 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
     working = profile.input_cpu_seconds or 0.0
     needed = working + (consumer.bound_cpu_seconds or 0.0)
     longest = consumer.predicted_maximum or 0.0
-    # What the input takes away from the model is at most the processor time it uses.
+    # The input can take no more time from the model than the CPU time it uses.
     if consumer.bound_cpu_seconds and working >= _EXPLAINS * lost and needed > _FULL * cores * longest:
         granted = f"{cores:g} core" + ("" if cores == 1 else "s")
         return Explanation(

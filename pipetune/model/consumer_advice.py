@@ -1,4 +1,4 @@
-"""What could be better in what consumes the data, where pipetune edits nothing: told with what was measured."""
+"""Advice about the code that consumes the data, which pipetune does not edit, with the measurements behind it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, Profile
 
 STEPS_TRIED = (8, 32)
-"""Steps that are tried in one call of the training function, beside one."""
+"""Numbers of training steps per call that are tried, besides 1."""
 
 _SMALL_STEP_SECONDS = 0.005
-_SMALL_UNDER_A_STRATEGY = 0.02  # it has work of its own around each call, for every replica
-_MODELS_SHARE = 0.5  # of a real step: below it the input is what to look at
+_SMALL_UNDER_A_STRATEGY = 0.02  # a strategy does additional work around each call, for every replica
+_MODELS_SHARE = 0.5  # of a real step; below it the input is the problem to look at
 _WORTH_TELLING = 1.1
-_SURELY_MORE = 1.02  # more steps in a call are also fewer batches that callbacks hear of
-_LAYER_SHARE = 0.1  # of the input's processor time
+_SURELY_MORE = 1.02  # above 1, as more steps per call also mean fewer calls of the per-batch callbacks
+_LAYER_SHARE = 0.1  # of the input's CPU time
 
 _GENERATOR = "seed_generator"  # in the name of the variable that a random Keras layer draws from
 
 
 @dataclass(frozen=True)
 class CallGains:
-    """What several steps in one call gain on one cached batch; numbers of steps are those of `STEPS_TRIED`."""
+    """Speedup of several steps per call on one cached batch, for the numbers of steps in `STEPS_TRIED`."""
 
-    step_seconds: Mapping[int, float]  # by steps in a call, 1 among them
-    gains: Mapping[int, Interval]  # rate with so many steps in a call over that with one
-    most_over_fewer: Interval  # rate with the most steps in a call over that with the next fewer
+    step_seconds: Mapping[int, float]  # by steps per call, 1 included
+    gains: Mapping[int, Interval]  # rate with that many steps per call over the rate with one
+    most_over_fewer: Interval  # rate with the most steps per call over the rate with the next fewer
 
     @property
     def advised(self) -> int | None:
-        """The fewest steps in a call that more do not surely better; None where a gain of a tenth is not shown."""
+        """The fewest steps per call that more do not significantly improve; None without a proven gain of 10 %."""
         *_, fewer, most = STEPS_TRIED
         if self.gains[fewer].low < _WORTH_TELLING:
             return most if self.gains[most].low >= _WORTH_TELLING else None
@@ -40,18 +40,19 @@ class CallGains:
 
 
 def steps_are_small(consumer: ConsumerProfile, *, under_a_strategy: bool = False) -> bool:
-    """Whether what is done around each step could be a good part of it."""
+    """Whether a step is so short that the work around each call could be a large part of it."""
     bound, real = consumer.bound_seconds, consumer.real_seconds
     small = _SMALL_UNDER_A_STRATEGY if under_a_strategy else _SMALL_STEP_SECONDS
     return bool(bound and real and bound < small and bound >= _MODELS_SHARE * real)
 
 
 def several_steps(measured: CallGains, *, strategy: str = "", file: str, line: int) -> Finding | None:
-    """The advice to put several steps into one call; None where that is not shown to gain a tenth.
+    """Advises several steps per call; None without a proven gain of 10 %.
 
     Args:
-        strategy: under which it trains; "" where there is none.
-        file, line: of the call of `fit`.
+        measured: the gains.
+        strategy: the distribution strategy in use; "" if there is none.
+        file, line: location of the call of `fit`.
     """
     number = measured.advised
     if number is None:
@@ -71,12 +72,13 @@ def several_steps(measured: CallGains, *, strategy: str = "", file: str, line: i
 def several_scheduled(
     measured: CallGains, *, workers: int, by_fit: bool = False, file: str, line: int
 ) -> Finding | None:
-    """The advice to put several steps into what a coordinator schedules; None where no gain of a tenth is shown.
+    """Advises several steps per function that a coordinator schedules; None without a proven gain of 10 %.
 
     Args:
-        workers: that take the steps, each of them its own.
-        by_fit: whether Keras schedules them.
-        file, line: of the call that does.
+        measured: the gains.
+        workers: number of workers, each of which runs its own steps.
+        by_fit: whether Keras schedules the steps.
+        file, line: location of the call that schedules them.
     """
     number = measured.advised
     if number is None:
@@ -98,7 +100,7 @@ def several_scheduled(
 
 
 def _figures(measured: CallGains, what: str) -> str:
-    """How long `what` takes, by how many steps are one call."""
+    """Describes how long `what` takes, by number of steps per call."""
     figures = [
         f"{1e3 * measured.step_seconds[steps]:.3g} ms where {steps} are one call ({gain.median:.2f}x, {gain.low:.2f} "
         f"to {gain.high:.2f}, {gain.pairs} pairs)"
@@ -108,7 +110,7 @@ def _figures(measured: CallGains, what: str) -> str:
 
 
 def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
-    """Maps that call a random Keras layer and take a good part of the input's processor time."""
+    """Finds maps that call a random Keras layer and take at least `_LAYER_SHARE` of the input's CPU time."""
     total = profile.input_cpu_seconds
     for node in pipeline:
         drawing = _keras_generator(node)
@@ -135,7 +137,7 @@ def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
 
 
 def _keras_generator(node: Node) -> str:
-    """The name of the variable that a Keras layer in the function draws from; empty if there is none."""
+    """The name of the seed variable of a random Keras layer in the function; empty if there is none."""
     if node.op != "map" or node.function is None or not node.function.writes_variables:
         return ""
     return next((name for name in node.function.reads_variables if _GENERATOR in name), "")

@@ -1,8 +1,8 @@
-"""Counts what workers were given against what there is; elements are keys, whatever they were told apart by.
+"""Compares the elements that workers received with the elements of the data, each identified by a key.
 
-A key may stand for several equal elements, where nothing but the value tells them apart. Then the key's elements are
-taken to come as evenly as they can: two equal rows that come twice in all came once each. That hides a row that came
-twice while its equal did not come, and never calls a row repeated that was not.
+A key may stand for several equal elements if only the value identifies them. Their deliveries are then assumed to be
+spread as evenly as possible: two equal rows delivered twice in total count as once each. This can hide a row that was
+delivered twice while its equal was not delivered, but never reports a row as repeated that was not.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from pipetune.core.coverage import Coverage, Identity, WorkerShare
 from pipetune.model.stored import Stored
 
 MOST_CELLS = 48
-"""Stretches of the data that a picture of it shows apart."""
+"""Maximum number of cells (consecutive stretches of the data) that a diagram shows."""
 
 Counts = Mapping[int, int]
-"""How often each key comes."""
+"""Number of occurrences of each key."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """How many elements come how often."""
+    """Numbers of elements by how often they were delivered."""
 
     never: int = 0
     once: int = 0
     twice: int = 0
     oftener: int = 0
-    foreign: int = 0  # that are none of the data
+    foreign: int = 0  # delivered, but not part of the data
 
     @property
     def wrong(self) -> int:
-        """Elements that do not come exactly once."""
+        """Elements that were not delivered exactly once."""
         return self.never + self.twice + self.oftener + self.foreign
 
 
 def times(wanted: Counts, given: Counts) -> Times:
-    """How often the elements of `wanted` come in `given`."""
+    """Counts how often the elements of `wanted` were delivered in `given`."""
     found = [0, 0, 0, 0]
     for key, equal in wanted.items():
         each, more = divmod(given.get(key, 0), equal)
@@ -51,7 +51,7 @@ def times(wanted: Counts, given: Counts) -> Times:
 
 
 def together(parts: Iterable[Counts]) -> dict[int, int]:
-    """All of them as one."""
+    """Adds up the counts of all parts."""
     found: dict[int, int] = {}
     for part in parts:
         for key, count in part.items():
@@ -60,7 +60,7 @@ def together(parts: Iterable[Counts]) -> dict[int, int]:
 
 
 def batches(elements: int, size: int, *, drop_remainder: bool) -> tuple[int, int]:
-    """Batches of so many elements, and how many of them are short."""
+    """The number of batches that `elements` elements make, and how many of them are short."""
     if drop_remainder:
         return elements // size, 0
     return math.ceil(elements / size), int(elements % size > 0)
@@ -68,14 +68,14 @@ def batches(elements: int, size: int, *, drop_remainder: bool) -> tuple[int, int
 
 @dataclass(frozen=True)
 class Cells:
-    """The keys of the data in its order, cut into stretches."""
+    """The data in its own order, divided into consecutive cells: their sizes, and the cell of each key."""
 
     sizes: tuple[int, ...]
     of_key: Mapping[int, int]
     by_file: bool
 
     def of(self, given: Counts) -> tuple[int, ...]:
-        """How many of these elements lie in each stretch; those that are not of the data in none."""
+        """Counts the delivered elements in each cell; keys that are not part of the data are ignored."""
         found = [0] * len(self.sizes)
         for key, count in given.items():
             if key in self.of_key:
@@ -84,10 +84,10 @@ class Cells:
 
 
 def cells(wanted: Counts, *, files: Sequence[int] = (), most: int = MOST_CELLS) -> Cells:
-    """Stretches for keys in the order of `wanted`.
+    """Divides the data, in the order of the keys of `wanted`, into cells.
 
     Args:
-        files: elements in each file, in that order; () where they are not known. One stretch each, if they are few.
+        files: elements in each file, in that order; () if unknown. Up to `most` files become one cell each.
     """
     total = sum(wanted.values())
     by_file = 1 < len(files) <= most and sum(files) == total
@@ -112,15 +112,17 @@ def coverage(
     stored: Stored | None = None,
     reads_all: bool = False,
 ) -> Coverage:
-    """The coverage of the epoch that fared worst; batches and elements read are for the caller to add.
+    """Returns the coverage of the worst epoch; the caller adds batches and elements read.
 
     Args:
-        wanted: by epoch, what there is.
-        given: by worker, by epoch, what it got.
+        wanted: by epoch, the elements of the data.
+        given: by worker and epoch, the elements that the worker received.
+        told_by: how elements were identified.
+        counted: what was counted, as in `Coverage.counted`.
         files: see `cells`.
-        each_everything: every worker is to get everything; the one that fares worst is counted.
-        stored: what the elements are of on storage; None: not known.
-        reads_all: each worker reads all of that; else the files of its own elements.
+        each_everything: every worker should receive all of the data; the counts are those of the worst worker.
+        stored: files and bytes that the elements come from; None if unknown.
+        reads_all: whether each worker reads all of the files, or only those of its own elements.
     """
     counts = [[worker[epoch] for worker in given] for epoch in range(len(wanted))]
     found = [

@@ -1,4 +1,4 @@
-"""The coverage that follows from how TensorFlow divides data, where there is too much of it to be read and counted."""
+"""Computes the coverage from how TensorFlow divides data, for data that is too large to be read and counted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pipetune.model.delivery import Delivery, WorkerDelivery
 
 
 def coverage_of(delivery: Delivery, *, files: Sequence[int] = ()) -> Coverage:
-    """The same as a coverage.
+    """Converts a delivery to a coverage.
 
     Args:
-        files: elements in each, where the data has more than one; few files are shown apart.
+        delivery: what the workers receive.
+        files: elements in each file, if there are several; up to `MOST_CELLS` files become one cell each.
     """
     times = delivery.times()
     never, once, twice = times.count(0), times.count(1), times.count(2)
@@ -51,7 +52,7 @@ def _share(worker: WorkerDelivery, delivery: Delivery, ends: Sequence[int]) -> W
 
 
 def _cells(worker: WorkerDelivery, ends: Sequence[int]) -> tuple[int, ...]:
-    """How many of its elements lie in front of each end, and behind the end before."""
+    """Number of the worker's elements in each cell; `ends` are the cells' exclusive ends."""
     found = [0] * len(ends)
     for numbers in worker.series():
         if not numbers:

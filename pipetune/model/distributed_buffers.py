@@ -1,7 +1,8 @@
-"""What the input of one worker holds at once because it is distributed.
+"""Elements that one worker buffers because its input is distributed.
 
-After the section "Prefetching" of TensorFlow's "Distributed Input" guide, which has a buffer of the number of replicas
-in sync; TensorFlow 2.21 takes the replicas of the worker (`input_lib.py`). The rest: `multi_device_iterator_ops.py`.
+Follows the section "Prefetching" of TensorFlow's "Distributed Input" guide, according to which the buffer size is the
+number of replicas in sync; TensorFlow 2.21 uses the number of replicas of the worker (`input_lib.py`). The other
+buffers are those of `multi_device_iterator_ops.py`.
 """
 
 from __future__ import annotations
@@ -14,28 +15,31 @@ from pipetune.model.sharding import check_positive
 
 @dataclass(frozen=True)
 class Buffered:
-    """Elements that can be held at once by one worker, in whole minibatches; the user's own buffers come on top."""
+    """Most elements that one worker buffers, in whole minibatches; the user's own buffers come on top."""
 
-    cut: int  # of the global batch that is being cut for replicas
+    cut: int  # of the global batch that is being split among replicas
     prefetched: int  # in the prefetch that tf.distribute adds
-    waiting: int  # for their replica: one minibatch each in the worker's memory
-    on_devices: int  # and one each on the device
+    waiting: int  # one minibatch per replica in the worker's memory
+    on_devices: int  # one minibatch per replica on its device
 
     @property
     def host(self) -> int:
-        """In the worker's memory; on a CPU the devices' memory is that too."""
+        """Elements in the worker's memory; if the devices are CPUs, `on_devices` is in that memory too."""
         return self.cut + self.prefetched + self.waiting
 
 
 def buffered(
     global_batch: int, *, workers: int = 1, replicas_per_worker: int = 1, from_function: bool = False
 ) -> Buffered:
-    """What each of these workers holds.
+    """Elements that each worker buffers.
 
-    The batch to be cut is a global one on every worker: its memory grows with all replicas, not with the worker's.
+    Every worker splits a whole global batch: its memory grows with the replicas of the job, not with the worker's.
 
     Args:
-        from_function: the dataset comes from a `dataset_fn`: nothing is cut or prefetched.
+        global_batch: elements in a global batch.
+        workers: number of workers.
+        replicas_per_worker: replicas of each worker.
+        from_function: whether the dataset comes from a `dataset_fn`: then nothing is split or prefetched.
     """
     check_positive(workers=workers, replicas_per_worker=replicas_per_worker)
     replicas = workers * replicas_per_worker

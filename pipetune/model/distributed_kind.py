@@ -1,4 +1,4 @@
-"""Which distributed form a script asks for by what it uses, where nobody names one."""
+"""Chooses the kind of distributed module to write from what the script uses, unless one is requested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipetune.core.handover import COORDINATOR, FUNCTION, OWN_PIPELINES, Handove
 from pipetune.core.pipeline import Pipeline
 
 NONE = "none"
-"""In place of a kind: whatever the script uses, no form is written."""
+"""Used in place of a kind: no distributed module is written, whatever the script uses."""
 
 _KINDS = {
     "MirroredStrategy": "mirrored",
@@ -21,18 +21,20 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind, or none, and a sentence on why."""
+    """A kind, or "" for none, and a sentence that explains the choice."""
 
     kind: str = ""
     why: str = ""
 
 
 def choose(asked: str | None, pipeline: Pipeline, handover: Handover | None, *, trials: bool = True) -> Choice:
-    """The form to write.
+    """Chooses the kind of distributed module to write.
 
     Args:
-        asked: the value of `--distribute`; None: what the script uses decides.
-        trials: whether more than a profile was asked for; without, only what is named is written.
+        asked: the value of `--distribute`; None if the script decides.
+        pipeline: the pipeline of the script.
+        handover: how the script distributes it; None if it does not.
+        trials: whether more than a profile was requested; if not, only an explicitly requested kind is written.
     """
     if asked is not None:
         return Choice() if asked == NONE else Choice(asked, _of_a_part(pipeline, handover))
@@ -50,7 +52,7 @@ def choose(asked: str | None, pipeline: Pipeline, handover: Handover | None, *, 
 
 
 def _of_a_part(pipeline: Pipeline, handover: Handover | None) -> str:
-    """What has to be known of a form that is made of what one worker reads; '' where it is made of everything."""
+    """Warns about a module that is built from the pipeline of a single worker or replica; "" if it is not."""
     if handover is None:
         return ""
     if any(node.op == "shard" and node.argument("num_shards") not in (None, 1) for node in pipeline):

@@ -1,7 +1,7 @@
-"""The two ways data reaches replicas, as arithmetic: `experimental_distribute_dataset` and `dataset_fn`.
+"""Computes what replicas receive, for both ways of distribution: `experimental_distribute_dataset` and `dataset_fn`.
 
-Both follow TensorFlow 2.21 (`input_lib.py`) and were compared with it, minibatch by minibatch; the worked examples of
-the "Distributed Input" guide come out of the first with the way of cutting that the guide has in mind (`rebatching`).
+Both follow TensorFlow 2.21 (`input_lib.py`) and were compared with it, minibatch by minibatch; the first reproduces the
+worked examples of the "Distributed Input" guide if batches are split in the way that the guide assumes (`rebatching`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ def dataset_delivery(
     drop_remainder: bool = False,
     steps: int | None = None,
 ) -> Delivery:
-    """What `experimental_distribute_dataset` delivers of a dataset batched by the global batch size.
+    """What `experimental_distribute_dataset` delivers from a dataset batched by the global batch size.
 
     Args:
-        files: elements in each; a dataset in memory is one.
-        replicas_per_worker: the same on every worker, or TensorFlow refuses.
+        files: elements in each file; a dataset in memory counts as one file.
+        global_batch: elements in a global batch.
+        workers: number of workers.
+        replicas_per_worker: the same on every worker, as TensorFlow requires.
+        policy: the requested sharding policy.
         from_files, batch_size_known: what TensorFlow finds in the pipeline, see `autosharding`.
-        drop_remainder: of the user's `batch`. By FILE every worker drops a remainder of its own.
-        steps: the dataset repeats for ever before it is batched, and so many steps are taken. None: one epoch, to the
-            end.
+        drop_remainder: argument of the user's `batch`. With FILE every worker drops a remainder of its own.
+        steps: number of steps taken from a dataset that repeats forever before it is batched; None for one epoch, to
+            its end.
 
     Raises:
         PipetuneError: the policy does not fit the files.
@@ -92,19 +95,25 @@ def function_delivery(
     fixed_shapes: bool | None = None,
     steps: int | None = None,
 ) -> Delivery:
-    """What `distribute_datasets_from_function` delivers of a `dataset_fn` that shards, then batches for a replica.
+    """What `distribute_datasets_from_function` delivers from a `dataset_fn` that shards, then batches for a replica.
 
     TensorFlow adds nothing: the batches of a worker go to its replicas in turn.
 
     Args:
+        files: elements in each file; a dataset in memory counts as one file.
+        per_replica_batch: elements in a batch.
+        workers: number of workers.
+        replicas_per_worker: replicas of each worker.
         by: FILE: it shards its list of files by the input pipeline, and with fewer files a worker is idle. DATA: it
             shards elements, so that every worker reads them all. OFF: it does not shard.
-        fixed_shapes: whether all batches have one shape; None: that follows from `drop_remainder`. One worker then
-            stops with the first replica that has no batch left.
-        steps: it repeats for ever between sharding and batching, and so many steps are taken. None: one epoch.
+        drop_remainder: argument of its `batch`.
+        fixed_shapes: whether all batches have the same shape; None derives it from `drop_remainder`. A single worker
+            then stops at the first replica that has no batch left.
+        steps: number of steps taken from a dataset that repeats forever between sharding and batching; None for one
+            epoch.
 
     Raises:
-        ValueError: a size is below 1, or `by` is AUTO, which nothing decides here.
+        ValueError: a size is below 1, or `by` is AUTO, which has no meaning here.
     """
     check_positive(per_replica_batch=per_replica_batch, workers=workers, replicas_per_worker=replicas_per_worker)
     found = []
@@ -146,7 +155,7 @@ def _taken(parts: Iterator[range], steps: int | None, replicas: int) -> list[ran
 
 
 def _reached(parts: Sequence[range]) -> int:
-    """How many elements of its stream a worker needs for these minibatches."""
+    """Number of elements of its stream that a worker has to read for these minibatches."""
     return max((part.stop for part in parts), default=0)
 
 
@@ -161,7 +170,7 @@ def _delivery(
     fixed_shapes: bool,
     endless: bool,
 ) -> Delivery:
-    """Goes on, with what each worker reads, how much, and its minibatches, to the steps they take together."""
+    """Builds the lockstep steps from `found`: for each worker its stream, elements read, and minibatches."""
     own: list[list[Step]] = [dealt(parts, replicas_per_worker) for _, _, parts in found]
     asks = handled(workers=len(found), fixed_shapes=fixed_shapes, endless=endless)
     stepped = together(own, replicas_per_worker) if asks else cut_off(own, replicas_per_worker)

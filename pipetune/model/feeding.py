@@ -1,8 +1,8 @@
-"""What one form of a pipeline needs to feed a job: processor time, cores, rates, bytes read, memory.
+"""What one variant of a pipeline needs to feed a job: CPU time, cores, rates, bytes read, memory.
 
 c CPU seconds per example keep n b c / t cores of a host busy, for n replicas that take b examples in a step of t
-seconds. What one input pipeline delivers on them is the cost model's (`model.throughput`, after Plumber, Kuchnik et
-al., MLSys 2022), held by the rate that was measured.
+seconds. The rate of one input pipeline on these cores comes from the cost model (`model.throughput`, after Plumber,
+Kuchnik et al., MLSys 2022), corrected by the measured rate.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from pipetune.model.throughput import Prediction, predict, reads_files
 from pipetune.model.trust import why_not
 
 _MANY_CORES = 4096
-"""Stands for any number of cores; a rate that is no higher there than at a quarter of them is held by threads."""
+"""Stands for any number of cores; a rate that is about the same with a quarter of them is limited by threads."""
 
 _ALL_BUSY = 0.95
-"""Share of what all cores allow from which on cores are the limit: AUTOTUNE has as many calls as there are cores."""
+"""Cores are the limit from this share of the rate that all cores allow: AUTOTUNE makes as many calls as cores."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """One form of the pipeline with all that was measured of it."""
+    """One variant of the pipeline with its measurements."""
 
     variant: str
     pipeline: Pipeline
     profile: Profile
     rate: Rate | None
-    cores: float  # of the machine it was measured on
+    cores: float  # cores of the machine it was measured on
 
     @property
     def per_element(self) -> float:
         return self.profile.examples_per_element
 
     def predicted(self, cores: float) -> Prediction:
-        """Storage left out: what delivered here is not what the job reads from."""
+        """Predicts the rate without a storage bound: the job reads from other storage than this machine."""
         return predict(self.pipeline, self.profile, cores, storage_bytes_per_second=math.inf)
 
 
 def feed_of(form: Form, job: Job, *, unexplained: float) -> Feed:
-    """What it needs; `unexplained` bytes are what the peak was above its buffers."""
+    """What `form` needs to feed `job`; `unexplained` is the part of the measured peak, in bytes, that is no buffer."""
     why = why_not(form.pipeline, form.profile)
     cpu = _cpu_seconds(form, why)
     here = None if why else form.predicted(form.cores)
@@ -80,9 +80,9 @@ def _limit(there: Prediction | None) -> Limit:
 
 
 def _cpu_seconds(form: Form, why: str) -> Quantity | None:
-    """CPU seconds per example: of the process in windows of its own, and what the profile adds up to.
+    """CPU seconds per example: of the process in measuring windows, and the sum of the profile.
 
-    As written both were measured, at all the parallelism there is and at none; of a plan the costs are predicted.
+    For the original pipeline both were measured, with full parallelism and with none; for a plan the sum is predicted.
     """
     found = []
     window = form.rate.cpu_us_per_example if form.rate is not None else None
@@ -101,8 +101,8 @@ def _cpu_seconds(form: Form, why: str) -> Quantity | None:
 
 
 def _rate(form: Form, here: Prediction | None, cores: float) -> Quantity | None:
-    """Examples per second on so many cores: as measured where it has as many, else as predicted, and the same held
-    by what the prediction for the measured machine was off by.
+    """Examples per second on `cores` cores: measured if the measured machine has as many. Else the range from the
+    prediction to the prediction corrected by its error on the measured machine.
     """
     measured = form.rate.examples_per_second if form.rate is not None else None
     if cores == form.cores and measured:
@@ -117,14 +117,14 @@ def _rate(form: Form, here: Prediction | None, cores: float) -> Quantity | None:
 
 
 def _off(form: Form, here: Prediction) -> float:
-    """measured / predicted on the measured machine; 1 where one is missing."""
+    """Measured over predicted rate on the measured machine; 1 if either is missing."""
     measured = form.rate.examples_per_second if form.rate is not None else None
     predicted = here.rate * form.per_element
     return measured / predicted if measured and 0 < predicted < math.inf else 1.0
 
 
 def _most(form: Form, here: Prediction) -> tuple[Quantity | None, str | None]:
-    """The rate that no number of cores raises, and the operator that holds it; None where more cores always help."""
+    """The highest rate with any number of cores, and the operator that limits it; None if more cores always help."""
     many = form.predicted(_MANY_CORES)
     if many.rate == math.inf or form.predicted(_MANY_CORES / 4).rate < 0.9 * many.rate:
         return None, None
@@ -134,7 +134,7 @@ def _most(form: Form, here: Prediction) -> tuple[Quantity | None, str | None]:
 
 
 def _cores(form: Form, job: Job, cpu: Quantity | None, here: Prediction | None) -> Quantity | None:
-    """Cores of one host: busy all the time at least, at most used as well as those here were."""
+    """Cores needed on one host: at least those that are fully busy, at most as many as at the utilization measured."""
     if cpu is None:
         return None
     low, high = job.host_rate * cpu.low, job.host_rate * cpu.high
@@ -145,14 +145,14 @@ def _cores(form: Form, job: Job, cpu: Quantity | None, here: Prediction | None) 
 
 
 def _workers(rate: Quantity | None, job: Job) -> Quantity | None:
-    """Whole workers of tf.data service, each running the whole pipeline; what sending elements costs left out."""
+    """Number of tf.data service workers, each running the whole pipeline; the cost of sending elements is excluded."""
     if rate is None:
         return None
     return Quantity(math.ceil(job.rate / rate.high), math.ceil(job.rate / rate.low), rate.basis)
 
 
 def _read_bytes(form: Form) -> float | None:
-    """Bytes read from files per example once caches in memory are filled; None where that is not known."""
+    """Bytes read from files per example once in-memory caches are filled; None if unknown."""
     if any(node.op == "cache" and node.argument("filename") for node in form.pipeline):
         return None
     still = behind_cache(form.pipeline) | form.pipeline.numbered

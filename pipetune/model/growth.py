@@ -1,8 +1,8 @@
-"""Whether memory grows for ever, from readings of the resident size while a pipeline runs.
+"""Whether memory grows without bound, from samples of the resident set size while a pipeline runs.
 
-Buffers, caches and the allocator's free lists grow and stop; a leak goes on. The resident size is a sum of what was
-taken and given back, so its steps, not its values, are independent: the slope is their mean, and its interval that
-of a mean of steps. (A line fitted to the values finds a significant slope in every random walk.)
+Buffers, caches and the allocator's free lists grow and stop; a leak continues. The resident size is a running sum of
+allocations and frees, so its increments, not its values, are independent: the slope is the mean increment, with the
+confidence interval of a mean. (A line fitted to the values finds a significant slope in every random walk.)
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pipetune.core.memory import Growth
 FEWEST_READINGS = 9
 
 WORTH_BYTES = 8 * 2**20
-"""Less growth than that in all is not told from what an allocator keeps."""
+"""Less total growth than this cannot be distinguished from memory that an allocator retains."""
 
-_STILL = 0.5  # the last third grows at least at this share of the first third's pace
+_STILL = 0.5  # steady: in the last third, growth is at least this share of that in the first third
 _ERROR = 0.01  # two-sided: many pipelines are watched
 
 
 def growth(readings: Sequence[tuple[int, float]], *, epoch_elements: int | None = None) -> Growth | None:
-    """The slope of (elements taken so far, resident bytes); None for fewer than `FEWEST_READINGS`.
+    """The slope of the resident size over elements taken; None for fewer than `FEWEST_READINGS` readings.
 
     Args:
-        readings: in the order taken, elements rising.
-        epoch_elements: elements of the output in an epoch.
+        readings: (elements taken so far, resident bytes), in the order taken, with increasing elements.
+        epoch_elements: elements of the output in an epoch; None if unknown.
     """
     if len(readings) < FEWEST_READINGS:
         return None

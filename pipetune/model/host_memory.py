@@ -1,10 +1,10 @@
-"""Bytes that the input of one host holds when it feeds several replicas.
+"""Memory of the input of one host that feeds several replicas.
 
-`distribute_datasets_from_function` runs the pipeline as it is made, each element for one replica.
-`experimental_distribute_dataset` has every host make whole global batches and divides them, so that what stands at
-the batch and behind it grows with the replicas of the whole job; behind that it puts a prefetch of as many elements as
-the host has replicas (`rebatch(...).prefetch(num_replicas_per_worker)` in `distribute/input_lib.py`). Both hand over
-through a buffer of one element per device (`multi_device_iterator_ops.py`).
+`distribute_datasets_from_function` runs the pipeline as it is, each element for one replica.
+`experimental_distribute_dataset` makes every host build whole global batches and splits them, so that the memory of the
+batch and of everything downstream of it grows with the replicas of the whole job; it then adds a prefetch of as many
+elements as the host has replicas (`rebatch(...).prefetch(num_replicas_per_worker)` in `distribute/input_lib.py`). Both
+pass elements to the devices through a buffer of one element per device (`multi_device_iterator_ops.py`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _MEBIBYTE = 2**20
 
 
 def unexplained_bytes(pipeline: Pipeline, profile: Profile, *, cores: float) -> float:
-    """What the measured peak of `pipeline` was above its buffers: scratch memory of kernels, allocators' free lists."""
+    """Bytes of the measured peak of `pipeline` beyond its buffers: kernels' scratch memory, allocators' free lists."""
     if profile.peak_rss_mib is None:
         return 0.0
     return max(0.0, profile.peak_rss_mib * _MEBIBYTE - sum(by_operator(pipeline, profile, cores=cores).values()))
 
 
 def per_replica(pipeline: Pipeline, profile: Profile, job: Job, *, unexplained: float = 0.0) -> Quantity | None:
-    """With a batch for each replica, bytes above the level of the process; None where element sizes are not known.
+    """Bytes above the baseline of the process with a separate batch per replica; None if element sizes are unknown.
 
-    From what the buffers hold to that with `unexplained` bytes more. A cache in memory holds a host's share of the
-    files at least, and everything at most.
+    The range goes from the bytes of the buffers to these plus `unexplained` bytes. An in-memory cache holds at least
+    the host's share of the files, and at most everything.
     """
     held = _held(pipeline, profile, job, grown=job.batch_examples / profile.examples_per_element)
     ahead = _ahead(profile, job, elements=job.on_one_host)
@@ -37,7 +37,7 @@ def per_replica(pipeline: Pipeline, profile: Profile, job: Job, *, unexplained: 
 
 
 def rebatched(pipeline: Pipeline, profile: Profile, job: Job, *, unexplained: float = 0.0) -> Quantity | None:
-    """With whole global batches on every host, divided there; None too for a pipeline that does not batch."""
+    """The same if every host builds whole global batches and splits them; None also for a pipeline without a batch."""
     if not _batched(pipeline):
         return None
     held = _held(pipeline, profile, job, grown=job.batch_examples * job.replicas / profile.examples_per_element)
@@ -46,14 +46,14 @@ def rebatched(pipeline: Pipeline, profile: Profile, job: Job, *, unexplained: fl
 
 
 def _held(pipeline: Pipeline, profile: Profile, job: Job, *, grown: float) -> dict[str, float]:
-    """Bytes by operator, those of batches `grown` times as large."""
+    """Buffered bytes by operator; those of batches and of everything downstream are multiplied by `grown`."""
     growing = _batched(pipeline)
     held = by_operator(pipeline, profile, cores=job.host_cores)
     return {name: size * grown if name in growing else size for name, size in held.items()}
 
 
 def _ahead(profile: Profile, job: Job, *, elements: int) -> float | None:
-    """Bytes of so many elements of one replica."""
+    """Bytes of `elements` elements with the batch size of one replica; None if element sizes are unknown."""
     if profile.element_bytes is None:
         return None
     return elements * profile.element_bytes * job.batch_examples / profile.examples_per_element
@@ -66,7 +66,7 @@ def _range(pipeline: Pipeline, held: dict[str, float], ahead: float, job: Job, u
 
 
 def _batched(pipeline: Pipeline) -> frozenset[str]:
-    """The last operator that makes batches and all behind it: what they hold grows with the batch."""
+    """The last batching operator and everything downstream of it: their memory grows with the batch size."""
     making = [node.id for node in pipeline if facts(node.op).batches and facts(node.op).count is Count.FEWER]
     if not making:
         return frozenset()

@@ -1,8 +1,8 @@
-"""The knee of a curve of rates over parallelism: from where on more of it gains nothing.
+"""The knee of a curve of rates over parallelism: the point above which more parallelism gains nothing.
 
-What waits (opening a file, a seek, a request to a server) overlaps, so rates rise in proportion to the parallel
-reads until something else is used up; then they stay or fall. Two straight pieces that meet in the knee say that
-with four numbers; the place is the one that leaves the smallest error (least squares, relative to the rates).
+Waiting (opening a file, a seek, a request to a server) overlaps, so rates rise in proportion to the parallel reads
+until another resource is exhausted; then they stay or fall. Two line segments that meet in the knee describe this
+with four numbers; the knee is where the fit has the smallest error (least squares, relative to the rates).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 WORTH = 0.10
-"""A rise below this, from the least parallelism to the knee, is noise or not worth it."""
+"""A relative rise below this, from the lowest parallelism to the knee, is noise or not worthwhile."""
 
 STILL_RISING = 0.25
-"""Behind a knee the curve rises by less than this share of the slope before it; else it has none."""
+"""After a knee the slope is at most this share of the slope before it; otherwise the curve has no knee."""
 
-_ALIKE = 1.01  # errors that differ by less are the same: then the knee is the lowest parallelism
+_ALIKE = 1.01  # errors within this factor count as equal: the lowest parallelism among them is the knee
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,16 @@ class Knee:
     """Where a curve bends. Rates are those of the fitted curve, in the unit given."""
 
     parallelism: int | None  # None: the curve still rises at its last level
-    rate: float  # there, or at the last level
+    rate: float  # at the knee, or at the last level
     ceiling: float  # the highest rate at any level
-    falling: bool  # behind the knee the rate gets worse
+    falling: bool  # the rate falls after the knee
 
 
 def find_knee(parallelism: Sequence[int], rates: Sequence[float]) -> Knee:
-    """The knee of `rates` (above zero) over `parallelism` (rising).
+    """Finds the knee of `rates` (above zero) over `parallelism` (increasing).
 
     Raises:
-        ValueError: no level, or lengths that differ.
+        ValueError: there is no level, or the lengths differ.
     """
     if not parallelism or len(parallelism) != len(rates):
         raise ValueError("a curve needs at least one level, and one rate per level")
@@ -54,7 +54,7 @@ def find_knee(parallelism: Sequence[int], rates: Sequence[float]) -> Knee:
 
 
 class _Fit:
-    """The best two pieces that meet at `place`: slopes `before` and `behind` it, the fitted rates, their error."""
+    """The best two line segments that meet at `place`: their slopes, the fitted rates, and the error."""
 
     def __init__(self, levels: Any, values: Any, place: int) -> None:
         self.place = place

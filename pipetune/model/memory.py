@@ -9,27 +9,25 @@ from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline
 from pipetune.core.profile import Profile
 
 AUTOTUNE_PREFETCH_ELEMENTS = 8
-"""What an autotuned prefetch is taken to grow to: it doubles from its start while the consumer finds it
-empty.
-"""
+"""Assumed final size of an autotuned prefetch buffer: it doubles as long as the consumer finds it empty."""
 
 READER_BYTES = 256 * 1024
 """The buffer of one open file reader (TFRecordDataset's default)."""
 
 DEFAULT_CYCLE_LENGTH = 16
-"""Readers of an interleave whose cycle length is AUTOTUNE, at most."""
+"""Most readers of an interleave whose cycle length is AUTOTUNE."""
 
 
 def element_bytes(pipeline: Pipeline, node_id: str, profile: Profile) -> float:
-    """Bytes of one element that `node_id` puts out; 0 where nothing is known."""
+    """Bytes of one output element of `node_id`; 0 if unknown."""
     return amounts.element_bytes(pipeline, profile, node_id) or 0.0
 
 
 def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: float = 1.0) -> float:
-    """Bytes operator `node` holds at most, on top of the element it works on.
+    """The most bytes that operator `node` buffers, in addition to the element it works on.
 
-    A prefetch and a shuffle hold their buffer (a shuffle no more elements than there are), parallel calls the
-    results in flight, an interleave its open readers, a cache everything.
+    A prefetch and a shuffle hold their buffer (a shuffle at most all elements), parallel calls the results in flight,
+    an interleave its open readers, an in-memory cache everything.
     """
     out = element_bytes(pipeline, node.id, profile)
     match node.op:
@@ -64,9 +62,9 @@ def by_operator(pipeline: Pipeline, profile: Profile, *, cores: float = 1.0) -> 
 
 
 def predicted_peak_bytes(pipeline: Pipeline, profile: Profile, *, cores: float = 1.0) -> float:
-    """Bytes the pipeline holds at its peak, above the process's level before its first element.
+    """Predicted peak memory of the pipeline, in bytes above the level of the process before the first element.
 
-    In-memory sources are in the process already and do not count.
+    In-memory sources are part of the process already and do not count.
     """
     return sum(by_operator(pipeline, profile, cores=cores).values())
 
@@ -74,10 +72,10 @@ def predicted_peak_bytes(pipeline: Pipeline, profile: Profile, *, cores: float =
 def expected_peak_bytes(
     original: Pipeline, edited: Pipeline, profile: Profile, *, cores: float = 1.0
 ) -> float:
-    """Bytes `edited` is expected to hold at its peak: what `original` was measured at, and what the edits add.
+    """Expected peak memory of `edited` in bytes: the measured peak of `original` plus what the edits add.
 
-    The measured peak has in it what no buffer explains: scratch memory of kernels, what the allocator keeps for each
-    thread. Without it the buffers alone are expected; never less than they hold.
+    The measured peak includes memory that no buffer explains: scratch memory of kernels, memory that the allocator
+    retains for each thread. Without a measured peak it is the buffers alone; it is never less than the buffers.
     """
     buffers = predicted_peak_bytes(edited, profile, cores=cores)
     if profile.peak_rss_mib is None:
@@ -87,7 +85,7 @@ def expected_peak_bytes(
 
 
 def added_bytes(original: Pipeline, edited: Pipeline, profile: Profile, *, cores: float = 1.0) -> float:
-    """Peak bytes `edited` needs above `original`; negative where it needs less."""
+    """Predicted peak bytes that `edited` needs in addition to `original`; negative if it needs less."""
     before = predicted_peak_bytes(original, profile, cores=cores)
     return predicted_peak_bytes(edited, profile, cores=cores) - before
 
@@ -101,6 +99,6 @@ def _calls(node: Node, cores: float) -> float:
 
 
 def _elements(pipeline: Pipeline, node: Node, profile: Profile) -> int | None:
-    """Elements that pass `node` in an epoch, at most; None where unknown or infinite."""
+    """The most elements that pass through `node` in an epoch; None if unknown or infinite."""
     count = amounts.elements_at_most(pipeline, profile, node.id)
     return None if count == INFINITE else count

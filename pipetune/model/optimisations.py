@@ -1,7 +1,7 @@
-"""Why a graph pass of TensorFlow left a pipeline as it is: read from the operators and their functions.
+"""Why a graph pass of TensorFlow left a pipeline unchanged, derived from the operators and their functions.
 
 The conditions are those of the passes themselves (tensorflow/core/grappler/optimizers/data, TensorFlow 2.21);
-whether a pass fired is never concluded from here, only from the graph.
+whether a pass fired is never inferred here, only from the graph.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pipetune.core.optimisations import PassReason
 from pipetune.core.pipeline import Node, Pipeline
 
 OPTION = "experimental_optimization."
-"""Prefix of the options that switch a pass."""
+"""Prefix of the options that enable or disable a pass."""
 
 NEED_AUTOTUNE = frozenset(
     {"batch_parallelization", "filter_parallelization", "inject_prefetch", "map_fusion", "map_parallelization"}
     | {"seq_interleave_prefetch", "autotune_buffer_sizes", "disable_prefetch_legacy_autotune"}
 )
-"""Passes that do nothing where AUTOTUNE is switched off."""
+"""Passes that do nothing if AUTOTUNE is off."""
 
 _PYTHON = frozenset({"PyFunc", "EagerPyFunc", "GeneratorDataset"})
 _TABLES = "LookupTable"
@@ -29,11 +29,13 @@ _IDLE = frozenset({"with_options", "assert_cardinality"})
 def reasons(
     name: str, pipeline: Pipeline, *, in_force: bool, stateful: Mapping[str, Collection[str]]
 ) -> tuple[PassReason, ...]:
-    """Why the pass `name` did not change `pipeline`, or not all of it; empty where nothing can be said.
+    """Why the pass `name` did not change `pipeline`, or not all of it; empty if no reason is known.
 
     Args:
+        name: the pass, as TensorFlow calls it.
+        pipeline: the original pipeline.
         in_force: whether TensorFlow runs the pass here at all.
-        stateful: node id to the ops in its function that TensorFlow registers as stateful.
+        stateful: by node id, the ops in its function that TensorFlow registers as stateful.
     """
     switched = _switched(name, pipeline)
     if not in_force and switched:
@@ -61,7 +63,7 @@ SWITCHES = frozenset(
 
 
 def _switched(name: str, pipeline: Pipeline) -> str:
-    """What in the script switches the pass off, in words; empty where nothing does."""
+    """Describes what in the script turns the pass off; empty if nothing does."""
     if pipeline.options.get(OPTION + name) is False:
         return f"the script switches it off (options.{OPTION}{name} = False)"
     default = pipeline.options.get(OPTION + "apply_default_optimizations")
@@ -74,7 +76,7 @@ DEFAULT_PASSES = frozenset(
     {"map_and_batch_fusion", "map_parallelization", "noop_elimination", "parallel_batch", "shuffle_and_repeat_fusion"}
     | {"inject_prefetch"}
 )
-"""On where the script says nothing (`DefaultOptimizationGraphRewrites` in dataset_utils.cc)."""
+"""Passes that are on by default (`DefaultOptimizationGraphRewrites` in dataset_utils.cc)."""
 
 
 def passes_in_force(options: Mapping[str, object], known: Collection[str]) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ def passes_in_force(options: Mapping[str, object], known: Collection[str]) -> tu
 
 
 def statefulness(function: FunctionFacts | None, stateful: Collection[str]) -> str:
-    """Why TensorFlow calls a function stateful, in words; empty where it does not."""
+    """Describes why TensorFlow considers a function stateful; empty if it does not."""
     if function is None:
         return "nothing is known about its function"
     python = sorted(_PYTHON.intersection(stateful))
@@ -119,7 +121,7 @@ def _of(pipeline: Pipeline, op: str) -> list[Node]:
 
 
 def _above(pipeline: Pipeline, node: Node) -> Node | None:
-    """What stands directly above in the graph: options and assertions that make no iterator are looked through."""
+    """The operator directly upstream in the graph; options and assertions, which make no iterator, are skipped."""
     while len(node.inputs) == 1:
         node = pipeline[node.inputs[0]]
         if node.op not in _IDLE:
@@ -166,7 +168,7 @@ def _map_and_batch(pipeline: Pipeline, _stateful: Mapping[str, Collection[str]])
 
 
 def _pair(first: str, second: str) -> _Why:
-    """Passes that join two operators that stand next to each other."""
+    """Reasons for passes that fuse two adjacent operators."""
 
     def why(pipeline: Pipeline, _stateful: Mapping[str, Collection[str]]) -> Iterator[PassReason]:
         below = _of(pipeline, second)

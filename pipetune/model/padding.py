@@ -1,4 +1,4 @@
-"""How much of padded batches is padding, in the order of the data and with elements sorted into buckets by length."""
+"""The share of padding in padded batches, in the order of the data and with elements bucketed by length."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import math
 from collections.abc import Iterable, Sequence
 
 Shapes = Sequence[tuple[int, ...]]
-"""Of one element: the shape of each component whose size varies."""
+"""The shapes of those components of one element whose size varies."""
 
 MOST_BUCKETS = 8
 BATCHES_EACH = 10
-"""Batches that a bucket gets in an epoch, at least: the last of each is not full, and few vary little in order."""
+"""Fewest batches of a bucket in an epoch: its last batch is not full, and few batches vary little in their order."""
 
-_WORTH_MORE = 0.02  # of the share: below it fewer buckets are as good
+_WORTH_MORE = 0.02  # share of padding; below this difference, fewer buckets are as good
 
 
 def padded_share(elements: Sequence[Shapes], item_bytes: Sequence[int], batches: Iterable[Sequence[int]]) -> float:
-    """The share of the bytes of these batches that is padding: every one is as large as its largest element.
+    """The share of padding in the bytes of these batches; each element of a batch is padded to the largest.
 
     Args:
-        elements: their shapes.
+        elements: the shapes of each element.
         item_bytes: bytes of one value of each component.
-        batches: positions of the elements of each.
+        batches: the positions of the elements of each batch.
     """
     filled = padded = 0
     for batch in batches:
@@ -35,12 +35,12 @@ def padded_share(elements: Sequence[Shapes], item_bytes: Sequence[int], batches:
 
 
 def in_order(count: int, batch_size: int) -> list[range]:
-    """The whole batches of so many elements in their order."""
+    """The full batches of `count` elements in their order."""
     return [range(start, start + batch_size) for start in range(0, count - batch_size + 1, batch_size)]
 
 
 def in_buckets(lengths: Sequence[int], boundaries: Sequence[int], batch_size: int) -> list[list[int]]:
-    """The whole batches that `bucket_by_sequence_length` makes of elements of these lengths.
+    """The full batches that `bucket_by_sequence_length` makes of elements with these lengths.
 
     Bucket 0 is below the first boundary; an element as long as a boundary is in the bucket that begins there.
     """
@@ -56,7 +56,7 @@ def in_buckets(lengths: Sequence[int], boundaries: Sequence[int], batch_size: in
 
 
 def quantiles(lengths: Sequence[int], buckets: int) -> tuple[int, ...]:
-    """Boundaries that give so many buckets about as many elements each; fewer where many are of one length."""
+    """Boundaries of `buckets` buckets of about equally many elements; fewer if many have the same length."""
     ordered = sorted(lengths)
     cuts = {ordered[len(ordered) * number // buckets] for number in range(1, buckets)}
     return tuple(sorted(cut for cut in cuts if cut > ordered[0]))
@@ -65,9 +65,16 @@ def quantiles(lengths: Sequence[int], buckets: int) -> tuple[int, ...]:
 def best_buckets(
     elements: Sequence[Shapes], lengths: Sequence[int], item_bytes: Sequence[int], *, batch_size: int, most: int
 ) -> tuple[tuple[int, ...], float]:
-    """Boundaries of at most so many buckets and the share of padding with them: as few as are about as good as any.
+    """The boundaries of the fewest buckets that are about as good as any up to `most`, and their share of padding.
 
-    No boundaries where no bucket of the sample fills a batch or there is but one length.
+    There are no boundaries if no bucket of the sample fills a batch, or all lengths are equal.
+
+    Args:
+        elements: the shapes of each element of the sample.
+        lengths: the length of each element.
+        item_bytes: bytes of one value of each component.
+        batch_size: elements in a batch.
+        most: highest number of buckets.
     """
     found: list[tuple[tuple[int, ...], float]] = []
     for buckets in range(2, most + 1):
@@ -82,7 +89,7 @@ def best_buckets(
 
 
 def most_buckets(elements_per_epoch: int, batch_size: int) -> int:
-    """How many buckets get enough batches in an epoch; below zero: it is endless, or nobody knows how long."""
+    """The most buckets that get enough batches in an epoch; a negative epoch size means infinite or unknown."""
     if elements_per_epoch < 0:
         return MOST_BUCKETS
     return min(MOST_BUCKETS, elements_per_epoch // (batch_size * BATCHES_EACH))

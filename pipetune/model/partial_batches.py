@@ -1,8 +1,8 @@
-"""Steps: which minibatch each replica gets at each, and what happens where the data ends.
+"""Which minibatch each replica gets at each step, and what happens at the end of the data.
 
-After the section "Partial batches" of TensorFlow's "Distributed Input" guide and `input_lib.py` of TensorFlow 2.21.
-A replica that has no more data while another has gets a dummy batch of size 0. Over several workers that takes a
-message: at every step all of them add up how many replicas have data.
+Follows the section "Partial batches" of TensorFlow's "Distributed Input" guide and `input_lib.py` of TensorFlow 2.21.
+A replica that has run out of data while another has not gets a dummy batch of size 0. With several workers this takes
+a message: at every step, all workers sum up how many replicas have data.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 Step = tuple[range, ...]
-"""The minibatch of each replica of one worker, as positions in what the worker reads; a dummy is empty."""
+"""The minibatch of each replica of one worker, as positions in the worker's stream; a dummy is empty."""
 
 DUMMY = range(0)
 
 
 def handled(*, workers: int, fixed_shapes: bool, endless: bool) -> bool:
-    """Whether TensorFlow looks at every step which replicas have data.
+    """Whether TensorFlow checks at every step which replicas have data.
 
-    It does not for data without end, nor for one worker whose batches all have one fixed shape.
+    It does not for infinite data, nor for a single worker whose batches all have the same fixed shape.
     """
     return not endless and (workers > 1 or not fixed_shapes)
 
 
 def dealt(minibatches: Sequence[range], replicas: int) -> list[Step]:
-    """The minibatches of a worker, in turn to its replicas; the last step may have fewer of them than replicas."""
+    """Assigns the minibatches of a worker to its replicas in turn; the last step may have fewer than replicas."""
     return [tuple(minibatches[start : start + replicas]) for start in range(0, len(minibatches), replicas)]
 
 
 def together(workers: Sequence[Sequence[Step]], replicas: int) -> list[tuple[Step, ...]]:
-    """The steps of all workers with dummies: they go on until no replica of any worker has data.
+    """The steps of all workers in lockstep, with dummies: they continue until no replica of any worker has data.
 
     Args:
-        workers: of each, its `dealt` steps.
-        replicas: of each worker.
+        workers: the `dealt` steps of each worker.
+        replicas: replicas of each worker.
     """
     count = max(map(len, workers), default=0)
     return [
@@ -44,18 +44,18 @@ def together(workers: Sequence[Sequence[Step]], replicas: int) -> list[tuple[Ste
 
 
 def cut_off(workers: Sequence[Sequence[Step]], replicas: int) -> list[tuple[Step, ...]]:
-    """The steps without dummies: the first replica without data ends them, and what others still have is lost."""
+    """The steps without dummies: they end at the first replica without data; what the other replicas have is lost."""
     count = min((sum(len(step) == replicas for step in steps) for steps in workers), default=0)
     return [tuple(steps[:count]) for steps in workers]
 
 
 def messages(steps: int, *, workers: int, handled: bool) -> int:
-    """How often the workers ask one another who has data: at every step, and once more to see the end."""
+    """How often the workers exchange which replicas have data: once per step, and once more to detect the end."""
     return steps + 1 if handled and workers > 1 else 0
 
 
 def first_out(workers: Iterable[Sequence[Step]]) -> int:
-    """Steps until a worker has no data at all."""
+    """Number of steps until the first worker has run out of data."""
     return min(map(len, workers), default=0)
 
 

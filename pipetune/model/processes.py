@@ -1,9 +1,9 @@
-"""Several processes that run the same pipeline on one machine, simulated: what they deliver together.
+"""Simulates several processes that run the same pipeline on one machine, to predict their combined rate.
 
-Each process has the segments of the pipeline (`model.stages`) one behind the other, a buffer in front of each. A
-thread takes an element, works on it, waits where it waits, and hands it on when there is room. All threads that work
-share the cores evenly; a core is slower while the others are busy (`core.overheads`). Work takes the time it was
-measured to take: nothing is drawn, so a simulation gives the same each time.
+Each process has the segments of the pipeline (`model.stages`) one after another, with a buffer in front of each. A
+thread takes an element, works on it, waits if the operator waits, and passes it on when there is room. All working
+threads share the cores evenly; a core is slower while the others are busy (`core.overheads`). Work takes its measured
+time: nothing is random, so a simulation gives the same result each time.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from pipetune.core.profile import Profile
 from pipetune.model.stages import Segment, cut
 
 BUFFER_ELEMENTS = 2
-"""Room between one segment and the next, in elements of the output, beside the calls in flight."""
+"""Room between one segment and the next, in elements of the output, besides the calls in flight."""
 
-_ELEMENTS = 48  # that each process delivers; the second half is counted
+_ELEMENTS = 48  # elements that each process delivers; the rate is that of the second half
 
 
 def shared_rate(
     pipeline: Pipeline, profile: Profile, cores: float, *, processes: int, defaults_on: bool | None = None
 ) -> float:
-    """Elements of the output per second that so many processes deliver together; storage is taken not to bind.
+    """Combined rate of several processes, in elements of the output per second; storage is assumed not to bind.
 
     Args:
-        cores: of the machine; AUTOTUNE of every process takes itself to have all of them.
+        pipeline: the pipeline that each process runs.
+        profile: its measured costs.
+        cores: cores of the machine; AUTOTUNE in every process assumes that it has all of them.
+        processes: number of processes.
         defaults_on: as in `stages.cut`.
     """
     overheads = profile.overheads or IDEAL
@@ -39,17 +42,20 @@ def shared_rate(
 def simulate(
     segments: Sequence[Segment], *, processes: int, cores: float, crowded_speed: float = 1.0, elements: int = _ELEMENTS
 ) -> float:
-    """Elements per second of all processes together; infinite where nothing takes time.
+    """Combined rate of all processes in elements per second; infinite if nothing takes time.
 
     Args:
-        segments: of one process, sources first. More CPU time than time is the work of several threads.
-        elements: that each process delivers before it ends.
+        segments: segments of one process, sources first. More CPU time than time is the work of several threads.
+        processes: number of processes.
+        cores: cores that they share.
+        crowded_speed: speed of a core while all cores are busy, relative to one alone.
+        elements: elements that each process delivers before it ends.
     """
     stages = [_Stage.of(segment) for segment in segments if segment.seconds > 0 or _cpu_seconds(segment) > 0]
     if not stages:
         return float("inf")
     longest = max(stage.work_seconds + stage.wait_seconds for stage in stages)
-    # Not all at once: they would work and wait in step.
+    # Staggered starts: otherwise all processes would work and wait in lockstep.
     running = [_Process(stages, late_seconds=longest * place / processes) for place in range(processes)]
     now, half, counted_from = 0.0, processes * (elements // 2), 0.0
     delivered = 0
@@ -70,11 +76,11 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Stage:
-    """What one call takes, and how many run at once."""
+    """Cost of one call of a segment, and how many calls run at once."""
 
-    work_seconds: float  # of processors
-    wait_seconds: float  # on none of them
-    cores: float  # that one call keeps busy while it works
+    work_seconds: float  # CPU time
+    wait_seconds: float  # time without using a CPU
+    cores: float  # cores that one call keeps busy while it works
     calls: int
 
     @classmethod
@@ -103,7 +109,7 @@ class _Call:
         return self.work <= 0 and self.wait <= 0
 
     def left(self, pace: float) -> float:
-        """Seconds until its work, or then its waiting, ends; `pace` is CPU seconds per second and core."""
+        """Seconds until its work or, after that, its waiting ends; `pace` is CPU seconds per second and core."""
         return self.work / (pace * self.cores) if self.working else self.wait
 
     def advance(self, seconds: float, pace: float) -> None:
@@ -116,18 +122,18 @@ class _Call:
 
 @dataclass
 class _Process:
-    """Elements in the buffers in front of each stage, and those being worked on."""
+    """One process: elements in the buffer in front of each stage, and calls in flight."""
 
     stages: Sequence[_Stage]
-    late_seconds: float = 0.0  # that its first element comes after the first of others
+    late_seconds: float = 0.0  # by which its first element is delayed
     calls: list[_Call] = field(default_factory=list)
-    ready: list[int] = field(default_factory=list)  # in front of each stage but the first
+    ready: list[int] = field(default_factory=list)  # elements in front of each stage; unused for the first
 
     def __post_init__(self) -> None:
         self.ready = [0] * len(self.stages)
 
     def begin(self) -> None:
-        """Start every call that has an element and a free thread."""
+        """Starts every call that has an element and a free thread."""
         for index, stage in enumerate(self.stages):
             busy = sum(call.stage == index for call in self.calls)
             free = stage.calls - busy if index == 0 else min(stage.calls - busy, self.ready[index])
@@ -137,7 +143,7 @@ class _Process:
             self.late_seconds = 0.0
 
     def hand_on(self) -> int:
-        """Move what is done into the next buffer, the last stages first, where there is room; what left the last."""
+        """Moves finished elements to the next buffer with room, last stages first; returns how many left the last."""
         left = 0
         for call in sorted((call for call in self.calls if call.done), key=lambda call: -call.stage):
             behind = call.stage + 1
@@ -152,7 +158,7 @@ class _Process:
 
 
 def _pace(calls: Sequence[_Call], cores: float, crowded_speed: float) -> float:
-    """CPU seconds that one working core's worth of a call gets per second."""
+    """CPU seconds per second that a working call gets for each core that it can use."""
     wanted = sum(call.cores for call in calls if call.working)
     if wanted <= 0:
         return 1.0

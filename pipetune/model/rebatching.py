@@ -1,8 +1,8 @@
-"""How the batches a pipeline makes become the minibatches of the replicas.
+"""How the batches of a pipeline become the minibatches of the replicas.
 
-`experimental_distribute_dataset` gets batches of the global size and has to cut them. TensorFlow 2.21 does it in two
+`experimental_distribute_dataset` gets batches of the global size and has to split them. TensorFlow 2.21 does it in two
 ways, and which one is used depends on the sharding (`input_lib.py`, `auto_shard.cc`, `rebatch_dataset_op.cc`). The
-"Distributed Input" guide shows only the first, for FILE and OFF too, where TensorFlow cuts in the second way.
+"Distributed Input" guide shows only the first, even for FILE and OFF, where TensorFlow uses the second.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ T = TypeVar("T")
 
 
 class Rebatching(enum.StrEnum):
-    """A way to cut batches for replicas."""
+    """A way to split batches among replicas."""
 
-    SPLIT = "split"  # every batch by itself, into parts of its own size over the replicas, rounded up
-    EVEN = "even"  # the batches as one stream, in turn into sizes that add up to the global batch
+    SPLIT = "split"  # each batch separately, into parts of its own size over the replicas, rounded up
+    EVEN = "even"  # the batches as one stream, cyclically into sizes that add up to the global batch
 
 
 def rebatching(applied: AutoShardPolicy, *, batch_size_known: bool = True) -> Rebatching:
-    """The way TensorFlow cuts under an applied policy.
+    """The way TensorFlow splits batches under an applied policy.
 
-    It shards by DATA behind the cutting, so that every batch must give each worker its part. A batch size that
-    TensorFlow cannot read from the pipeline (`autosharding.batch_size_known`) leaves only the batch's own size.
+    By DATA it shards after splitting, so that every batch must contain a part for each worker. If TensorFlow cannot
+    read the batch size from the pipeline (`autosharding.batch_size_known`), it can only go by the size of each batch.
     """
     return Rebatching.EVEN if batch_size_known and applied is not AutoShardPolicy.DATA else Rebatching.SPLIT
 
 
 def per_replica_batch(global_batch: int, replicas: int) -> int:
-    """The largest batch a replica gets: the global one divided over them, rounded up."""
+    """The largest batch of a replica: the global batch divided by the number of replicas, rounded up."""
     check_positive(global_batch=global_batch, replicas=replicas)
     return math.ceil(global_batch / replicas)
 
 
 def rebatch(elements: Sequence[T], global_batch: int, replicas: int) -> list[list[Sequence[T]]]:
-    """Per global batch what each replica gets, as the guide has it: the worked examples of its section "Batching".
+    """For each global batch, the elements of each replica, as in the examples of the guide's section "Batching".
 
-    It is what one worker delivers of a dataset in memory, or under policy DATA.
+    This is what one worker delivers from a dataset in memory, or under policy DATA.
     """
     check_positive(global_batch=global_batch, replicas=replicas)
     return [
@@ -53,10 +53,12 @@ def rebatch(elements: Sequence[T], global_batch: int, replicas: int) -> list[lis
 
 
 def batches(elements: int | None, size: int, *, drop_remainder: bool = False) -> Iterator[range]:
-    """The positions in each batch of so many elements; without end for None.
+    """Yields the positions of the elements of each batch.
 
     Args:
-        drop_remainder: leaves a last, smaller batch out.
+        elements: number of elements; None for an infinite stream.
+        size: elements in a batch.
+        drop_remainder: whether a smaller last batch is dropped.
     """
     check_positive(size=size)
     for start in itertools.count(0, size) if elements is None else range(0, elements, size):
@@ -66,7 +68,7 @@ def batches(elements: int | None, size: int, *, drop_remainder: bool = False) ->
 
 
 def split(batches: Iterable[range], replicas: int) -> Iterator[range]:
-    """Each batch in `replicas` parts of ceil(its size / replicas): the last may be smaller, or empty."""
+    """Splits each batch into `replicas` parts of ceil(its size / replicas); the last parts may be smaller or empty."""
     for batch in batches:
         size = per_replica_batch(len(batch), replicas)
         for part in range(replicas):
@@ -74,9 +76,10 @@ def split(batches: Iterable[range], replicas: int) -> Iterator[range]:
 
 
 def even_sizes(global_batch: int, *, workers: int, replicas_per_worker: int, worker: int) -> tuple[int, ...]:
-    """The sizes that a worker cuts its stream into, in turn: no two differ by more than one.
+    """The sizes into which a worker splits its stream, cyclically; no two differ by more than one.
 
-    As many sizes as replicas in all; each worker begins at its own, so that every step has the global batch.
+    There is one size per replica of the job; each worker begins at its own replicas' sizes, so that every step has the
+    global batch size in total.
     """
     check_positive(global_batch=global_batch, workers=workers, replicas_per_worker=replicas_per_worker)
     replicas = workers * replicas_per_worker
@@ -87,10 +90,10 @@ def even_sizes(global_batch: int, *, workers: int, replicas_per_worker: int, wor
 
 
 def even(elements: int | None, sizes: Sequence[int]) -> Iterator[range]:
-    """So many elements (None: without end) cut into these sizes in turn; the last part may be smaller.
+    """Splits a stream of `elements` elements (None: infinite) cyclically into `sizes`; the last part may be smaller.
 
-    Where the elements end exactly with a part, that is only noticed when the next one is wanted: sizes of 0 that come
-    before still give empty parts, as in TensorFlow.
+    If the elements end exactly with a part, this is only noticed at the next non-empty part: sizes of 0 in between
+    still yield empty parts, as in TensorFlow.
     """
     position = 0
     for size in itertools.cycle(sizes):

@@ -1,7 +1,7 @@
-"""What a last batch costs that is not full, where each worker makes batches for its replicas (a `dataset_fn`).
+"""The cost of an incomplete last batch where each worker builds batches for its replicas (a `dataset_fn`).
 
-After `model.distributing.function_delivery`, which was compared with TensorFlow: with fixed shapes one worker stops
-with the first replica that has no batch; several workers go on with empty ones.
+Uses `model.distributing.function_delivery`, which was compared with TensorFlow: with fixed shapes a single worker stops
+at the first replica without a batch; several workers continue with empty batches.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from pipetune.model.sharding import AutoShardPolicy
 
 @dataclass(frozen=True)
 class Remainder:
-    """Samples of one epoch, over all workers."""
+    """Samples of one epoch, summed over all workers."""
 
     elements: int
-    dropped: int  # not trained on where only full batches are kept
-    filled: int  # rows that are no samples where the last batches are made full
+    dropped: int  # not trained on if only full batches are kept
+    filled: int  # padding rows if the last batches are filled up
 
 
 def remainder(counts: Sequence[int], per_replica_batch: int, *, replicas_per_worker: int = 1) -> Remainder:
-    """What one epoch leaves out or adds.
+    """Counts the samples that one epoch drops or adds because last batches are incomplete.
 
     Args:
         counts: samples that each worker's pipeline reads.
-        per_replica_batch: rows of a batch.
+        per_replica_batch: rows in a batch.
+        replicas_per_worker: replicas that each worker feeds.
 
     Raises:
         ValueError: a size is below 1.
@@ -38,10 +39,10 @@ def remainder(counts: Sequence[int], per_replica_batch: int, *, replicas_per_wor
         per_replica_batch,
         workers=len(counts),
         replicas_per_worker=replicas_per_worker,
-        by=AutoShardPolicy.FILE,  # a file stands for what a worker reads
+        by=AutoShardPolicy.FILE,  # one "file" per worker: all that it reads
         drop_remainder=True,
     )
-    # On one worker whole steps are made full: with fixed shapes a step that lacks a batch is not taken.
+    # With one worker whole steps are filled up: with fixed shapes, a step that lacks a batch is not run.
     step = per_replica_batch * (replicas_per_worker if len(counts) == 1 else 1)
     filled = sum(math.ceil(count / step) * step - count for count in counts)
     return Remainder(sum(counts), sum(counts) - delivery.delivered, filled)

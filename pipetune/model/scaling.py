@@ -1,7 +1,7 @@
-"""Where a training job stops scaling: each limit as the number of replicas up to which every one is fed.
+"""Where a training job stops scaling: each limit as the number of replicas up to which all of them are fed.
 
-Limits of one host (cores, threads, network) are replicas on that host: hosts more do not reach them. Limits of the
-whole job (storage, files, data) are replicas in all.
+Limits of one host (cores, threads, network) are numbers of replicas on that host: adding hosts does not reach them.
+Limits of the whole job (storage, files, data) are total numbers of replicas.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from pipetune.core.profile import Profile
 from pipetune.core.sizing import PER_HOST, Basis, Ceiling, Feed, FilesNeeded, Job, Limit, Quantity, Rung
 
 _HALVINGS = 6
-"""The table begins at the job's replicas halved so often, and ends at twice as many."""
+"""The table starts at the job's number of replicas halved this many times, and ends at twice that number."""
 
 
 def ceilings(
     job: Job, feed: Feed, *, files: FilesNeeded, epoch_examples: int | None, read_bytes: Quantity | None
 ) -> tuple[Ceiling, ...]:
-    """Every limit that is known, by the replicas of the job at which it would be reached, the lowest first.
+    """All known limits, by the number of replicas at which the job would reach them, the lowest first.
 
     Args:
-        read_bytes: from storage per example.
+        job: the training job.
+        feed: what its input needs and delivers.
+        files: the files that the hosts divide among them.
+        epoch_examples: examples in an epoch; None if unknown.
+        read_bytes: bytes read from storage per example; None if unknown.
     """
     found = []
     if feed.host_rate is not None:
@@ -47,10 +51,12 @@ def ceilings(
 
 
 def rungs(job: Job, limits: Sequence[Ceiling], *, known: bool) -> tuple[Rung, ...]:
-    """The job from some replicas to twice as many, and what its input delivers there.
+    """The job at several sizes, up to twice as many replicas, and the rate that its input delivers there.
 
     Args:
-        known: whether the rate of a host is; else nothing can be said of what is delivered.
+        job: the training job.
+        limits: its limits, as from `ceilings`.
+        known: whether the rate of a host is known; if not, the delivered rate is not known either.
     """
     sizes = {-(-job.replicas // 2**power) for power in range(_HALVINGS + 1)} | {2 * job.replicas}
     return tuple(_rung(job, replicas, limits, known=known) for replicas in sorted(sizes))
@@ -63,9 +69,9 @@ def _rung(job: Job, replicas: int, limits: Sequence[Ceiling], *, known: bool) ->
     held_by: Limit | None = None
     for one in limits:
         if one.limit is Limit.DATA:
-            continue  # a question of steps, not of a rate
+            continue  # limits the number of steps, not the rate
         if one.limit in PER_HOST:
-            most = replicas * min(1.0, one.replicas.low / on_full)  # all wait for the replicas of a full host
+            most = replicas * min(1.0, one.replicas.low / on_full)  # all replicas wait for those of a full host
         else:
             most = min(float(replicas), one.replicas.low)
         if most < fed:
@@ -76,9 +82,9 @@ def _rung(job: Job, replicas: int, limits: Sequence[Ceiling], *, known: bool) ->
 
 
 def epoch_examples(pipeline: Pipeline, profile: Profile) -> int | None:
-    """Examples in an epoch, at most: as counted in front of `repeat`; None where that is not known.
+    """The most examples in an epoch, counted upstream of `repeat`; None if unknown.
 
-    Only operators that hand on each of their elements, or put them into batches, are looked through.
+    Walks upstream only through operators that pass every element on, or put elements into batches.
     """
     node, per_element, found = pipeline.output, profile.examples_per_element, None
     while True:
@@ -87,7 +93,7 @@ def epoch_examples(pipeline: Pipeline, profile: Profile) -> int | None:
             found = round(count * per_element)
         operator = facts(node.op)
         if node.op == "repeat":
-            found = None  # of several epochs
+            found = None  # it counted several epochs
         elif operator.batches and operator.count is Count.FEWER:
             per_element /= amounts.whole(node.argument("batch_size"), 0) or per_element
         elif operator.count is not Count.ONE_TO_ONE:

@@ -1,7 +1,7 @@
-"""Whether a tf.data service pays for one training process: its local bound held against the model's own rate.
+"""Whether a tf.data service pays off for a training process: compares the local input rate with the model's own rate.
 
-A service adds the cost of sending every element, so that it can only help where the machine that trains cannot feed
-itself. How many workers that takes is `model.sizing`'s arithmetic, for a job of one replica.
+A service adds the cost of sending every element, so that it can only help if the machine that trains cannot feed
+itself. The number of workers comes from `model.sizing`, for a job of one replica.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pipetune.model.sizing import size
 def service_need(
     result: DatasetResult, machine: Machine, *, step_seconds: float | None = None, packing: float | None = None
 ) -> ServiceNeed:
-    """What the training process that was measured would need of a service.
+    """What the measured training process would need from a service.
 
     Args:
         result: the dataset that it trains on.
-        machine: the one it was measured on; a worker is taken to be alike.
-        step_seconds: what a step takes; None: the model alone, as measured.
-        packing: how many times smaller elements are once compressed; None: not measured.
+        machine: the machine it was measured on; a worker is assumed to be the same.
+        step_seconds: duration of a step; None for the measured step of the model alone.
+        packing: compression ratio of the elements; None if not measured.
     """
     cores, profile = machine.cores_granted, result.profile
     step = step_seconds or (profile.consumer.bound_seconds if profile is not None else None)
@@ -51,7 +51,7 @@ def service_need(
 
 
 def recommendation(need: ServiceNeed) -> Iterator[str]:
-    """Whether it helps, with how many workers, and what they send; a sentence each."""
+    """Yields sentences: whether a service helps, with how many workers, and how much they send."""
     if need.step_rate is None or need.local_rate is None:
         yield f"Whether a tf.data service helps is not known: {need.why}."
     else:
@@ -81,11 +81,11 @@ def recommendation(need: ServiceNeed) -> Iterator[str]:
 
 
 def _without_caches(result: DatasetResult) -> DatasetResult:
-    """The dataset as workers run it: a pass over the data is a new task, which starts a cache empty."""
+    """The dataset as workers run it, without caches: each pass over the data is a new task with an empty cache."""
     written, tuned, rates = result.pipeline, result.tuned, dict(result.rates)
     for pipeline, rate in ((written, "defaults"), (tuned, "tuned")):
         if pipeline is not None and _caches(pipeline):
-            rates.pop(rate, None)  # it was measured with them
+            rates.pop(rate, None)  # it was measured with the caches
     return replace(
         result,
         pipeline=apply_edits(written, _caches(written)),
@@ -113,7 +113,7 @@ def _range(quantity: Quantity, form: Callable[[float], str]) -> str:
 
 
 def _figure(value: float) -> str:
-    """Three digits that count: 12.3, 1,230."""
+    """Formats with three significant digits: 12.3, 1,230."""
     return f"{value:,.3g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
 
 

@@ -1,7 +1,7 @@
 """Which elements each worker's input reads: by file, by element, or all of them.
 
-After the "Distributed Input" guide of TensorFlow (tf.distribute) and, where that differs from it, after TensorFlow 2.21
-(`auto_shard.cc`, `shard_dataset_op.cc`). What becomes of the elements afterwards: `rebatching`, `delivery`.
+Follows the "Distributed Input" guide of TensorFlow (tf.distribute) and, where TensorFlow 2.21 differs from it, its code
+(`auto_shard.cc`, `shard_dataset_op.cc`). For what happens to the elements afterwards see `rebatching` and `delivery`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class AutoShardPolicy(enum.StrEnum):
-    """`tf.data.experimental.AutoShardPolicy`, as far as its meaning is arithmetic."""
+    """The values of `tf.data.experimental.AutoShardPolicy` whose effect can be computed."""
 
-    AUTO = "auto"  # FILE where the pipeline reads files in a way TensorFlow can divide, else DATA
+    AUTO = "auto"  # FILE if the pipeline reads files in a way that TensorFlow can divide, else DATA
     FILE = "file"  # each worker reads its own files
     DATA = "data"  # each worker reads everything and keeps its own share
     OFF = "off"  # each worker reads and keeps everything
@@ -30,9 +30,9 @@ class AutoShardPolicy(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Stream:
-    """The numbers of elements in the order a worker gets them, kept as series: an epoch is long, its series are few.
+    """The indices of the elements in the order a worker reads them, as ranges: an epoch is long, its ranges are few.
 
-    Elements are numbered through from 0, file after file.
+    Elements are indexed from 0 on, file after file.
     """
 
     series: tuple[range, ...]
@@ -46,7 +46,7 @@ class Stream:
         return self._ends[-1] if self.series else 0
 
     def between(self, start: int, stop: int) -> tuple[range, ...]:
-        """The numbers at these positions; past the end the stream begins again, as a repeated dataset does."""
+        """The element indices at these positions; past the end the stream starts over, as a repeated dataset does."""
         found = []
         while start < stop and self.size:
             position = start % self.size
@@ -61,17 +61,17 @@ class Stream:
 
 @dataclass(frozen=True)
 class InputContext:
-    """`tf.distribute.InputContext`, under its names: which of how many pipelines a `dataset_fn` is called for."""
+    """`tf.distribute.InputContext` with the same names: which of the input pipelines a `dataset_fn` is called for."""
 
     num_input_pipelines: int = 1
     input_pipeline_id: int = 0
     num_replicas_in_sync: int = 1
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """The global batch over all replicas, which have to divide it.
+        """The global batch size divided by the number of replicas.
 
         Raises:
-            ValueError: they do not, as in TensorFlow.
+            ValueError: the global batch size is not divisible by it, as in TensorFlow.
         """
         check_positive(global_batch_size=global_batch_size, num_replicas_in_sync=self.num_replicas_in_sync)
         if global_batch_size % self.num_replicas_in_sync:
@@ -82,12 +82,14 @@ class InputContext:
 
 
 def applied_policy(policy: AutoShardPolicy, *, from_files: bool, workers: int) -> AutoShardPolicy:
-    """What TensorFlow does for `policy`.
+    """The policy that TensorFlow applies for `policy`.
 
     Args:
-        from_files: whether it finds files to divide (`autosharding.found`). AUTO goes by this alone: it shards too few
-            files by FILE as well, and fails.
-        workers: FILE is left out for one, AUTO and DATA are not: they decide how batches are cut (`rebatching`).
+        policy: the requested policy.
+        from_files: whether TensorFlow finds files to divide (`autosharding.found`). AUTO depends on this alone: it
+            applies FILE even to too few files, and fails.
+        workers: with one worker, TensorFlow skips FILE, but not AUTO and DATA: they decide how batches are split
+            (`rebatching`).
 
     Raises:
         PipetuneError: FILE without such files for several workers; TensorFlow raises NotFoundError.
@@ -103,10 +105,10 @@ def applied_policy(policy: AutoShardPolicy, *, from_files: bool, workers: int) -
 
 
 def streams(files: Sequence[int], workers: int, policy: AutoShardPolicy) -> tuple[Stream, ...]:
-    """What each worker's pipeline reads under an applied policy, `files` saying how many elements each file holds.
+    """What each worker's pipeline reads under an applied policy; `files` has the number of elements in each file.
 
-    FILE gives worker i the files i, i + workers, i + 2 workers, ... By DATA everyone reads everything: TensorFlow
-    divides what was rebatched, at the very end of the pipeline.
+    FILE gives worker i the files i, i + workers, i + 2 workers, ... With DATA every worker reads everything: TensorFlow
+    shards the rebatched elements, at the very end of the pipeline.
 
     Raises:
         PipetuneError: policy FILE with fewer files than workers. In TensorFlow a worker that has a file raises
@@ -152,10 +154,10 @@ def _check_shard(count: int, index: int) -> None:
 
 
 def check_positive(**values: int) -> None:
-    """Refuses a size below 1, by its name.
+    """Checks that all values are at least 1.
 
     Raises:
-        ValueError: one is.
+        ValueError: one is not; the message has its name.
     """
     for name, value in values.items():
         if value < 1:

@@ -1,7 +1,7 @@
-"""What a training job on more machines needs of its input: arithmetic on the measured costs of one session.
+"""What a training job on more machines needs from its input, computed from the measured costs of one session.
 
-With b examples that a replica takes per step of t seconds, R replicas take R b / t examples per second, and the n
-replicas of a host n b / t of them. Costs per example are taken to be what they were on the measured processor.
+If a replica takes b examples per step of t seconds, R replicas take R b / t examples per second, and the n replicas
+of a host n b / t of them. Costs per example are assumed to be the same as on the measured processor.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pipetune.model.feeding import Form, feed_of
 
 
 def size(result: DatasetResult, machine: Machine, job: Job) -> Sizing:
-    """What `job` needs, as far as the session knows.
+    """What `job` needs, as far as it follows from the session.
 
     Args:
         result: a dataset with a profile.
-        machine: the one it was measured on.
+        machine: the machine it was measured on.
+        job: the training job.
 
     Raises:
         ValueError: the dataset has no profile.
@@ -59,7 +60,7 @@ def size(result: DatasetResult, machine: Machine, job: Job) -> Sizing:
 
 
 def _element_bytes(form: Form, job: Job) -> Quantity | None:
-    """Bytes per second of the elements that the replicas of one host take, as they lie in memory."""
+    """Bytes per second of the uncompressed elements that the replicas of one host take; None if unknown."""
     if form.profile.element_bytes is None:
         return None
     rate = job.host_rate * form.profile.element_bytes / form.per_element
@@ -73,7 +74,7 @@ def _compressed(elements: Quantity | None, job: Job) -> Quantity | None:
 
 
 def _loop_cores(profile: Profile, machine: Machine, job: Job) -> Quantity | None:
-    """Cores that the training loops of one host take beside its input; on a processor the step itself is in it."""
+    """Cores that the training loops of one host use besides the input; None on a CPU, where they include the step."""
     spent = profile.consumer.bound_cpu_seconds
     if spent is None or machine.device == "cpu":
         return None
@@ -96,7 +97,7 @@ def _files(form: Form, job: Job) -> FilesNeeded:
 def _missing(
     form: Form, feed: Feed, job: Job, *, service: Quantity | None, files: FilesNeeded, loop: Quantity | None
 ) -> tuple[Missing, ...]:
-    """What is left out and who could say it, in the order of the figures."""
+    """The figures that are missing, why, and what would provide them, in the order in which figures are shown."""
     again = "pipetune analyze measures it"
     found = []
     if feed.cpu_seconds is None:

@@ -1,10 +1,10 @@
-"""Cuts a pipeline into what runs in one thread and what runs in several.
+"""Splits a pipeline into segments: operators that share one thread, and parallel operators.
 
-Synchronous operators between two asynchronous borders (prefetch, parallel map, parallel interleave, parallel
-batch, the consumer) run in one thread: a segment. With TensorFlow's default optimisations a stateless serial
-map becomes parallel, a map is fused with the batch behind it, and the output is prefetched, whatever the
-script says. Beside the operators' own work a thread spends time on handing elements over, on starting parallel
-calls, and the consumer's on taking elements in Python (`core.overheads`).
+Synchronous operators between two asynchronous boundaries (prefetch, parallel map, parallel interleave, parallel
+batch, the consumer) run in one thread: a segment. With TensorFlow's default optimizations a stateless serial
+map becomes parallel, a map is fused with the batch that follows it, and the output is prefetched, whatever the
+script says. Besides the operators' own work, a thread spends time on passing elements on and on starting parallel
+calls, and the consumer's thread on taking elements in Python (`core.overheads`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
 
 OVERHEAD_SECONDS = 1e-6
-"""What handing an element through an operator costs at least; taken for operators the profile never saw."""
+"""Minimum cost of passing one element through an operator; used for operators that were not profiled."""
 
 RUNTIME = ""
-"""In place of a node's id: work of the runtime between operators, or of the consumer."""
+"""Used in place of a node id for work of the runtime between operators, or of the consumer."""
 
 _DEFAULT_OPTIONS = ("experimental_optimization.apply_default_optimizations", "autotune.enabled")
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one operator costs per element of the pipeline's output."""
+    """Cost of one operator per element of the pipeline's output."""
 
     node: str
-    seconds: float  # of a thread's time, waiting included
+    seconds: float  # thread time, waiting included
     cpu_seconds: float
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Operators in one thread (`parallelism` 1), or one parallel operator with the batch fused into it."""
+    """Operators in one thread (`parallelism` 1), or one parallel operator including a batch fused into it."""
 
     work: tuple[Work, ...]
     parallelism: float = 1.0
@@ -51,25 +51,25 @@ class Segment:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one thread per element of the output."""
+        """Thread time per element of the output."""
         return sum(work.seconds for work in self.work)
 
     @property
     def rate(self) -> float:
-        """Elements of the output per second it allows."""
+        """Maximum rate that the segment allows, in elements of the output per second."""
         return self.parallelism / self.seconds if self.seconds > 0 else float("inf")
 
 
 def defaults_apply(pipeline: Pipeline) -> bool:
-    """Whether TensorFlow's default optimisations are on for it."""
+    """Whether TensorFlow's default optimizations are on for the pipeline."""
     return all(pipeline.options.get(name) is not False for name in _DEFAULT_OPTIONS)
 
 
 def visits(pipeline: Pipeline, profile: Profile) -> dict[str, float]:
-    """Elements each operator puts out per element of the pipeline's output.
+    """Elements that each operator outputs per element of the pipeline's output, by node id.
 
-    As measured; for operators an edit put in, and those that now get what another dropped before, what the operator
-    behind them takes in.
+    Uses the measured numbers where they still hold. For operators that an edit inserted, that are called on batches, or
+    that get fewer elements than when measured (`_spared`), uses what their consumers take in.
     """
     found: dict[str, float] = {}
     spared = _spared(pipeline, profile)
@@ -85,7 +85,7 @@ def visits(pipeline: Pipeline, profile: Profile) -> dict[str, float]:
 
 
 def _spared(pipeline: Pipeline, profile: Profile) -> frozenset[str]:
-    """Operators that get fewer elements than when they were measured: one that drops some was moved above them."""
+    """Operators that get fewer elements than when measured: one that drops elements was moved upstream of them."""
     written = {one.node: place for place, one in enumerate(profile.operators)}
     return frozenset(
         below.id
@@ -97,18 +97,18 @@ def _spared(pipeline: Pipeline, profile: Profile) -> frozenset[str]:
 
 
 def _on_batches(node: Node) -> bool:
-    """Whether an edit has its function called on batches: it stands elsewhere, and costs something else."""
+    """Whether an edit calls the function on batches: the operator then has another position and another cost."""
     return node.function is not None and node.function.called_on_batches
 
 
 def share_kept(node: Node, measured: OperatorProfile | None) -> float | None:
-    """The measured share of its cost that a function keeps that decodes images otherwise."""
+    """The measured share of the cost that decoding only the crop window leaves; None for other variants."""
     form = node.function.form if node.function is not None else FunctionForm.AS_TRACED
     return measured.cropping_share if measured is not None and form is FunctionForm.DECODE_AND_CROP else None
 
 
 def elements_taken(node: Node, profile: Profile) -> float:
-    """Elements taken in per element put out."""
+    """Input elements per output element of an operator."""
     measured = profile.operator(node.id)
     if measured is not None and measured.ratio is not None:
         return measured.ratio
@@ -124,27 +124,27 @@ def cut(
     defaults_on: bool | None = None,
     overheads: Overheads = IDEAL,
 ) -> tuple[Segment, ...]:
-    """The segments and parallel operators of a pipeline, sources first; the last is the consumer's thread.
+    """Returns the segments and parallel operators of a pipeline, sources first; the last is the consumer's thread.
 
-    Whatever stands above a cache costs nothing: rates are those of the later epochs. Branches that meet (zip,
-    choose) run in the thread of the operator where they meet.
+    Operators upstream of a cache cost nothing: rates are those of the epochs after the first. Branches that join (zip,
+    choose) run in the thread of the operator that joins them.
 
     Args:
-        cores: what AUTOTUNE may use; granted to the process, not what the host has.
-        defaults_on: whether TensorFlow's default optimisations are on; None reads the pipeline's options.
+        cores: cores that AUTOTUNE may use: those available to the process, not those of the host.
+        defaults_on: whether TensorFlow's default optimizations are on; None reads the pipeline's options.
     """
     on = defaults_apply(pipeline) if defaults_on is None else defaults_on
     counts = visits(pipeline, profile)
-    # What the map that gathers rows was measured to cost includes all that hands their numbers on.
+    # The measured cost of the map that gathers rows includes the operators that pass the row indices to it.
     elsewhere = behind_cache(pipeline) | pipeline.numbered
     working = _working_share(profile)
     segments: list[Segment] = []
-    threads: dict[str, _Thread] = {}  # by node: the thread that it still stands in
+    threads: dict[str, _Thread] = {}  # by node: the thread it runs in, until that is closed
 
     def close(thread: _Thread, more: Iterable[Work] = ()) -> None:
-        """A thread ends at a border: what it does per element of the output, waking other threads included."""
+        """Ends a thread at a boundary and records its work per output element, including waking other threads."""
         work = (*thread.work, *more)
-        # It wakes another for each element at most, and no more often than it comes by.
+        # At most one wake-up for each element, and never more time than the thread's own work takes.
         waking = min(thread.crossings * overheads.wake_seconds, sum(part.seconds for part in work))
         if work:
             segments.append(Segment((*work, *_runtime(waking + thread.crossings * overheads.buffer_seconds))))
@@ -172,7 +172,7 @@ def cut(
         elif parallelism is not None:
             close(above)
             segments.append(Segment((work, *calls), parallelism, True))
-            # An interleave reads on in its threads, no call for each element; but taking one from them costs.
+            # An interleave's threads read ahead without a call per element, but taking an element from them costs.
             taking = _Thread(_runtime(count * overheads.interleave_seconds))
             threads[node.id] = taking if node.op == "interleave" else _Thread((), count)
         elif node.op == "prefetch":
@@ -184,7 +184,7 @@ def cut(
         else:
             threads[node.id] = _Thread((*above.work, work), above.crossings)
     last = threads.get(pipeline.output.id, _Thread())
-    if on and last.work:  # TensorFlow puts a prefetch behind what is not asynchronous
+    if on and last.work:  # TensorFlow appends a prefetch to an output that is not asynchronous
         close(_Thread(last.work, last.crossings + 1))
         last = _Thread((), 1.0)
     close(last, _runtime(overheads.next_seconds))
@@ -193,7 +193,7 @@ def cut(
 
 @dataclass(frozen=True)
 class _Thread:
-    """Operators that run in one thread so far, and elements it takes from or puts into buffers, per output."""
+    """A thread under construction: its work, and elements it moves into or out of buffers, per output element."""
 
     work: tuple[Work, ...] = ()
     crossings: float = 0.0
@@ -205,15 +205,15 @@ def _joined(threads: Iterable[_Thread]) -> _Thread:
 
 
 def _runtime(seconds: float, cpu_seconds: float | None = None) -> tuple[Work, ...]:
-    """Work of the runtime, if there is any; without `cpu_seconds` all of it keeps a processor busy."""
+    """Work of the runtime, if there is any; without `cpu_seconds` all of the time is CPU time."""
     return (Work(RUNTIME, seconds, seconds if cpu_seconds is None else cpu_seconds),) if seconds > 0 else ()
 
 
 def _working_share(profile: Profile) -> float:
-    """The share of its CPU time at parallelism 1 that the input worked, where waiting was not measured apart.
+    """The share of the input's CPU time at parallelism 1 that was work, where waiting was not measured separately.
 
-    In one thread no more work is done than time passes: the rest are idle threads that looked for work, and what
-    taking the elements cost is none of the operators'.
+    One thread cannot do more work than wall time passes: the rest is idle threads that spun for work. The cost of
+    taking the elements belongs to the consumer, not to the operators.
     """
     cpu, wall = profile.input_cpu_seconds, profile.input_wall_seconds
     if profile.overheads is None or not cpu or not wall:
@@ -222,8 +222,8 @@ def _working_share(profile: Profile) -> float:
 
 
 def priced_at(node: Node, pipeline: Pipeline, profile: Profile) -> OperatorProfile | None:
-    """The price of an operator: of a map that gathers rows that of the source that has them, of a part of a function
-    its share of what the whole was measured to cost.
+    """The measured cost of an operator. For a map that gathers rows, the cost of the source that holds them; for a part
+    of a function that was cut in two, its share of the cost of the whole function.
     """
     if node.function is not None and node.function.part_of:
         return price_of_part(node.id, node.function, profile)
@@ -231,22 +231,27 @@ def priced_at(node: Node, pipeline: Pipeline, profile: Profile) -> OperatorProfi
 
 
 def _called(node: Node) -> tuple[Node, ...]:
-    """The operator, and those whose functions an edit has it call too, as they were measured."""
+    """The operator, and the operators whose functions were fused into its own, as they were measured."""
     first = node.function.first if node.function is not None else ()
     return (node, *(replace(node, id=name, function=None) for name in first))
 
 
 def _together(work: Iterable[Work]) -> Work:
-    """What operators take that became one: the first of them."""
+    """Adds up the work of operators that were fused; the sum is attributed to the first of them."""
     parts = tuple(work)
     return Work(parts[0].node, sum(part.seconds for part in parts), sum(part.cpu_seconds for part in parts))
 
 
 def _work(node: Node, measured: OperatorProfile | None, count: float, spin_seconds: float, working: float) -> Work:
-    """What an operator takes per element of the output, of its thread and of the processors.
+    """Thread time and CPU time that an operator takes per element of the output.
 
-    Where waiting was measured apart, the time of its thread less the waiting is work; CPU time beyond that is of
-    other threads: kernels that use several, or, up to `spin_seconds` a call, threads that looked for work.
+    Where waiting was measured separately, CPU time beyond the wall time is that of other threads: kernels that use
+    several threads, or, up to `spin_seconds` per call, idle threads that spun for work. The latter is not counted.
+
+    Args:
+        count: elements that the operator outputs per element of the output.
+        spin_seconds: CPU time of idle threads per call.
+        working: the share of the CPU time that is work, applied where waiting was not measured separately.
     """
     if measured is not None and measured.on_batch_seconds is not None and _on_batches(node):
         return Work(node.id, count * measured.on_batch_seconds, count * measured.on_batch_seconds)
@@ -281,17 +286,17 @@ def _parallelism(node: Node, cores: float, defaults_on: bool) -> float | None:
 
 
 def _map_fuses(node: Node, pipeline: Pipeline) -> bool:
-    """A map that is fused with the batch right behind it: also where it stays serial, a border to what follows.
+    """Whether a map is fused with the batch that directly follows it: a boundary to what is downstream, even if serial.
 
-    A serial one is none to what stands above: it makes one call at a time, and asks for the next element when that has
-    ended (measured: two maps that wait 4 ms each take 8.4 ms per element).
+    A serial one is no boundary to what is upstream: it makes one call at a time, and requests the next element when the
+    call has ended (measured: two maps that wait 4 ms each take 8.4 ms per element).
     """
     below = pipeline.consumers(node.id)
     return node.op == "map" and len(below) == 1 and _plain_batch(below[0])
 
 
 def fused(pipeline: Pipeline) -> tuple[tuple[str, str], ...]:
-    """Pairs of a map and the batch that TensorFlow's default optimisations make one operator of it with."""
+    """Node ids of each map and the batch that TensorFlow's default optimizations fuse it with."""
     if not defaults_apply(pipeline):
         return ()
     return tuple(
@@ -304,7 +309,7 @@ def _plain_batch(node: Node) -> bool:
 
 
 def _fused_with(node: Node, segments: list[Segment], pipeline: Pipeline) -> int | None:
-    """The position of the map a batch is fused into."""
+    """The index in `segments` of the map that a batch is fused into; None if there is none."""
     if not _plain_batch(node) or len(node.inputs) != 1 or pipeline[node.inputs[0]].op != "map":
         return None
     return next(
@@ -313,7 +318,7 @@ def _fused_with(node: Node, segments: list[Segment], pipeline: Pipeline) -> int 
 
 
 def behind_cache(pipeline: Pipeline) -> frozenset[str]:
-    """Operators that run in the first epoch only, because every way to the output passes a cache."""
+    """Operators that run in the first epoch only, because every path to the output passes through a cache."""
     needed = {pipeline.output.id}
     for node in reversed(pipeline.nodes):
         if node.id in needed and node.op != "cache":

@@ -1,4 +1,4 @@
-"""What elements are of on storage, and what a worker reads there to get its own; keys as in `coverage`."""
+"""The bytes on storage behind the elements, and what a worker reads to get its own; keys as in `coverage`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stored:
-    """The files that the data comes from, and the bytes of them that each element is of.
+    """The files that the data comes from, and the number of bytes in them for each element.
 
-    What a reader fetches ahead of its records is in neither.
+    Read-ahead of the readers is included in neither.
     """
 
-    of_key: Mapping[int, float]  # bytes that one element with this key is of; elements that share a file, evenly
-    files: tuple[int, ...]  # bytes of each, by its number
-    file_bits: int | None = None  # a key without so many lower bits is the number of its file; None: it tells none
-    ends_early: bool = False  # reading stops once enough elements have come
+    of_key: Mapping[int, float]  # bytes of one element with this key; elements share a file evenly
+    files: tuple[int, ...]  # size of each file in bytes, by file index
+    file_bits: int | None = None  # key >> file_bits is the index of the file; None: keys do not contain it
+    ends_early: bool = False  # reading stops once enough elements were read
 
     def used(self, given: Mapping[int, int]) -> int | None:
-        """Bytes that these elements are of, an element counted as often as it comes; None where one is not known."""
+        """Bytes of these elements, repeated elements counted each time; None if one of them is unknown."""
         if not given.keys() <= self.of_key.keys():
             return None
         return round(sum(count * self.of_key[key] for key, count in given.items()))
 
     def read(self, wanted: Mapping[int, int], given: Mapping[int, int], *, everything: bool) -> int | None:
-        """Bytes that a worker reads to get the elements `given` of all that are `wanted`; None where it is not known.
+        """Bytes that a worker reads to get the elements `given` out of `wanted`, all of the data; None if unknown.
 
         Args:
-            everything: it reads all of the data; else the files that its own elements lie in. One from which nothing
-                comes, because all of it is left out, then counts for nobody.
+            wanted: all elements of the data.
+            given: the elements that the worker received.
+            everything: whether it reads all of the data, or only the files that contain its own elements. In the second
+                case, a file from which every element is left out is counted for no worker.
         """
         if everything:
             return self.used(wanted) if self.ends_early else sum(self.files)

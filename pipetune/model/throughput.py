@@ -1,9 +1,9 @@
-"""How many elements per second a pipeline can deliver, and what bounds it.
+"""Predicts how many elements per second a pipeline can deliver, and what bounds it.
 
 With v visits per output element and c seconds per visit: rate <= 1 / sum(v c) of every sequential segment,
 <= p / (v c) of every parallel operator, <= cores / sum of all CPU seconds, <= storage bandwidth / bytes read. A core
-is slower while the others are busy, so the threads' own bounds fall as more of them run (`core.overheads`).
-After the cost models of tf.data (Murray et al., VLDB 2021, section 3.2) and Plumber (Kuchnik et al., MLSys
+is slower while the others are busy, so the bound of each thread falls as more of them run (`core.overheads`).
+Based on the cost models of tf.data (Murray et al., VLDB 2021, section 3.2) and Plumber (Kuchnik et al., MLSys
 2022).
 """
 
@@ -26,7 +26,7 @@ class Bound(enum.StrEnum):
 
     SEGMENT = "segment"  # operators that run in one thread
     PARALLEL = "parallel"  # a parallel operator with all its threads busy
-    CORES = "cores"  # every core granted is busy
+    CORES = "cores"  # all available cores are busy
     STORAGE = "storage"  # bytes read per second
     CONSUMER = "consumer"  # the thread that takes the elements, in Python
 
@@ -37,11 +37,11 @@ class Prediction:
 
     rate: float  # elements of the output per second
     bound: Bound
-    nodes: tuple[str, ...]  # that bind; all with a cost where cores do
+    nodes: tuple[str, ...]  # operators that bind; all with a cost if the cores bind
     bottleneck: str | None  # the costliest of them
     segments: tuple[Segment, ...]
     cpu_seconds: float  # per element of the output, all operators
-    cores_rate: float  # the rate if every core granted were busy with it
+    cores_rate: float  # the rate if all available cores were busy with it
 
     @property
     def seconds(self) -> float:
@@ -57,14 +57,15 @@ def predict(
     defaults_on: bool | None = None,
     storage_bytes_per_second: float | None = None,
 ) -> Prediction:
-    """What bounds `pipeline` when its elements are consumed as fast as they come, in its later epochs.
+    """Predicts rate and bound of `pipeline` after the first epoch, for a consumer that never lets it wait.
 
     Args:
-        profile: costs at parallelism 1 of the pipeline as written, and the machine's overheads where they were
-            measured; operators an edit put in cost next to nothing beside them.
-        cores: granted to the process.
+        pipeline: the original pipeline, or one with edits applied.
+        profile: costs of the original pipeline at parallelism 1, and the machine's overheads if they were measured;
+            operators that an edit inserted are assumed to cost next to nothing.
+        cores: cores available to the process.
         defaults_on: as in `stages.cut`.
-        storage_bytes_per_second: what storage delivers; None for what was measured, no bound where nothing was.
+        storage_bytes_per_second: storage bandwidth; None for the measured one, or no bound if none was measured.
     """
     if storage_bytes_per_second is None and profile.files is not None:
         storage_bytes_per_second = profile.files.storage_bytes_per_second
@@ -85,7 +86,7 @@ def predict(
     read_bytes = _bytes_read(pipeline, profile, readers)
     if storage_bytes_per_second is not None and read_bytes > 0:
         bounds.append((storage_bytes_per_second / read_bytes, Bound.STORAGE, readers))
-    if not bounds:  # everything stands above a cache that is itself the output
+    if not bounds:  # everything is upstream of a cache that is itself the output
         return Prediction(float("inf"), Bound.CORES, (), None, segments, 0.0, float("inf"))
     rate, bound, nodes = min(bounds, key=lambda entry: entry[0])
     costs = {part.node: part.cpu_seconds if bound is Bound.CORES else part.seconds for part in work}
@@ -94,10 +95,16 @@ def predict(
 
 
 def crowded(rate: float, cpu_seconds: float, cores: float, crowded_speed: float) -> float:
-    """What is left of a thread's rate when the cores it does not run on are busy too.
+    """The rate of a thread when the other cores are busy too.
 
-    At `rate` elements per second `rate * cpu_seconds` cores are busy. The speed of a core falls evenly from 1, with
-    one busy, to `crowded_speed`, with all of them.
+    At `rate` elements per second, `rate * cpu_seconds` cores are busy. The speed of a core falls linearly from 1, with
+    one core busy, to `crowded_speed`, with all of them busy.
+
+    Args:
+        rate: elements per second of the thread on an otherwise idle machine.
+        cpu_seconds: CPU time of all operators per element.
+        cores: cores available to the process.
+        crowded_speed: speed of a core while all cores are busy, relative to one alone.
     """
     if rate == float("inf") or cores <= 1 or rate * cpu_seconds <= 1:
         return rate
@@ -118,12 +125,12 @@ def _kind(segment: Segment) -> Bound:
 def predict_rate(
     pipeline: Pipeline, profile: Profile, cores: float, *, defaults_on: bool | None = None
 ) -> float:
-    """Elements of the output per second; arguments as `predict`."""
+    """The predicted rate in elements of the output per second; arguments as in `predict`."""
     return predict(pipeline, profile, cores, defaults_on=defaults_on).rate
 
 
 def foresee(pipeline: Pipeline, profile: Profile, cores: float) -> Foreseen:
-    """What the search is told of a pipeline: the rate in examples, or why none can be predicted."""
+    """Predicts a pipeline for the search: its rate in examples per second, or why none can be predicted."""
     reason = why_not(pipeline, profile)
     found = predict(pipeline, profile, cores)
     per_element = profile.examples_per_element
@@ -135,9 +142,9 @@ def foresee(pipeline: Pipeline, profile: Profile, cores: float) -> Foreseen:
 
 
 def training_rate(input_rate: float, consumer_rate: float, *, pipelined: bool) -> float:
-    """Steps per second: min(input, consumer) where input runs while the model does, else they take turns.
+    """Steps per second: min(input, consumer) if input and model overlap (`pipelined`); otherwise they take turns.
 
-    A rate may be infinite; both above zero.
+    Both rates are above zero and may be infinite.
     """
     if pipelined:
         return min(input_rate, consumer_rate)
@@ -147,10 +154,10 @@ def training_rate(input_rate: float, consumer_rate: float, *, pipelined: bool) -
 def sequential_segments(
     prediction: Prediction, *, consumer_rate: float = float("inf")
 ) -> tuple[tuple[str, ...], ...]:
-    """Node ids of the segments that bind: one thread, below what the cores and the consumer would allow.
+    """Node ids of the segments that bind: one thread, slower than the cores and the consumer would allow.
 
-    Slowest first. Cutting one of these (a prefetch inside, a parallel operator) raises what it allows;
-    cutting another gains nothing.
+    Slowest first. Splitting one of these (by a prefetch inside it or a parallel operator) raises its bound;
+    splitting any other gains nothing.
     """
     reachable = min(prediction.cores_rate, consumer_rate)
     binding = [
@@ -162,7 +169,7 @@ def sequential_segments(
 
 
 def _bytes_read(pipeline: Pipeline, profile: Profile, readers: tuple[str, ...]) -> float:
-    """Bytes read from files per element of the output: as measured, else what comes out of the readers."""
+    """Bytes read from files per element of the output: as measured, else the output of the readers."""
     if not readers:
         return 0.0
     if profile.files is not None and profile.files.bytes_per_element is not None:
@@ -173,7 +180,7 @@ def _bytes_read(pipeline: Pipeline, profile: Profile, readers: tuple[str, ...]) 
 
 
 def reads_files(node: Node) -> bool:
-    """Whether it reads files, or opens what does: a source, an interleave of readers, a map with read_file."""
+    """Whether an operator reads files: a source, an interleave of readers, a map that calls `tf.io.read_file`."""
     known, function = facts(node.op), node.function
     opens = any(kind.startswith(_READERS) for kind in node.inner)
     return opens or (known.source and known.reads_files) or (function is not None and function.reads_files)

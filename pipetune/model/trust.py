@@ -1,4 +1,4 @@
-"""Where the cost model says that it cannot tell: Python, storage far away, operators nobody knows."""
+"""Cases in which the cost model makes no prediction: Python code, remote storage, unknown operators."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pipetune.model.stages import behind_cache, priced_at, share_kept
 
 
 def why_not(pipeline: Pipeline, profile: Profile) -> str:
-    """Why the rate of this pipeline cannot be predicted, as the end of a sentence; empty where it can.
+    """Why the rate of this pipeline cannot be predicted, as the end of a sentence; empty if it can.
 
-    What stands above a cache does not run in the later epochs, and does not count.
+    Operators upstream of a cache do not count: they do not run in the epochs after the first.
     """
     still = behind_cache(pipeline) | pipeline.numbered
     for node in pipeline:

@@ -1,4 +1,4 @@
-"""What if: the bound of input and training under other circumstances, and the operator that then binds."""
+"""What-if analysis: the rate bounds of input and training in other scenarios, and the operator that then binds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pipetune.model.throughput import Prediction, predict
 from pipetune.model.trust import why_not
 
 CORES = (2, 4)
-"""How many times the cores granted."""
+"""Multiples of the available cores."""
 
 FASTER_MODEL = (2, 10)
-"""How many times as fast a training step."""
+"""Speedups of the training step."""
 
 FASTER_STORAGE = 4
-"""How many times the bytes per second."""
+"""Multiple of the storage bandwidth."""
 
 REPLICAS = (2, 4, 8)
-"""Replicas on this host; each takes a batch of its own per step."""
+"""Numbers of replicas on this host; each takes its own batch per step."""
 
 
 def what_if(
@@ -32,15 +32,16 @@ def what_if(
     storage_bytes_per_second: float | None = None,
     with_memory: Iterable[Pipeline] = (),
 ) -> tuple[Scenario, ...]:
-    """The table, the circumstances as they are first.
+    """Returns the scenarios, the current state first.
 
-    Training overlaps with its input at best, so the bound of both is the slower of the two.
+    At best training overlaps with its input, so the joint bound is the lower of the two rates.
 
     Args:
-        pipeline: as written, or tuned.
-        cores: granted to the process.
-        step_seconds: of the model alone; None where it was not measured, then only the input is bounded.
-        storage_bytes_per_second: what storage delivers; None for not known, then faster storage is left out.
+        pipeline: the original or the tuned pipeline.
+        profile: its measured costs.
+        cores: cores available to the process.
+        step_seconds: step time of the model alone; None if not measured, then only the input is bounded.
+        storage_bytes_per_second: storage bandwidth; None if unknown, then faster storage is left out.
         with_memory: the pipelines that twice the memory would allow.
     """
     reason = why_not(pipeline, profile)
@@ -71,7 +72,7 @@ def _with_memory(
     step_seconds: float | None,
     storage: float | None,
 ) -> Scenario:
-    """The best that becomes possible; as it is where more memory allows nothing more."""
+    """The scenario with the fastest of `pipelines`; the current rates if none is faster."""
     name = "twice the memory"
     trusted = [pipeline for pipeline in pipelines if not why_not(pipeline, profile)]
     found = [predict(pipeline, profile, cores, storage_bytes_per_second=storage) for pipeline in trusted]

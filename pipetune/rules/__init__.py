@@ -1,6 +1,6 @@
-"""The rules: one file per rewrite, found by scanning this folder for modules that hold a `RULE`.
+"""The rules: one module per rewrite, found by scanning this package for modules that define a `RULE`.
 
-Adding a rule is adding a file; there is no list to keep. Files without a `RULE` hold what rules share.
+To add a rule, add a file; there is no list to maintain. Modules without a `RULE` hold shared code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Rule", "RuleContext", "find_rule", "find_rules", "propose_all"]
 
 
 def find_rules() -> tuple[Rule, ...]:
-    """Every rule of this folder, by turn and name."""
+    """Returns all rules of this package, sorted by `turn`, then by name."""
     found = []
     for module_info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{module_info.name}")
@@ -37,10 +37,10 @@ def find_rules() -> tuple[Rule, ...]:
 
 
 def find_rule(name: str) -> Rule:
-    """The rule called `name`.
+    """Returns the rule called `name`.
 
     Raises:
-        PipetuneError: there is none; the hint lists those there are.
+        PipetuneError: no rule has this name; the hint lists the valid names.
     """
     rules = find_rules()
     for rule in rules:
@@ -53,12 +53,12 @@ def find_rule(name: str) -> Rule:
 
 
 def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
-    """What every rule proposes, and where it says why it proposes nothing.
+    """Collects the proposals of all rules, and the reasons where a rule proposes nothing.
 
-    Where the script resumes earlier runs, each is in the class that is right for that (`resuming`).
-    Two rules may come to the same edits: the first keeps them, and is worth an offer where either says that being
-    as fast is enough. What leaves a number to AUTOTUNE is kept to the granted cores, and what alone would hold more
-    memory than the limit becomes a silence. Rewrites chosen from the list are applied in its order.
+    If the script resumes earlier runs, the safety class of each rewrite is adapted to that (`resuming`).
+    If two rules propose the same edits, the first keeps them, and takes over `equal_is_enough` and the notes of a
+    second that sets it. Rewrites that leave a value to AUTOTUNE are limited to the available cores, and a rewrite that
+    alone exceeds the memory limit becomes a `Silence`. Rewrites chosen from the list are applied in its order.
     """
     rewrites: dict[str, Rewrite] = {}
     silences: list[Silence] = []
@@ -85,7 +85,7 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
 
 
 def _in_its_class(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:
-    """REORDERS where a fixed order changes by what TensorFlow makes of the rewritten pipeline."""
+    """Returns the rewrite as REORDERS if TensorFlow's fusion of shuffle and repeat then changes a seeded order."""
     if rewrite.safety >= Safety.REORDERS or not any(node.op == "shuffle" for node in context.pipeline):
         return rewrite
     if fused_shuffles(edited) == fused_shuffles(context.pipeline):

@@ -1,4 +1,4 @@
-"""What a rule is: a name, prose for the reader, and a function from facts to proposals."""
+"""What a rule is (`Rule`: texts for users and a function from facts to proposals) and what it knows (`RuleContext`)."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from pipetune.core.resuming import Resuming
 
 @dataclass(frozen=True)
 class RuleContext:
-    """Everything a rule may know. Rules hold no TensorFlow: facts in, edits out.
+    """The facts available to a rule. Rules do not use TensorFlow: they turn facts into edits.
 
-    Without a profile or a diagnosis a rule proposes only what needs neither.
+    Without a profile or a diagnosis, a rule proposes only rewrites that need neither.
     """
 
     pipeline: Pipeline
     profile: Profile | None = None
     diagnosis: Diagnosis | None = None
-    cores: int = 1  # granted to this process
-    memory_limit_bytes: float = math.inf  # what the tuned pipeline may hold
-    randomness_fixed: bool = False  # the script sets a seed or asks for determinism anywhere
-    trained_variables: frozenset[str] | None = None  # None: any variable may be changed by training
-    partial_read: bool = False  # a consumer stops before one epoch of the data was read
-    epochs: int | None = None  # of all training over this dataset; None: the script does not say, or may train again
-    steps_per_epoch: int | None = None  # elements of the output that the script asks for in each
-    fingerprint: str = ""  # of the pipeline as captured; empty: `pipeline.fingerprint`
-    rank: int = 0  # of this worker among those that train together
+    cores: int = 1  # available to this process
+    memory_limit_bytes: float = math.inf  # upper bound for the tuned pipeline
+    randomness_fixed: bool = False  # the script sets a seed or requests determinism anywhere
+    trained_variables: frozenset[str] | None = None  # names of those that training may change; None: any may
+    partial_read: bool = False  # a consumer stops before it has read one epoch of the data
+    epochs: int | None = None  # total on this dataset; None: the script does not say, or may train again
+    steps_per_epoch: int | None = None  # output elements that the script requests per epoch
+    fingerprint: str = ""  # of the original pipeline; "": use `pipeline.fingerprint`
+    rank: int = 0  # of this worker in a multi-worker job
     cycle_length_in_force: int | None = (
-        None  # default cycle length of a serial interleave here; None: `cores`
+        None  # default cycle length of a serial interleave on this machine; None: `cores`
     )
-    cores_believed: int | None = None  # what AUTOTUNE takes the cores to be, where that is more than `cores`
-    buffers_granted: int | None = None  # bytes for its buffers, where AUTOTUNE counts on more memory than is granted
-    autotuned: AutotuneReading | None = None  # what AUTOTUNE chose for the pipeline as written
-    device: str = "cpu"  # what trains: "cpu", "gpu", "tpu"
-    iterates_itself: bool = False  # the script's own loop or step takes the elements, no Keras, no strategy
-    resuming: tuple[Resuming, ...] = ()  # how the script goes on where an earlier run stopped
+    cores_believed: int | None = None  # number of cores that AUTOTUNE detects; None: `cores`
+    buffers_granted: int | None = None  # bytes; set if AUTOTUNE assumes more memory than is available
+    autotuned: AutotuneReading | None = None  # values that AUTOTUNE chose for the original pipeline
+    device: str = "cpu"  # used for training: "cpu", "gpu", "tpu"
+    iterates_itself: bool = False  # the script's own loop or step reads the dataset, without Keras or a strategy
+    resuming: tuple[Resuming, ...] = ()  # how the script resumes an interrupted run
     fused: Mapping[str, str] = field(
         default_factory=dict
-    )  # node id -> kernel TensorFlow runs it as, where read
+    )  # node id -> kernel that TensorFlow runs it as, where observed
 
     @property
     def default_cycle_length(self) -> int:
-        """What TensorFlow takes for a serial interleave without `cycle_length`: the cores it may use."""
+        """TensorFlow's default `cycle_length` of a serial interleave: the number of cores it may use."""
         return max(1, self.cycle_length_in_force or self.cores)
 
     @property
@@ -57,12 +57,12 @@ class RuleContext:
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of rewrite. `pipetune rules NAME` prints everything but `propose`."""
+    """One kind of rewrite. `pipetune rules NAME` prints the name and the three texts."""
 
     name: str  # "parallel-map"
     summary: str  # what it does, one sentence
-    legality: str  # when it may be done, in prose
-    safety: str  # the safety classes it gives, in prose
+    legality: str  # when it is allowed, in prose
+    safety: str  # the safety classes of its rewrites, in prose
     propose: Callable[[RuleContext], Iterator[Rewrite | Silence]]
     turn: int = (
         1  # rules propose in this order, then by name; rewrites of a plan are applied in the same order

@@ -1,4 +1,4 @@
-"""The pipelines every gain is measured against. No rules: they are what others already get for free."""
+"""The baselines that every gain is measured against. They are not rules: TensorFlow provides them without pipetune."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipetune.rules.parallel_interleave import block_length_in_force, cycle_leng
 
 
 def off_plan(pipeline: Pipeline) -> Plan:
-    """The graph as written, every optimisation of TensorFlow off.
+    """The original graph with all of TensorFlow's graph optimizations off.
 
-    Autotune stays on: without it the runtime keeps no model of the run.
+    AUTOTUNE stays on: without it, the runtime keeps no performance model of the run.
     """
     edits = (
         SetOption("experimental_optimization.apply_default_optimizations", False),
@@ -25,22 +25,23 @@ def off_plan(pipeline: Pipeline) -> Plan:
 
 
 def defaults_plan(pipeline: Pipeline) -> Plan:
-    """The pipeline as the user wrote it, as TensorFlow runs it."""
+    """The original pipeline as TensorFlow runs it: an empty plan."""
     return Plan("defaults")
 
 
 def autotune_plan(
     pipeline: Pipeline, cycle_length_in_force: int, *, cores: int = 1, cores_believed: int | None = None
 ) -> Plan:
-    """AUTOTUNE everywhere, as the performance guide says; explicit cycle lengths kept, a final prefetch.
+    """AUTOTUNE everywhere and a final prefetch, as the performance guide advises; explicit cycle lengths are kept.
 
-    Where TensorFlow counts on more cores than are granted, AUTOTUNE is kept to those: the rival at its best.
+    If TensorFlow detects more cores than are available, AUTOTUNE is limited to those: the baseline at its best.
 
     Args:
+        pipeline: the original pipeline.
         cycle_length_in_force: TensorFlow's default cycle length of a serial interleave on this machine. It is
-            written out, because the default changes when parallel calls are added.
-        cores: granted to this process.
-        cores_believed: what AUTOTUNE takes them to be; None where that is the same.
+            set explicitly, because the default changes when parallel calls are added.
+        cores: available to this process.
+        cores_believed: the number that AUTOTUNE detects; None if it is the same.
     """
     context = RuleContext(
         pipeline, cores=cores, cycle_length_in_force=cycle_length_in_force, cores_believed=cores_believed
@@ -50,14 +51,16 @@ def autotune_plan(
 
 
 def numbers(context: RuleContext, calls: Callable[[Node], int], *, prefetch: int) -> tuple[Edit, ...]:
-    """Edits that give every map and interleave a number of parallel calls and the end a prefetch.
+    """Returns edits that set the parallel calls of every map and interleave, and a prefetch at the end.
 
-    Batches stay: a parallel one is not fused with the map above it. A synchronous map refuses calls. The order of an
-    interleave is kept: its cycle length in force is written out, and more calls than that are refused by the runtime.
+    Batches are left alone: a parallel batch is not fused with the map upstream. A synchronous map accepts no parallel
+    calls. The order of an interleave is kept: its effective cycle length is set explicitly, and limits the calls,
+    because the runtime refuses more.
 
     Args:
-        calls: the number for each of these operators, AUTOTUNE among them.
-        prefetch: elements ahead of the consumer.
+        context: provides the pipeline and the default cycle length.
+        calls: returns the parallel calls for an operator; AUTOTUNE is allowed.
+        prefetch: buffer size of the prefetch, in elements; AUTOTUNE is allowed.
     """
     edits: list[Edit] = []
     for node in context.pipeline:
@@ -79,12 +82,12 @@ def numbers(context: RuleContext, calls: Callable[[Node], int], *, prefetch: int
 
 
 def takes_calls(node: Node) -> bool:
-    """Whether a number of parallel calls can be set at `node` in a baseline."""
+    """Whether a baseline can set `num_parallel_calls` of `node`."""
     return node.op in ("map", "interleave") and node.argument("synchronous") is not True
 
 
 def baseline_plan(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Plan:
-    """A plan of these edits under that name; without edits it is the pipeline as written."""
+    """Returns a plan with these edits; without edits it is the original pipeline."""
     return Plan(name, (_baseline(name, pipeline, edits, summary),) if edits else ())
 
 
@@ -93,7 +96,7 @@ def _set(node: Node, name: str, value: int) -> list[Edit]:
 
 
 def _baseline(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Rewrite:
-    # Measured, never recommended: the class is the most that parallel calls of a random map may change.
+    # Baselines are measured, never recommended. The class is the worst that parallel calls of a random map can have.
     safety = Safety.EXACT if name == "off" else Safety.STATISTICAL
     return Rewrite(
         rule=f"baseline-{name}", node=pipeline.output.id, safety=safety, edits=edits, summary=summary

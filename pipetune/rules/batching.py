@@ -1,4 +1,4 @@
-"""Putting a batch above the maps that feed it: what `vectorize-map`, `parse-batches`, `gather-batches` share."""
+"""Moves maps after the batch that they feed; shared by `vectorize-map`, `parse-batches` and the gather rules."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
 HANDS_THROUGH = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
-"""Operators that hand every element through whole: whether it went through a function before makes no difference."""
+"""Operators that never modify an element: a function may be applied before or after them."""
 
 
 @dataclass(frozen=True)
 class MapAbove:
-    """A map whose elements reach a batch through nothing but operators that hand them through, or other such maps."""
+    """A map upstream of a batch, with only pass-through operators (`HANDS_THROUGH`) and other such maps in between."""
 
     node: Node
-    why_not: str = ""  # why it has to stay above the batch
+    why_not: str = ""  # why it has to stay upstream of the batch; "" if it may move
 
 
 def maps_above(batch: Node, context: RuleContext) -> Iterator[MapAbove]:
-    """The maps that could stand behind `batch`, nearest first; the last one says why it and those above cannot."""
+    """Yields the maps that could run after `batch`, nearest first, and finally one that cannot, with the reason."""
     for above in way_up(context.pipeline, batch):
         if above.op == "map":
             why = _obstacle(above, context)
@@ -38,7 +38,7 @@ def maps_above(batch: Node, context: RuleContext) -> Iterator[MapAbove]:
 
 
 def _obstacle(node: Node, context: RuleContext) -> str:
-    """Why the function of a map must be called on single elements; empty where nothing says so."""
+    """Returns why the function of a map must be called on single elements; "" if it may be called on batches."""
     if node.function is None:
         return "nothing is known about its function"
     outside = reaches_outside(node)
@@ -60,13 +60,13 @@ _PARSER_KINDS = ("Parse", "String", "Regex", "StaticRegex", "Substr", "Unicode")
 
 
 def parses(node: Node) -> bool:
-    """Whether the function of a map takes text or serialised values apart."""
+    """Whether the function of a map parses text or serialized values."""
     known = node.function.operations if node.function is not None else ()
     return any(kind in _PARSERS or kind.startswith(_PARSER_KINDS) for kind in known)
 
 
 def plain_batches(pipeline: Pipeline) -> Iterator[Node]:
-    """The operators `batch` that put several elements into one."""
+    """Yields the `batch` operators with one input and a known batch size above 1."""
     for node in pipeline:
         size = node.argument("batch_size")
         if node.op == "batch" and len(node.inputs) == 1 and isinstance(size, int) and size > 1:
@@ -76,12 +76,12 @@ def plain_batches(pipeline: Pipeline) -> Iterator[Node]:
 def batch_first(
     context: RuleContext, *, rule: str, summary: str, concerns: Callable[[Node], bool]
 ) -> Iterator[Rewrite | Silence]:
-    """For every batch and every run of maps above it that may stand behind it: both places exchanged.
+    """Yields, for every batch and every run of upstream maps that may run after it, the rewrite that moves them.
 
     Args:
-        rule: the rule that proposes.
-        summary: with `{maps}` and `{size}` to be filled in.
-        concerns: whether the uppermost map of such a run, or the one that has to stay, is this rule's affair.
+        rule: name of the proposing rule.
+        summary: format string with the fields `{maps}` and `{size}`.
+        concerns: whether this rule handles a run, given its most upstream map or the map that has to stay.
     """
     for batch in plain_batches(context.pipeline):
         moved: list[Node] = []
@@ -98,7 +98,7 @@ def batch_first(
 
 @dataclass(frozen=True)
 class Behind:
-    """Maps put behind a batch: the edits, the safety class, and what a reader must know."""
+    """The move of maps after a batch: the edits, the safety class, and the notes for the user."""
 
     edits: tuple[Edit, ...]
     safety: Safety
@@ -106,7 +106,7 @@ class Behind:
 
 
 def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind:
-    """`moved`, nearest first, behind `batch`, in the order they had, each called once per batch."""
+    """Moves the maps `moved`, nearest first, after `batch`; they keep their order and are called once per batch."""
     edits: list[Edit] = []
     inexact: set[str] = set()
     for node in moved:
@@ -130,11 +130,11 @@ def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind
 
 
 def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
-    """What a reader must know of numbers that are computed in batches.
+    """Yields the notes for the user on values that change when they are computed in batches.
 
     Args:
         inexact: as in `OnBatches`.
-        zero_signs: likewise.
+        zero_signs: as in `OnBatches`.
     """
     if inexact:
         yield f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are."
@@ -143,7 +143,7 @@ def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
 
 
 def batch_first_group(batch: Node) -> str:
-    """The group of every rewrite that puts maps behind `batch`, whichever rule proposes it."""
+    """Returns the group of all rewrites that move maps after `batch`, whichever rule proposes them."""
     return f"batch-first@{batch.id}"
 
 
@@ -163,7 +163,7 @@ def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule
 
 
 def _more_bytes(batch: Node, top: Node, context: RuleContext) -> float:
-    """What shuffle buffers between the uppermost moved map and the batch hold more: its input, not its output."""
+    """Returns the bytes added in shuffle buffers after the most upstream moved map: they then hold its input."""
     now = bytes_per_element(context, top.inputs[0])
     more = 0.0
     for node in way_up(context.pipeline, batch):

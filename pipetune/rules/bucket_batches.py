@@ -1,6 +1,6 @@
-"""Advice: batches of elements of about the same length, where padding is a large part of them. No edit follows it.
+"""Advice to batch elements of similar length if a large part of the batches is padding. It makes no edit.
 
-They hold other elements than the author's batches, which is for the author of the model to decide.
+Such batches contain other elements than the original ones, which is for the author of the model to decide.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pipetune.rules.base import RuleContext
 from pipetune.rules.legality import described, stateless
 
 LEAST_PADDING = 0.10
-"""The share of padding from which a reader is told of it."""
+"""Smallest share of padding that is reported."""
 
 LEAST_SAVED = 0.05
-"""The share of all bytes in the batches that buckets must leave out to be worth a word."""
+"""Smallest share of all batch bytes that buckets must save to be reported."""
 
 _TAKES_BATCHES = frozenset({"map", "prefetch", "repeat", "shuffle", "with_options", "copy_to_device"})
-"""Operators that may stand below: it makes no difference to them how many batches there are, and of what size."""
+"""Operators allowed downstream: the number and the size of the batches make no difference to them."""
 
 
 def length_buckets(context: RuleContext) -> Iterator[Finding]:
-    """What `bucket_by_sequence_length` in place of a `padded_batch` was measured to save, with the call to write."""
+    """Yields the measured saving of `bucket_by_sequence_length` over each `padded_batch`, with the call to write."""
     for node in context.pipeline:
         padding = _padding(node, context)
         if padding is None or padding.share < LEAST_PADDING or not _may_be_bucketed(node, padding, context):
@@ -53,12 +53,12 @@ def _padding(node: Node, context: RuleContext) -> Padding | None:
 
 
 def _may_be_bucketed(node: Node, padding: Padding, context: RuleContext) -> bool:
-    """Whether batches by length would have the same elements per epoch, and be worth it."""
+    """Whether buckets would keep the elements of an epoch and save enough."""
     if padding.why_not or padding.saved_share < LEAST_SAVED:
         return False
-    if node.argument("drop_remainder"):  # of batches by length, that of each length would be dropped
+    if node.argument("drop_remainder"):  # the last batch of each bucket would be dropped
         return False
-    if context.partial_read:  # elements of rare lengths would never come
+    if context.partial_read:  # elements of rare lengths would never be delivered
         return False
     return all(
         below.op in _TAKES_BATCHES and (below.op != "map" or stateless(below))

@@ -1,4 +1,4 @@
-"""`cache`: keep the elements of the first epoch where all later ones would be the same."""
+"""`cache`: keep the elements of the first epoch if every later epoch would compute the same ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NAME = "cache"
 _OPAQUE_READERS = frozenset({"opaque", "scan"})
 
 _MOST = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
-"""Places proposed in memory at most, of each class: each costs the search a whole epoch, to fill it. One of a laxer
-class must save more than those of the stricter ones."""
+"""Maximum number of in-memory places proposed per safety class: each costs the search a whole epoch to fill. A place of
+a weaker class must save more than the best place of the stricter classes."""
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -38,7 +38,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
         answer = place_behind(context, node)
         if isinstance(answer, Place):
             places.append(answer)
-        elif answer.why != stopped:  # one sentence for the operator that decides, not one for each below it
+        elif answer.why != stopped:  # report the deciding operator once, not again for each one downstream
             stopped = answer.why
             yield answer
     if any(place.never_pays for place in places):
@@ -52,9 +52,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def best_place(context: RuleContext) -> Place | None:
-    """Where elements stored once would save most, whatever they take; None where nothing repeats, or has no price.
+    """Returns the place where storing elements saves most, whatever their size; None if none repeats or has a price.
 
-    Where there is a place in front of every shuffle, that keeps each epoch's order another one.
+    Places upstream of every shuffle are preferred: the order then still differs between epochs.
     """
     answers = [place_behind(context, node) for node in context.pipeline if _worth_keeping(context, node)]
     places = [one for one in answers if isinstance(one, Place)]
@@ -63,7 +63,7 @@ def best_place(context: RuleContext) -> Place | None:
 
 
 def _worth_keeping(context: RuleContext, node: Node) -> bool:
-    """Whether a cache directly behind `node` saves work that none above it saves, or holds less than all above it."""
+    """Whether a cache directly after `node` saves work that no cache upstream saves, or holds less than all those."""
     here = facts(node.op)
     fewer = here.count is Count.FEWER and not here.batches
     if _only_passes(node) and not here.batches and not fewer:
@@ -85,7 +85,7 @@ def _in_memory(node: Node) -> bool:
 
 
 def place_behind(context: RuleContext, node: Node) -> Place | Silence:
-    """The place directly behind `node`, priced, or why no cache may stand there."""
+    """Returns the priced place directly after `node`, or why no cache is allowed there."""
     found = constancy_after(context, node.id)
     if found.constancy is Constancy.DIFFERENT:
         return Silence(
@@ -130,7 +130,7 @@ def _fitting(context: RuleContext, places: list[Place]) -> list[Place]:
 
 
 def _proposals(context: RuleContext, places: list[Place], *, most: int) -> Iterator[Rewrite | Silence]:
-    """The places worth a trial among those that fit; where another saves more than any of them, what else helps."""
+    """Yields the fitting places worth a trial, and alternatives in files if the best place exceeds the memory limit."""
     for best in worth_trying(places, most=1):
         if best.size_bytes > room_bytes(context):
             yield saved_instead(context, best, rule=NAME)
@@ -172,7 +172,7 @@ def _rewrite(context: RuleContext, place: Place, *, to_file: bool) -> Rewrite:
 
 
 def _sharing(context: RuleContext, node: Node) -> list[str]:
-    """What a reader must know where others read the same branch."""
+    """Returns the notes for the user if other pipelines or branches read the same operators."""
     notes = []
     if context.pipeline.shared_with:
         others = ", ".join(context.pipeline.shared_with)

@@ -1,7 +1,7 @@
-"""What a cache costs and when it has paid, in sentences: in memory, in a file, or as a dataset saved once.
+"""Sentences on what a cache costs and when it pays off: in memory, in a file, or as a dataset saved once.
 
-Figures that nobody measured are left out. How fast a disk is read is known where the script's own files were read in a
-sweep; elsewhere the sentence gives the rate from which on it pays.
+Figures that were not measured are left out. The read rate of the disk is known if the script's own files were read in a
+sweep; otherwise the sentence gives the read rate above which storing pays off.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ GUARANTEES = (
     "Python code change; it keeps the order only where the reading machine has at least as many processors as the "
     "writing one, and elements above 256 KiB need compression=None."
 )
-"""What the two ways to store a dataset promise; `tests/tf/test_stored_facts.py` holds each sentence."""
+"""What the two ways to store a dataset guarantee; `tests/tf/test_stored_facts.py` verifies each sentence."""
 
 
 def paid_in_memory(place: Place) -> str:
-    """What a cache in memory saves; '' where the costs were not measured."""
+    """Describes what a cache in memory saves; "" if the costs were not measured."""
     saved = place.seconds
     if not saved or place.size_bytes <= 0:
         return ""
@@ -36,7 +36,7 @@ def paid_in_memory(place: Place) -> str:
 
 
 def paid_in_a_file(context: RuleContext, place: Place) -> str:
-    """What a cache in a file saves, which the first epoch writes and later ones read; '' where not measured."""
+    """Describes what a file cache saves, which the first epoch writes and later ones read; "" if not measured."""
     saved = place.seconds
     if not saved:
         return ""
@@ -45,7 +45,7 @@ def paid_in_a_file(context: RuleContext, place: Place) -> str:
 
 
 def saved_instead(context: RuleContext, place: Place, *, rule: str) -> Silence:
-    """A place that does not fit in memory: the dataset saved once, its size, its cost and when it has paid."""
+    """Suggests to save the dataset once at a place that does not fit in memory: size, cost, when it pays off."""
     size, saved = as_size(place.size_bytes), place.seconds
     cost = f", {_time(place)} to make once" if saved else ""
     pays = f" {_paid_by_reading(context, place, saved, before_training=True)}" if saved else ""
@@ -62,9 +62,9 @@ def saved_instead(context: RuleContext, place: Place, *, rule: str) -> Silence:
 
 
 def stored_once(context: RuleContext, place: Place) -> str:
-    """A dataset saved once for all workers and runs, in place of a service: size, cost, when it has paid.
+    """Suggests a dataset saved once for all workers and runs instead of a service: size, cost, when it pays off.
 
-    What storing promises is in `GUARANTEES`.
+    `GUARANTEES` states what storing guarantees.
     """
     saved = place.seconds
     cost = f", {_time(place)} to make once" if saved else ""
@@ -78,19 +78,21 @@ def stored_once(context: RuleContext, place: Place) -> str:
 
 
 def storage_rate(context: RuleContext) -> float | None:
-    """Bytes per second at which the script's own files were read; None where nobody measured it."""
+    """Returns the bytes per second at which the script's own files were read; None if not measured."""
     files = context.profile.files if context.profile is not None else None
     return (files.storage_bytes_per_second if files is not None else None) or None
 
 
 def epochs_until_paid(context: RuleContext, place: Place, *, before_training: bool) -> int | None:
-    """Epochs until reading what was stored has paid; None where it never does, or a figure was not measured.
+    """Returns the epochs until storing has paid off; None if it never does, or a figure was not measured.
 
-    How fast a disk is written nobody measured: it is taken to be as fast as it is read.
+    The write rate of the disk is not measured: it is assumed to equal the read rate.
 
     Args:
-        before_training: the elements are made and written before the first epoch, which reads them already; else the
-            first epoch makes and writes them.
+        context: provides the measured read rate.
+        place: where the elements are stored.
+        before_training: whether the elements are computed and written before the first epoch, which already reads
+            them; otherwise the first epoch computes and writes them.
     """
     rate, saved = storage_rate(context), place.seconds
     if rate is None or saved is None:
@@ -101,7 +103,7 @@ def epochs_until_paid(context: RuleContext, place: Place, *, before_training: bo
 
 
 def _paid_by_reading(context: RuleContext, place: Place, saved: float, *, before_training: bool) -> str:
-    """When reading from disk has paid, in a sentence; see `epochs_until_paid`."""
+    """Describes when reading from disk pays off; see `epochs_until_paid`."""
     rate = storage_rate(context)
     if rate is None:
         return f"That pays where more than {as_size(place.size_bytes / saved)} per second are read."
@@ -114,7 +116,7 @@ def _paid_by_reading(context: RuleContext, place: Place, saved: float, *, before
 
 
 def _time(place: Place) -> str:
-    """Time of one epoch up to the place: "12 s of CPU time and 3.1 s of waiting"."""
+    """Formats the time of one epoch up to the place: "12 s of CPU time and 3.1 s of waiting"."""
     outputs = place.outputs or 0.0
     text = f"{as_time((place.work or 0.0) * outputs)} of CPU time"
     waiting = place.waiting * outputs

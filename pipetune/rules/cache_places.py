@@ -1,7 +1,7 @@
-"""The places where a cache may stand, priced: bytes held, time saved, epochs until it has paid; and which are worth it.
+"""The places where a cache is allowed, with their price (bytes, seconds saved, epochs), and the choice among them.
 
-A place is worth proposing where no other saves at least as much time and holds at most as much (the Pareto frontier).
-Where a cost was not measured, the later place is taken to save more: it spares whatever the earlier one does.
+A place is worth proposing if no other saves at least as much time and holds at most as much (the Pareto frontier).
+If a cost was not measured, the place further downstream is assumed to save more: it saves all that the other does.
 """
 
 from __future__ import annotations
@@ -18,50 +18,58 @@ from pipetune.rules.pricing import seconds_per_output, waiting_per_output
 from pipetune.rules.shuffle_below import FEWEST_EPOCHS, ShuffleBelow, shuffle_below
 
 MUCH_LESS = 0.5
-"""A second place is worth a trial of its own where it holds at most this share of what the first holds."""
+"""Two places each get a trial only if the smaller one holds at most this share of what the larger one holds."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place behind `node` where a cache may stand, and its price; an epoch is one pass over the data there."""
+    """A place directly after `node` for a cache, and its price; an epoch is one pass over the data there."""
 
     node: Node
     constancy: Constancy
     elements: int  # per epoch, at most
     size_bytes: float  # of all of them
-    work: float | None = None  # CPU seconds per element of the output that a cache here spares later epochs
-    waiting: float = 0.0  # seconds on no processor, per element of the output, spared too
-    outputs: float | None = None  # elements of the output per epoch
-    epochs: float | None = None  # the script trains for; None: not known
-    below: ShuffleBelow | None = None  # the shuffle above that then moves behind the cache
+    work: float | None = None  # CPU seconds per output element that a cache here saves in later epochs
+    waiting: float = 0.0  # blocked seconds (off the CPU) per output element, saved as well
+    outputs: float | None = None  # output elements per epoch
+    epochs: float | None = None  # how often the script reads the data here; None: not known
+    below: ShuffleBelow | None = None  # the upstream shuffle that then moves after the cache; None: none does
 
     @property
     def safety(self) -> Safety:
-        """The class of a cache here: the order of a shuffle above is frozen, if that does not move behind it."""
+        """Safety class of a cache here: it freezes the order of an upstream shuffle that does not move after it."""
         if self.below is not None:
             return self.below.safety
         return Safety.EXACT if self.constancy is Constancy.SAME else Safety.REORDERS
 
     @property
     def spared(self) -> float | None:
-        """Seconds per element of the output, work and waiting: what places of one pipeline are compared by."""
+        """CPU and blocked seconds saved per output element; used to compare places of one pipeline."""
         return None if self.work is None else self.work + self.waiting
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of work and waiting that an epoch takes up to here: what each later one is spared."""
+        """CPU and blocked seconds of one epoch up to here, which every later epoch saves."""
         return None if self.spared is None or self.outputs is None else self.spared * self.outputs
 
     @property
     def never_pays(self) -> bool:
-        """Whether the script is known to read its data once: nothing is read a second time."""
+        """Whether the script is known to read its data only once, so that the cache is never used."""
         return self.epochs is not None and self.epochs <= 1
 
 
 def price(
     context: RuleContext, node: Node, constancy: Constancy, *, elements: int, element_bytes: float
 ) -> Place:
-    """The place behind `node`, with what the profile says of the operators that would then rest in later epochs."""
+    """Returns the place after `node`, priced from the profile of the operators that later epochs then skip.
+
+    Args:
+        context: provides the profile.
+        node: the operator that the cache follows.
+        constancy: of the elements there.
+        elements: per epoch, at most.
+        element_bytes: bytes of one element there.
+    """
     resting = _resting(context, node)
     costs = [seconds_per_output(context, work.id) for work in resting]
     known = [cost for cost in costs if cost is not None]
@@ -85,7 +93,7 @@ def price(
 
 
 def _resting(context: RuleContext, node: Node) -> list[Node]:
-    """`node` and what stands above it, up to the script's own caches: above those nothing runs in later epochs."""
+    """Returns `node` and its upstream operators, up to the script's own caches: later epochs skip the rest anyway."""
     found: list[Node] = []
     wanted = {node.id}
     for above in (node, *reversed(context.pipeline.upstream(node.id))):
@@ -96,7 +104,7 @@ def _resting(context: RuleContext, node: Node) -> list[Node]:
 
 
 def _epochs(context: RuleContext, node: Node, outputs: float | None) -> float | None:
-    """How often the script reads the data at this place from start to end."""
+    """Returns how often the script reads the data at this place from start to end; None if not known."""
     if context.epochs is None:
         return None
     if context.steps_per_epoch is not None:
@@ -107,9 +115,9 @@ def _epochs(context: RuleContext, node: Node, outputs: float | None) -> float | 
 
 
 def frontier(places: Sequence[Place]) -> list[Place]:
-    """Those that no other beats in both time saved and bytes held, what saves most first.
+    """Returns the places that no other beats in both time saved and bytes held, largest saving first.
 
-    Of places alike in both the last stays: it leaves least to run.
+    Of places equal in both, the last is kept: it leaves the least to compute.
     """
     gains = _gains(places)
     order = sorted(range(len(places)), key=lambda index: (-gains[index], places[index].size_bytes, -index))
@@ -121,7 +129,7 @@ def frontier(places: Sequence[Place]) -> list[Place]:
 
 
 def worth_trying(places: Sequence[Place], *, most: int) -> list[Place]:
-    """At most `most` of the frontier: what saves most, then by time saved per byte what holds much less."""
+    """Returns up to `most` of the frontier: the largest saving, then by saving per byte places of other sizes."""
     kept = frontier(places)
     gains = dict(zip((place.node.id for place in places), _gains(places), strict=True))
     by_byte = sorted(kept[1:], key=lambda place: -gains[place.node.id] / max(place.size_bytes, 1.0))
@@ -133,12 +141,12 @@ def worth_trying(places: Sequence[Place], *, most: int) -> list[Place]:
 
 
 def saves_more(one: Place, than: Place) -> bool:
-    """Whether `one`, which stands later, saves more than `than`; where the costs are not known, yes."""
+    """Whether `one`, which is further downstream, saves more than `than`; True if the costs are not known."""
     return one.spared is None or than.spared is None or one.spared > than.spared
 
 
 def _gains(places: Sequence[Place]) -> list[float]:
-    """What each saves, comparable among them: seconds where all are known, else how late they stand."""
+    """Returns comparable savings: seconds if all are known, else the rank of each place along the pipeline."""
     spared = [place.spared for place in places]
     known = [one for one in spared if one is not None]
     return known if len(known) == len(spared) else [float(1 + index) for index in range(len(places))]
@@ -150,18 +158,18 @@ def _far_apart(one: Place, other: Place) -> bool:
 
 
 def room_bytes(context: RuleContext) -> float:
-    """What the memory limit leaves for a cache beside what the pipeline as written was measured to hold."""
+    """Returns the bytes left for a cache: the memory limit less the measured peak RSS of the original pipeline."""
     peak = context.profile.peak_rss_mib if context.profile is not None else None
     return context.memory_limit_bytes - (peak or 0.0) * 2**20
 
 
 def epochs_to_pay(once_seconds: float, *, each_seconds: float, saved_seconds: float) -> int | None:
-    """The first epoch at whose end less time was spent than without; None where that never comes.
+    """Returns the first epoch at whose end less time was spent in total than without storing; None if never.
 
     Args:
-        once_seconds: spent beyond `each_seconds` per epoch, whatever the number of epochs.
-        each_seconds: spent in every epoch with it.
-        saved_seconds: spent in every epoch without it.
+        once_seconds: one-time cost in addition to `each_seconds`.
+        each_seconds: time per epoch with stored elements.
+        saved_seconds: time per epoch without them.
     """
     if saved_seconds <= each_seconds:
         return None

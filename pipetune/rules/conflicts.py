@@ -1,7 +1,7 @@
-"""Whether rewrites that are each legal alone are legal together.
+"""Checks whether rewrites that are each legal alone are also legal together.
 
-Each rule looks at the pipeline as written. Together, one edit can take away what another rests on: a cache is
-EXACT behind a map until the shuffle below moves above both.
+Each rule sees only the original pipeline. Together, one edit can break what another relies on: a cache after a map is
+EXACT until the shuffle downstream moves upstream of both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipetune.rules.parallel_interleave import cycle_length_in_force
 
 
 def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
-    """Why `rewrites`, applied in this order, must not stand in one plan; empty if they may."""
+    """Returns why `rewrites`, applied in this order, must not be in one plan; "" if they may."""
     chosen = tuple(rewrites)
     groups = Counter(rewrite.group for rewrite in chosen if rewrite.group)
     doubled = next((group for group, count in groups.items() if count > 1), None)
@@ -49,10 +49,11 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
 
 
 def remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
-    """Whether a batch that drops elements of several sizes at its end would put them together, or no longer would.
+    """Returns why a `drop_remainder` batch would begin or cease to stack elements of several sizes; "" if it would not.
 
-    A batch that is put together element by element never does. One with threads does, and raises; TensorFlow gives it
-    threads where `num_parallel_calls` asks for them, and where a map stands right above (`map_and_batch_fusion`).
+    A serial batch takes one element after the other and never stacks the incomplete last batch, which it drops. A
+    batch with threads stacks it, and raises an error. TensorFlow uses threads if `num_parallel_calls` is set, and if a
+    map is directly upstream (`map_and_batch_fusion`).
     """
     for batch in context.pipeline:
         if batch.id not in edited or not batch.argument("drop_remainder"):
@@ -68,7 +69,7 @@ def _with_threads(batch: Node, pipeline: Pipeline) -> bool:
 
 
 def _frozen_twice(chosen: tuple[Rewrite, ...]) -> str:
-    """Whether one rewrite writes down the number AUTOTUNE chose where another gives a number of its own."""
+    """Returns a reason if one rewrite freezes a value chosen by AUTOTUNE and another sets the same argument."""
     said = [
         {(edit.node, edit.name) for edit in rewrite.edits if isinstance(edit, SetArgument)} for rewrite in chosen
     ]
@@ -81,7 +82,7 @@ def _frozen_twice(chosen: tuple[Rewrite, ...]) -> str:
 
 
 def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
-    """Whether one rewrite caches what an operator puts out that another moves: the cache would stay without it."""
+    """Returns a reason if one rewrite caches the output of an operator that another moves away from the cache."""
     for rewrite in chosen:
         cached = {edit.after: edit.op for edit in rewrite.edits if isinstance(edit, Insert) and edit.op != "prefetch"}
         for other in chosen:
@@ -95,13 +96,13 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
 
 
 def _replaced_twice(chosen: tuple[Rewrite, ...]) -> str:
-    """Whether two rewrites put the function of one operator into another form."""
+    """Returns a reason if two rewrites replace the function of one operator."""
     replaced = Counter(edit.node for one in chosen for edit in one.edits if isinstance(edit, ReplaceFunction))
     return next((f"the function of {node} is replaced twice" for node, count in replaced.items() if count > 1), "")
 
 
 def _taken_away(chosen: tuple[Rewrite, ...], edited: Pipeline) -> str:
-    """Whether one rewrite changes an operator, or puts one, where another takes all that made the rows away."""
+    """Returns a reason if one rewrite changes or inserts an operator that another removes with the source of rows."""
     for rewrite in chosen:
         others = (edit for other in chosen if other is not rewrite for edit in other.edits)
         numbered = {edit.node for edit in others if isinstance(edit, ReplaceSource)}
@@ -113,7 +114,7 @@ def _taken_away(chosen: tuple[Rewrite, ...], edited: Pipeline) -> str:
 
 
 def _numbers_conflict(edited: Pipeline) -> str:
-    """Whether an operator that needs rows would get their numbers."""
+    """Returns a reason if an operator that needs rows would receive row indices."""
     needs = next((node for node in edited if node.id in edited.numbered and not _takes_numbers(node)), None)
     return f"{needs.title} would get the numbers of rows in place of the rows" if needs is not None else ""
 
@@ -123,7 +124,7 @@ def _takes_numbers(node: Node) -> bool:
 
 
 def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> str:
-    """Whether every cache the plan adds or leaves still stands over what repeats from epoch to epoch."""
+    """Returns a reason if a new or an existing cache would no longer hold what repeats in every epoch."""
     after = replace(context, pipeline=edited)
     for node in edited:
         if node.op != "cache":
@@ -153,7 +154,7 @@ def _interleave_conflict(context: RuleContext, edited: Pipeline) -> str:
         calls = node.argument("num_parallel_calls")
         untouched = node.id in context.pipeline and node.arguments == context.pipeline[node.id].arguments
         if untouched:
-            continue  # what the script itself asks for is its own affair
+            continue  # the script's own settings are not checked
         if node.op == "interleave" and isinstance(calls, int):
             length = cycle_length_in_force(node, context)
             if calls > length:

@@ -1,4 +1,4 @@
-"""`decode-and-crop`: of a JPEG that is cropped, decode only the window."""
+"""`decode-and-crop`: decode only the crop window of a JPEG."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pipetune.rules.legality import described, draws, reaches_outside
 NAME = "decode-and-crop"
 
 LEAST_SAVED = 0.10
-"""Share of the function's cost below which nothing is proposed: the form adds some twenty lines to the user's code, and
-whether a few per cent were kept would change from run to run."""
+"""Minimum saving, as a share of the function's cost: the rewrite adds some twenty lines to the user's code, and whether
+a saving of a few percent is accepted would change from run to run."""
 
 _OTHER_DECODERS = {
     "DecodeImage": "tf.io.decode_image takes any format, and only JPEGs can be decoded in part",
@@ -40,7 +40,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _share_left(node: Node, context: RuleContext) -> float | None:
-    """The measured share of its cost that the function keeps in that form."""
+    """Returns the measured share of its cost that the rewritten function keeps; None if not measured."""
     measured = context.profile.operator(node.id) if context.profile is not None else None
     return measured.cropping_share if measured is not None else None
 
@@ -51,7 +51,7 @@ def _decodes(node: Node) -> bool:
 
 
 def _obstacle(node: Node, context: RuleContext) -> str:
-    """Why the function of a map has to decode whole images; empty where nothing says so."""
+    """Returns why the function of a map has to decode whole images; "" if it does not."""
     assert node.function is not None
     if node.function.form is not FunctionForm.AS_TRACED:
         return "its function is already called in another form"

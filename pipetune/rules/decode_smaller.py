@@ -1,7 +1,7 @@
-"""Advice: decode JPEGs that are only resized at half, a quarter or an eighth of their scale. No edit follows it.
+"""Advice to decode JPEGs that are only resized at 1/2, 1/4 or 1/8 of their scale. It makes no edit.
 
-The decoder averages pixels before the resize picks some of them, so that the model sees other images, if close ones:
-that is for the author of the model to decide.
+The decoder averages pixels before the resize samples them, so the model sees slightly different images, which is for
+the author of the model to decide.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pipetune.rules.legality import described, reaches_outside
 
 
 def smaller_decoding(context: RuleContext) -> Iterator[Finding]:
-    """What decoding at a smaller scale was measured to save, with the call to write and how far images are apart.
+    """Yields the measured saving of decoding at a smaller scale, with the call to write and the error of the images.
 
-    Nothing is said where it was not measured, or saves less than a tenth of what the function costs.
+    Yields nothing if it was not measured, or saves less than a tenth of the function's cost.
     """
     for node in context.pipeline:
         measured = context.profile.operator(node.id) if context.profile is not None else None
@@ -46,11 +46,11 @@ def smaller_decoding(context: RuleContext) -> Iterator[Finding]:
 
 
 def _may_decode_smaller(node: Node, context: RuleContext) -> bool:
-    """Whether nothing but the pixels of the resized image would change."""
+    """Whether only the pixel values of the resized image would change."""
     function = node.function
     if node.op != "map" or function is None or function.shrinking is None or function.shrinking.why_not:
         return False
     if function.form is not FunctionForm.AS_TRACED or reaches_outside(node):
         return False
-    # What is dropped there are damaged images, and another scale may not show the damage.
+    # ignore_errors drops damaged images, and decoding at another scale may not detect the damage.
     return not any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id))

@@ -1,4 +1,4 @@
-"""`drop-no-op`: leave out operators that hand every element on as it came, in the order it came."""
+"""`drop-no-op`: remove operators that pass every element through unchanged and in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipetune.rules.pricing import buffer_bytes
 NAME = "drop-no-op"
 
 _NEUTRAL = {"take": ("count", -1), "skip": ("count", 0), "repeat": ("count", 1), "shard": ("num_shards", 1)}
-"""Per operator the argument and its value under which every element comes through once, in order."""
+"""Per operator, the argument and the value with which every element passes once, in order."""
 
 _PASS = "experimental_optimization.noop_elimination"
 _DEFAULTS = "experimental_optimization.apply_default_optimizations"
@@ -46,7 +46,7 @@ _SHUFFLES_NOTHING = (
 
 
 def _hands_on_everything(node: Node, context: RuleContext) -> bool:
-    """Whether what comes out is what went in: elements, order, number, structure and static shapes."""
+    """Whether the output equals the input: elements, order, count, structure and static shapes."""
     if node.op in _NEUTRAL:
         name, value = _NEUTRAL[node.op]
         return node.argument(name) == value
@@ -63,14 +63,14 @@ def _hands_on_everything(node: Node, context: RuleContext) -> bool:
 
 
 def tensorflow_leaves_out(node: Node, context: RuleContext) -> bool:
-    """Whether TensorFlow's own pass takes this no-op out of the graph that it runs."""
+    """Whether TensorFlow's own pass (`noop_elimination`) removes no-ops from the graph that it runs."""
     options = context.pipeline.options
     on = options.get(_PASS) if options.get(_PASS) is not None else options.get(_DEFAULTS)
     return on is not False
 
 
 def _twin(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """Of two prefetches one behind the other, the one that holds less."""
+    """Proposes to remove the smaller of two consecutive prefetches."""
     above = context.pipeline[node.inputs[0]]
     if above.op != "prefetch" or len(above.inputs) != 1 or len(context.pipeline.consumers(above.id)) != 1:
         return

@@ -1,4 +1,4 @@
-"""Dropping elements by their place before work is done on them: what `split-early` and `shard-early` share."""
+"""Moves operators that drop elements by position before the maps; shared by `split-early` and `shard-early`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from pipetune.rules.parallel_map import tensorflow_does_it
 from pipetune.rules.pricing import ASSUMED_AUTOTUNE_ELEMENTS
 
 _WORTH = 0.03
-"""Elements read ahead for nothing, per element let through: below it no trial could accept the move of a `take`."""
+"""Elements read ahead in vain per element that a `take` lets through: with fewer, no trial could accept its move."""
 
 _ERRORS = "What is dropped is then never computed: an error in it no longer ends the run."
 
 
 def drop_first(context: RuleContext, *, rule: str, concerns: frozenset[str]) -> Iterator[Rewrite | Silence]:
-    """Every operator of these kinds moved up past the maps above it, with those directly above that drop too.
+    """Yields the move of each dropping operator, with those directly upstream of it, past the maps further upstream.
 
-    `concerns`: of `DROPS_BY_PLACE`, those that are this rule's affair; of several one below the other the lowest
-    speaks for all.
+    Args:
+        rule: name of the proposing rule.
+        concerns: the operators of `DROPS_BY_PLACE` that this rule handles; of several consecutive ones, the most
+            downstream one stands for all.
     """
     for node in context.pipeline:
         if node.op not in concerns or len(node.inputs) != 1:
@@ -34,7 +36,7 @@ def drop_first(context: RuleContext, *, rule: str, concerns: frozenset[str]) -> 
 
 
 def _run(node: Node, context: RuleContext) -> tuple[Node, ...]:
-    """`node` and what directly above it drops by place too, the uppermost first."""
+    """Returns `node` and the operators directly upstream that drop by position too, the most upstream first."""
     run: tuple[Node, ...] = (node,)
     while True:
         above = context.pipeline[run[0].inputs[0]]
@@ -55,7 +57,7 @@ def _move_up(run: tuple[Node, ...], context: RuleContext, *, rule: str) -> Itera
         else:
             stopped = step
     while steps and steps[-1].passed.op != "map":
-        steps.pop()  # past what does no work nothing is gained
+        steps.pop()  # passing operators that do no work gains nothing
     if not steps:
         if stopped is not None:
             yield Silence(rule, node.id, f"The {names} {stay} behind {described(stopped.node)}: {stopped.why}.")
@@ -80,7 +82,7 @@ def _move_up(run: tuple[Node, ...], context: RuleContext, *, rule: str) -> Itera
 
 
 def _nothing_saved(run: tuple[Node, ...], passed: list[Node], context: RuleContext) -> str:
-    """Why what is passed would compute as many elements as before, or nearly; empty where that is not so."""
+    """Returns why the passed operators would compute about as many elements as before; "" if they would not."""
     counts = [(node.op, node.argument("num_shards" if node.op == "shard" else "count")) for node in run]
     if any(not isinstance(count, int) for _, count in counts):
         return "it is not known how many elements it drops"
@@ -98,7 +100,7 @@ def _nothing_saved(run: tuple[Node, ...], passed: list[Node], context: RuleConte
 
 
 def _read_ahead(node: Node, context: RuleContext) -> int:
-    """Elements an operator may make before anyone asks for them."""
+    """Returns how many elements an operator may produce before they are requested."""
     if node.op == "prefetch":
         size = node.argument("buffer_size")
         return ASSUMED_AUTOTUNE_ELEMENTS if size == AUTOTUNE or not isinstance(size, int) else size

@@ -1,4 +1,4 @@
-"""Whether the elements at a place are the same, in the same order, in every epoch: what a cache rests on."""
+"""Whether the elements at a place are the same, in the same order, in every epoch: the precondition of a cache."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from pipetune.rules.legality import (
 )
 
 READS_PARTLY = frozenset({"take", "take_while", "zip", "choose"})
-"""Operators that may stop before their input ends: a cache above one may never be complete, and is then filled anew."""
+"""Operators that may stop before their input ends: a cache upstream may never be complete, and is then refilled."""
 
 
 class Constancy(enum.IntEnum):
-    """How much of an epoch repeats, from everything to nothing."""
+    """How much of the data repeats in every epoch, from everything to nothing."""
 
     SAME = 0
-    SAME_ELEMENTS = 1  # in another order each epoch
+    SAME_ELEMENTS = 1  # in a different order each epoch
     DIFFERENT = 2
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer for one place, and the operator that decides it."""
+    """The constancy at one place, and the operator that decides it."""
 
     constancy: Constancy
     node: str = ""
@@ -43,12 +43,12 @@ class Finding:
 
 
 def constancy_after(context: RuleContext, node_id: str, *, read_whole: bool = True) -> Finding:
-    """What repeats from epoch to epoch in what `node_id` puts out; a cache makes all above it constant.
+    """Returns how much of the output of `node_id` repeats in every epoch; a cache makes all upstream of it constant.
 
     Args:
-        context: of the pipeline.
-        node_id: the place, behind this operator.
-        read_whole: what it puts out is read to its end in every epoch; where not, a cache above is never complete.
+        context: provides the pipeline.
+        node_id: the operator whose output is judged.
+        read_whole: whether its output is read to the end in every epoch; if not, a cache upstream is never complete.
     """
     node = context.pipeline[node_id]
     own = _of(node, context)
@@ -66,7 +66,7 @@ def constancy_after(context: RuleContext, node_id: str, *, read_whole: bool = Tr
 
 
 def _of(node: Node, context: RuleContext) -> Finding:
-    """What `node` itself adds."""
+    """Returns the constancy of `node` alone, without its inputs."""
     unread = facts(node.op).takes_function and node.function is None
     for holds, constancy, why in (
         (is_unknown(node), Constancy.DIFFERENT, "it is not known what this step does"),
@@ -96,7 +96,7 @@ def _of(node: Node, context: RuleContext) -> Finding:
 
 
 def batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
-    """Whether a batch may be put together of batches of which the last one is shorter, which TensorFlow refuses."""
+    """Whether `node` may batch batches of which the last one is shorter, which TensorFlow refuses."""
     if node.op != "batch":
         return False
     given = context.pipeline[node.inputs[0]].spec
@@ -115,7 +115,7 @@ def batches_of_several_sizes(node: Node, context: RuleContext) -> bool:
 
 
 def _by_position(node: Node) -> str:
-    """Why other elements come out when those that go in come in another order; empty if none do."""
+    """Returns why `node` outputs other elements if the order of its input changes; "" if it does not."""
     if node.op in POSITIONAL:
         return "what it gives depends on the order of elements, and the shuffle above draws one for each epoch"
     if facts(node.op).batches and node.argument("drop_remainder"):
@@ -124,7 +124,7 @@ def _by_position(node: Node) -> str:
 
 
 def frozen_with_order(node: Node) -> str:
-    """What each epoch does in another way, and would not if the input always had one order; empty if nothing."""
+    """Returns what `node` varies between epochs and would repeat if its input had a fixed order; "" if nothing."""
     if _by_position(node):
         return "each epoch takes or joins other elements by their places, and would not with the order of the first"
     if draws(node) and node.op != "shuffle" and node.function is not None and node.function.seeded:
@@ -145,7 +145,7 @@ def _unordered(node: Node, context: RuleContext) -> bool:
 
 
 def shuffles_anew(node: Node) -> bool:
-    """Whether the operator puts elements into another order in each epoch."""
+    """Whether the operator reshuffles its elements in each epoch."""
     shuffles = facts(node.op).order is Order.SHUFFLES and facts(node.op).epochs is Epochs.DIFFERENT
     shuffles = shuffles or any(inner.order is Order.SHUFFLES for inner in inner_facts(node))
     return shuffles and node.argument("reshuffle_each_iteration") is not False

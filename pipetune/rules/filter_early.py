@@ -1,4 +1,4 @@
-"""`filter-early`: filter before the maps that leave alone what the predicate looks at."""
+"""`filter-early`: filter before the maps that do not change what the predicate reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _move_up(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """As far as every map passed may be, and leaves alone what the predicate reads."""
+    """Moves the filter up as long as each map may be passed and does not change what the predicate reads."""
     best: tuple[Step, OnInput] | None = None
     stopped: tuple[Node, str] | None = None
     for step in steps_up(context, node):
@@ -43,7 +43,7 @@ def _move_up(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _says_the_same(node: Node, *, passed: int) -> tuple[str, OnInput | None]:
-    """What the predicate does above so many maps; None, and why, where it must not be called there."""
+    """Returns the probed predicate upstream of `passed` maps; None, and the reason, if it must not be called there."""
     if node.function is None:
         return "nothing is known about its predicate", None
     if runs_python(node):
@@ -86,5 +86,5 @@ RULE = Rule(
     ),
     safety="EXACT: the same elements in the same order.",
     propose=propose,
-    turn=0,  # it means the places as they are written: others move what it is put behind
+    turn=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )

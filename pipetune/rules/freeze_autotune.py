@@ -1,4 +1,4 @@
-"""`freeze-autotune`: write the numbers AUTOTUNE settled on into the script."""
+"""`freeze-autotune`: write the values that AUTOTUNE settled on into the script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "freeze-autotune"
 
 _TUNED_ARGUMENTS = ("num_parallel_calls", "num_parallel_reads")
 _GROWING_SHARE = 0.5
-"""A buffer that last grew in this last part of the time watched is growing still."""
+"""A buffer that last grew after this share of the observed time is considered to be still growing."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _nothing_to_freeze(context: RuleContext, reading: AutotuneReading | None) ->
 
 
 def _at(node: Node, reading: AutotuneReading, context: RuleContext) -> _Frozen:
-    """What to write at `node`; nothing, without a reason, where AUTOTUNE has no say."""
+    """Returns the edits at `node`; none, and no reason, if AUTOTUNE does not control it."""
     if node.op == "prefetch":
         return _buffer(node, reading) if node.argument("buffer_size") == AUTOTUNE else _Frozen()
     asked = [name for name in _TUNED_ARGUMENTS if node.argument(name) == AUTOTUNE]
@@ -125,7 +125,7 @@ def _forbidden(node: Node) -> str:
 
 
 def _interleave(node: Node, number: int, context: RuleContext) -> _Frozen:
-    """The cycle length is written out with the calls: its default follows from them, and the order from it."""
+    """Sets the cycle length together with the calls: its default depends on them, and the order depends on it."""
     length = cycle_length_in_force(node, context)
     if number > length:
         return _Frozen(why=f"{number} calls exceed its cycle length of {length}, which would change the order")
@@ -143,14 +143,14 @@ def _buffer(node: Node, reading: AutotuneReading) -> _Frozen:
 
 
 def _injected_prefetch(reading: AutotuneReading, context: RuleContext) -> _Frozen:
-    """The prefetch TensorFlow puts at the end, as one of the script's own."""
+    """Adds the prefetch that TensorFlow injects at the end to the script."""
     if last_working(context.pipeline).op == "prefetch":
         return _Frozen()
     value = next((one for one in reading.added if one.kernel == "Prefetch" and one.parameter == BUFFER_SIZE), None)
     if value is None or not value.tunable or _unsettled(value, reading):
         return _Frozen()
     if any(trained_state(node, context) for node in context.pipeline):
-        return _Frozen()  # TensorFlow reads ahead all the same; the script need not ask for it
+        return _Frozen()  # TensorFlow prefetches anyway; the script need not request it
     output, size = context.pipeline.output.id, round(value.value)
     edit = Insert(output, "prefetch", f"prefetch@{output}", {"buffer_size": size})
     return _Frozen((edit,), f"prefetch({size}) at the end")
@@ -186,5 +186,5 @@ RULE = Rule(
         "already: which draw meets which element depends on timing, before and after."
     ),
     propose=propose,
-    turn=2,  # behind what moves operators: the numbers are those of the pipeline as written
+    turn=2,  # after the rules that move operators: the values belong to the original pipeline
 )

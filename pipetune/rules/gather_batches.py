@@ -1,4 +1,4 @@
-"""`gather-batches`: shuffle and batch the numbers of the rows, then take the rows of a whole batch at once."""
+"""`gather-batches`: shuffle and batch row indices, then gather the rows of a whole batch at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gather-windows`: number the windows of a series, and take those of a whole batch at once."""
+"""`gather-windows`: pass the start indices of windows of a series, and gather the windows of a whole batch at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of arrays in memory gathered a batch at a time: what `gather-batches` and `gather-windows` share."""
+"""Gathers rows of arrays in memory a batch at a time; shared by `gather-batches` and `gather-windows`."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import bytes_per_element, held_by_shuffle
 
 HANDS_NUMBERS_ON = HANDS_THROUGH | {"cache", "with_options", "assert_cardinality"}
-"""Operators that do the same with the numbers of rows as with the rows; a cache must be one in memory."""
+"""Operators that treat row indices the same way as rows; a cache must be in memory."""
 
 _WINDOWS = ("flat_map", "window")
 
 
 @dataclass(frozen=True)
 class _Way:
-    """From arrays in memory to a batch."""
+    """The operators from arrays in memory to a batch."""
 
     source: Node
-    windows: tuple[Node, ...]  # what makes windows of the rows, nearest to the batch first
-    between: tuple[Node, ...]  # what stands between that and the batch, nearest first
+    windows: tuple[Node, ...]  # the operators that build windows of the rows, nearest to the batch first
+    between: tuple[Node, ...]  # the operators between these and the batch, nearest first
     maps: tuple[MapAbove, ...]
 
     @property
     def of_windows(self) -> bool:
-        """Whether what reaches the batch are windows of the rows, whoever makes them."""
+        """Whether the batch receives windows of the rows, whichever operator builds them."""
         return bool(self.windows) or (self.source.gathering is not None and self.source.gathering.singly)
 
 
 def gather_at_once(context: RuleContext, *, rule: str, windows: bool, summary: str) -> Iterator[Rewrite | Silence]:
-    """For every batch fed by arrays in memory: numbers handed on in place of rows, or of windows of them.
+    """Yields, for every batch fed by arrays in memory, the rewrite that passes indices instead of rows or windows.
 
     Args:
-        windows: whether windows are made of the rows.
-        summary: with `{size}`, of the batch, and `{after}`, what is done to the batch, to be filled in.
+        rule: name of the proposing rule.
+        windows: whether to handle windows of rows (True) or single rows (False).
+        summary: format string with the fields `{size}`, of the batch, and `{after}`, the functions then called on it.
     """
     for batch in plain_batches(context.pipeline):
         way = _way(batch, context)
@@ -72,7 +73,7 @@ def _way(batch: Node, context: RuleContext) -> _Way | None:
 
 
 def _obstacle(way: _Way) -> str:
-    """Why the rows cannot be gathered behind the batch, as the end of a sentence; empty where they can."""
+    """Returns why the rows cannot be gathered after the batch, as the end of a sentence; "" if they can."""
     assert way.source.gathering is not None
     if way.source.gathering.why_not:
         return way.source.gathering.why_not
@@ -98,7 +99,7 @@ def _rewrite(way: _Way, batch: Node, context: RuleContext, *, rule: str, summary
     return Rewrite(
         rule=rule,
         node=way.source.id,
-        # The gathering map behind the batch is one that the script does not have.
+        # The gathering map after the batch is new: batches may begin to overtake each other there.
         safety=max(moved.safety, class_of_overtaking(batch, in_order=order_asked_for(context))),
         edits=(*moved.edits, *removed, ReplaceSource(way.source.id, batch.id, known.digest, known.windows)),
         summary=summary.format(size=batch.argument("batch_size"), after=after),
@@ -115,16 +116,16 @@ def _what_is_known(way: _Way) -> tuple[str, ...]:
 
 
 def _named(source: Node) -> str:
-    """The operator, or the call of a library that makes it out of sight."""
+    """Returns the name of the operator, or of the library call that creates it internally."""
     place = source.location
     hidden = place is not None and place.method not in ("", source.op)
     return f"{place.method} ({place})" if place is not None and hidden else described(source)
 
 
 def _more_bytes(way: _Way, context: RuleContext) -> float:
-    """What shuffle buffers hold more that hold windows now, or what a map made of the rows: numbers.
+    """Returns the bytes added in shuffle buffers, negative where indices replace windows or the output of a map.
 
-    Rows as they are take no memory in a buffer: TensorFlow hands on views of the arrays where they are aligned.
+    Unmodified rows take no memory in a buffer: TensorFlow passes on views of the arrays if they are aligned.
     """
     more = 0.0
     for place, node in enumerate(way.between):

@@ -1,4 +1,4 @@
-"""`granted-cores`: keep AUTOTUNE and tf.data's threads within the cores that the container grants."""
+"""`granted-cores`: limit AUTOTUNE and tf.data's threads to the cores available to the container."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def bounds(context: RuleContext) -> tuple[SetOption, ...]:
-    """Options that keep tf.data to the granted cores; empty where TensorFlow counts right or the script says.
+    """Returns options that limit tf.data to the available cores; none if TensorFlow or the script does so already.
 
-    The budget alone only guides AUTOTUNE's sums; the pool's size also limits each operator's parallel calls from
+    The budget alone only guides AUTOTUNE's calculation; the pool size also limits each operator's parallel calls from
     the first element on, before AUTOTUNE has run.
     """
     if not _differ(context):
@@ -57,14 +57,14 @@ def bounds(context: RuleContext) -> tuple[SetOption, ...]:
 
 
 def _memory(context: RuleContext) -> tuple[SetOption, ...]:
-    """The budget for buffers that goes with the rule's own rewrite; no other needs it."""
+    """Returns the buffer budget that is added to this rule's own rewrite; rewrites of other rules do not need it."""
     if context.buffers_granted is None or context.pipeline.options.get(MEMORY_BUDGET) is not None:
         return ()
     return (SetOption(MEMORY_BUDGET, context.buffers_granted),)
 
 
 def bounded(rewrite: Rewrite, context: RuleContext) -> Rewrite:
-    """`rewrite`, with the bounds where it leaves a number to AUTOTUNE: a trial uses what is granted."""
+    """Adds the limits to `rewrite` if it leaves a value to AUTOTUNE, so that trials use only the available cores."""
     edits = bounds(context)
     if not edits or not _leaves_to_autotune(rewrite) or rewrite.rule == NAME:
         return rewrite
@@ -87,7 +87,7 @@ def _leaves_to_autotune(rewrite: Rewrite) -> bool:
 
 
 def in_cores(context: RuleContext) -> str:
-    """ "2 cores": those granted, in words."""
+    """Returns the number of available cores in words: "2 cores"."""
     return "1 core" if context.cores == 1 else f"{context.cores} cores"
 
 

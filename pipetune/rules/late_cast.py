@@ -1,4 +1,4 @@
-"""`late-cast`: elements stay small through shuffle, cache and batch; what makes them larger comes last."""
+"""`late-cast`: keep elements small through shuffle, cache and batch; make them larger last."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ RULE = Rule(
         "the last batch may be short."
     ),
     propose=propose,
-    turn=2,  # both parts then run with the numbers that other rules gave the whole
+    turn=2,  # both parts then inherit the values that other rules set for the whole map
 )

@@ -1,4 +1,4 @@
-"""Questions several rules ask of an operator before they touch it. In doubt the answer forbids."""
+"""Checks of operators that several rules share. When a fact is unknown, the rewrite is refused."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipetune.rules.base import RuleContext
 
 
 def inner_facts(node: Node) -> tuple[OperatorFacts, ...]:
-    """Facts of the operators that an interleave or flat_map function makes, in what it calls included."""
+    """Returns facts on the datasets that an interleave or flat_map function builds, also in functions that it calls."""
     called = node.function.operations if node.function else ()
     names = dict.fromkeys((*node.inner, *filter(is_dataset_kernel, called)))
     return tuple(facts(public_name(name)) for name in names)
 
 
 def runs_python(node: Node) -> bool:
-    """Whether the operator or its function runs Python code when an element passes."""
+    """Whether the operator or its function runs Python code for each element."""
     if facts(node.op).python or any(inner.python for inner in inner_facts(node)):
         return True
     if node.function is None:
@@ -36,9 +36,9 @@ def draws(node: Node) -> bool:
 
 
 def keeps_state(node: Node) -> str:
-    """What the function of `node` shares with the world outside, in words; empty if nothing.
+    """Describes the state outside the function of `node` that it reads or changes; "" if none.
 
-    A Python function may share anything; that is `runs_python`, not this.
+    A Python function may access any state; `runs_python` covers that.
     """
     function = node.function
     if function is None:
@@ -55,20 +55,20 @@ def keeps_state(node: Node) -> str:
 
 
 def reaches_outside(node: Node) -> str:
-    """What keeps the function of `node` from being called otherwise than the script does, in words; empty if nothing.
+    """Describes why the function of `node` must be called exactly as the script calls it; "" if it need not.
 
-    Python code, or what `keeps_state` names.
+    The reason is Python code, or what `keeps_state` names.
     """
     return "runs Python" if runs_python(node) else keeps_state(node)
 
 
 def stateless(node: Node) -> bool:
-    """Whether what `node` puts out depends on the element it gets alone, and leaves nothing behind."""
+    """Whether the output of `node` depends on its input element alone, without side effects."""
     return not (runs_python(node) or draws(node) or keeps_state(node))
 
 
 def trained_state(node: Node, context: RuleContext) -> str:
-    """What the function of `node` reads or writes that training may touch too, in words; empty if nothing."""
+    """Describes the state of the function of `node` that training may also read or write; "" if none."""
     function = node.function
     if function is None:
         return "has a function nothing is known about" if facts(node.op).takes_function else ""
@@ -76,7 +76,7 @@ def trained_state(node: Node, context: RuleContext) -> str:
         if context.trained_variables is None or variable in context.trained_variables:
             return f"reads the variable {variable}, which training may change"
     generator_known = function.random_python and context.trained_variables is not None
-    if function.writes_variables and not generator_known:  # a generator's state is its own
+    if function.writes_variables and not generator_known:  # training does not use the state of a random generator
         return "writes a variable that training may read"
     if function.mutable_tables:
         return "uses a table that training may write"
@@ -84,7 +84,7 @@ def trained_state(node: Node, context: RuleContext) -> str:
 
 
 def deterministic(node: Node, context: RuleContext) -> bool:
-    """Whether `node` hands elements on in order when it runs in parallel."""
+    """Whether `node` keeps the order of elements when it runs in parallel."""
     own = node.argument("deterministic")
     if own is None:
         return order_asked_for(context)
@@ -92,14 +92,14 @@ def deterministic(node: Node, context: RuleContext) -> bool:
 
 
 def order_asked_for(context: RuleContext) -> bool:
-    """False where `options.deterministic = False` is set, on the output or on the way to it."""
+    """Whether the order matters: False if `options.deterministic = False` is set on the output or upstream of it."""
     said = [context.pipeline.options.get("deterministic")]
     said += [node.argument("deterministic") for node in context.pipeline if node.op == "with_options"]
     return False not in said
 
 
 def runs_parallel(node: Node) -> bool:
-    """Whether the user asked for parallel calls at `node`."""
+    """Whether the script requests parallel calls or reads at `node`."""
     if node.op == "TFRecordDataset":
         return node.argument("num_parallel_reads") is not None
     name = facts(node.op).parallel_argument
@@ -107,11 +107,12 @@ def runs_parallel(node: Node) -> bool:
 
 
 def parallel_safety(node: Node, context: RuleContext) -> Safety:
-    """The class of running `node` with other parallelism, everything else kept.
+    """Returns the safety class of changing only the parallelism of `node`.
 
-    Where the script gave the order up (`deterministic=False`), elements overtake each other before and after: a
-    rewrite is judged, and compared, as if none did. That they may begin to is another order of those the script
-    allows, as long as it says so of the whole pipeline; an argument of a serial call changes nothing today.
+    If the script gave up the order (`deterministic=False`) of a parallel operator, elements overtake each other before
+    and after, so the rewrite is judged, and compared, as if none did. If they begin to overtake, the result is one of
+    the orders that the script allows, provided it says so for the whole pipeline (STATISTICAL). As an
+    argument of a serial call it has no effect today, so it allows nothing (REORDERS).
     """
     drawn = Safety.STATISTICAL if draws(node) else Safety.EXACT
     if deterministic(node, context) or runs_parallel(node):
@@ -120,14 +121,14 @@ def parallel_safety(node: Node, context: RuleContext) -> Safety:
 
 
 def short_batch_overtakes(batch: Node, maps: Iterable[Node], context: RuleContext) -> bool:
-    """Whether the last batch of an epoch, which may hold fewer elements, could come before others behind `maps`."""
+    """Whether the last batch of an epoch, which may be smaller, could overtake others if `maps` run after `batch`."""
     if batch.argument("drop_remainder"):
         return False
-    return any(not deterministic(node, context) for node in maps)  # TensorFlow makes serial ones parallel
+    return any(not deterministic(node, context) for node in maps)  # TensorFlow parallelizes serial maps
 
 
 def class_of_overtaking(batch: Node, *, in_order: bool) -> Safety:
-    """The class of batches that begin to overtake each other where the script gave the order up, and not before."""
+    """Returns the safety class of batches that may newly overtake each other, unless the script requires the order."""
     if in_order:
         return Safety.EXACT
     return Safety.STATISTICAL if batch.argument("drop_remainder") else Safety.REORDERS
@@ -137,7 +138,7 @@ _ASSERTIONS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
 
 
 def asserts(node: Node) -> bool:
-    """Whether the function of `node` raises on purpose, at elements that it finds wrong."""
+    """Whether the function of `node` contains assertions, which raise an error for invalid elements."""
     return node.function is not None and not _ASSERTIONS.isdisjoint(node.function.operations)
 
 
@@ -150,7 +151,7 @@ _IDLE = frozenset({"with_options", "assert_cardinality"})
 
 
 def last_working(pipeline: Pipeline) -> Node:
-    """The last operator that does something to elements: `prefetch` before `with_options` is still last."""
+    """Returns the last operator that does any work: a `prefetch` before `with_options` counts as last."""
     node = pipeline.output
     while node.op in _IDLE and len(node.inputs) == 1:
         node = pipeline[node.inputs[0]]
@@ -158,22 +159,22 @@ def last_working(pipeline: Pipeline) -> Node:
 
 
 def described(node: Node) -> str:
-    """How a sentence names an operator: `map (train.py:12)`."""
+    """Formats an operator for messages: `map (train.py:12)`."""
     return f"{node.title} ({node.location})" if node.location else node.title
 
 
 DROPS_BY_PLACE = frozenset({"take", "skip", "shard"})
-"""Operators that let an element through or not by its place alone, whatever is in it."""
+"""Operators that keep or drop an element by its position alone, whatever its value."""
 
 POSITIONAL = DROPS_BY_PLACE | {"take_while", "zip", "enumerate", "scan", "window"}
-"""Operators that give other elements, not only another order, where those above come in another order."""
+"""Operators that output other elements, not only another order, if the order of their input changes."""
 
 
 def picks_by_place(node: Node, context: RuleContext, *, among: frozenset[str] = DROPS_BY_PLACE) -> Node | None:
-    """The first operator below that lets other elements through where those above come in another order.
+    """Returns the first operator downstream that would select other elements if the order changed; None if none would.
 
-    A skip of a job that goes on is none, and a shard of one neither. For an order that a comparison does not see,
-    because it is drawn, `among` is `POSITIONAL`: all that gives other elements.
+    A skip by which a job resumes does not count, nor does a shard with one part. For random orders, in which a
+    comparison does not see other elements, pass `among=POSITIONAL`: every operator that outputs other elements.
     """
     resumed = {one.node for one in context.resuming}
     below = context.pipeline.downstream(node.id)

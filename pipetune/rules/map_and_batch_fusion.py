@@ -18,7 +18,7 @@ _OPTION = "experimental_optimization.map_and_batch_fusion"
 _DEFAULTS = "experimental_optimization.apply_default_optimizations"
 
 _COMMUTES = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
-"""Operators that hand elements through whole, so that a map may stand on either side of them."""
+"""Operators that never modify an element, so that a map may be on either side of them."""
 
 _UNFUSABLE_BATCHES = frozenset({"padded_batch", "ragged_batch"})
 
@@ -30,16 +30,16 @@ class Verdict:
     fuses: bool
     why: str = ""
     map: Node | None = None
-    between: Node | None = None  # the one operator in the way, if taking it away suffices
+    between: Node | None = None  # the only operator in the way, if moving it suffices
     option: str = ""  # the option that switches the fusion off
 
 
 def verdict(batch: Node, context: RuleContext) -> Verdict:
-    """What TensorFlow's fusion makes of `batch`.
+    """Returns whether TensorFlow fuses `batch` with a map.
 
-    The runtime fuses any map directly above a serial `batch`, whatever its function and its other readers
-    (read from the runtime's model, TensorFlow 2.21). A function with state then runs one call at a time,
-    unless the map says otherwise.
+    The runtime fuses any map directly upstream of a serial `batch`, whatever its function and its other consumers
+    (seen in the runtime's model, TensorFlow 2.21). A function with state then runs one call at a time, unless the map
+    sets the number of calls.
     """
     above = context.pipeline[batch.inputs[0]] if len(batch.inputs) == 1 else None
     if above is None:
@@ -106,7 +106,7 @@ def _already(above: Node) -> str:
 
 
 def _clear_the_way(batch: Node, between: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """Move what stands between the map and the batch above the map."""
+    """Proposes to move the operator between the map and the batch upstream of the map."""
     first = next(steps_up(context, between), None)
     if not isinstance(first, Step):
         obstacle = first.why if first is not None else "the map has another reader"
@@ -173,7 +173,7 @@ def _switch_on(batch: Node, option: str) -> Rewrite:
 
 
 def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
-    """Copy elements into several batches at once, where no fused map does that already."""
+    """Proposes to fill several batches in parallel, which a fused map would do already."""
     in_order = deterministic(batch, context)
     for number in dict.fromkeys((AUTOTUNE, 2)):
         if number == batch.argument("num_parallel_calls"):

@@ -1,4 +1,4 @@
-"""`map-fusion`: maps directly below each other become one map that calls their functions one after another."""
+"""`map-fusion`: merge consecutive maps into one map that calls their functions one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`merge-repeats`: repeats directly behind each other become one."""
+"""`merge-repeats`: merge consecutive repeats into one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _run(node: Node, context: RuleContext) -> tuple[Node, ...]:
-    """`node` and the repeats directly above it that nobody else reads, the uppermost first."""
+    """Returns `node` and the repeats directly upstream without another consumer, the most upstream first."""
     run: tuple[Node, ...] = (node,)
     while True:
         above = context.pipeline[run[0].inputs[0]]
@@ -64,7 +64,7 @@ def _merged(run: tuple[Node, ...], context: RuleContext) -> Rewrite | Silence:
 
 
 def shuffled_above(repeat: Node, context: RuleContext) -> Node | None:
-    """The operator above that orders each epoch anew; which orders those are depends on the repeats below it.
+    """Returns an operator upstream that reshuffles each epoch; its orders depend on the repeats downstream.
 
     Measured with TensorFlow 2.21: `shuffle(5, seed=3).repeat(2).repeat(3)`, iterated again, has other orders than
     `shuffle(5, seed=3).repeat(6)`.
@@ -73,7 +73,7 @@ def shuffled_above(repeat: Node, context: RuleContext) -> Node | None:
 
 
 def _count(node: Node) -> int | None:
-    """How often a repeat gives its input, INFINITE where without end; None where it is not known."""
+    """Returns how often a repeat outputs its input, `INFINITE` if endless; None if not known."""
     count = node.argument("count")
     return max(count, INFINITE) if isinstance(count, int) else None
 

@@ -1,4 +1,4 @@
-"""Moving an operator upstream past others: what it may pass, and what that costs in safety."""
+"""Moves an operator upstream past others: which ones it may pass, and the resulting safety class."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pipetune.rules.legality import DROPS_BY_PLACE, described, deterministic, dr
 _DROPS = DROPS_BY_PLACE | {"filter"}
 
 _PASSIVE = frozenset({"prefetch", "with_options", "assert_cardinality"})
-"""Operators that hand every element through in order: anything one-to-one may change places with them."""
+"""Operators that pass every element through in order: the moved operator may swap places with them."""
 
 _KEEPS_COUNT = frozenset({"assert_cardinality"})
-"""Of those, what only one-to-one operators may pass: it compares the number of elements with one the script gives."""
+"""Those of them that only one-to-one operators may pass: they compare the element count with the script's."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operator that was passed: the place above it, and the worst class so far."""
+    """One operator that was passed: the place upstream of it, and the worst safety class so far."""
 
     passed: Node
-    anchor: str  # the operator the moved one would then stand behind
+    anchor: str  # the operator that the moved one would then directly follow
     safety: Safety
     maps: tuple[Node, ...]  # the maps passed so far, nearest first
 
@@ -39,14 +39,15 @@ class Obstacle:
 
 
 def steps_up(context: RuleContext, node: Node, *, along: tuple[Node, ...] = ()) -> Iterator[Step | Obstacle]:
-    """The places `node` can be moved up to, nearest first; last an Obstacle where a map stops it.
+    """Yields the places that `node` can be moved up to, nearest first, and finally an `Obstacle` if a map stops it.
 
-    What moves keeps, drops or permutes elements and changes none (shuffle, prefetch, take, skip, shard, repeat,
-    filter): it commutes with a map that depends on its element alone. A random map may be passed at the price of
-    its draws meeting other elements. Whether a filter says the same above a map is for its rule to ask.
+    The moved operator keeps, drops or permutes elements and modifies none (shuffle, prefetch, take, skip, shard,
+    repeat, filter), so it commutes with a map that depends on its element alone. A random map may be passed, but its
+    draws then meet other elements. Whether a filter decides the same upstream of a map is checked by its rule.
 
     Args:
-        along: operators directly below `node` that move with it.
+        node: the operator to move.
+        along: operators directly downstream of `node` that move with it.
     """
     safety, maps = Safety.EXACT, list[Node]()
     moved = (node, *along)
@@ -65,7 +66,7 @@ def steps_up(context: RuleContext, node: Node, *, along: tuple[Node, ...] = ()) 
 
 
 def way_up(pipeline: Pipeline, node: Node) -> Iterator[Node]:
-    """The operators above `node`, nearest first, for as long as each has one input and nobody else reads it."""
+    """Yields the operators upstream of `node`, nearest first, as long as each has one input and one consumer."""
     while len(node.inputs) == 1:
         node = pipeline[node.inputs[0]]
         if len(pipeline.consumers(node.id)) != 1 or len(node.inputs) != 1:
@@ -74,7 +75,7 @@ def way_up(pipeline: Pipeline, node: Node) -> Iterator[Node]:
 
 
 def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
-    """Why operators of these kinds must not pass a map; empty where nothing says so."""
+    """Returns why operators of the kinds `moved` must not pass a map; "" if they may."""
     if above.function is None:
         return "nothing is known about its function"
     if runs_python(above):
@@ -96,7 +97,7 @@ def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
 
 
 def _read_less_far(above: Node, context: RuleContext) -> str:
-    """Why what stands above a map must be read as far as the map reads ahead of a `take` below it."""
+    """Returns why the operators upstream of a map must be read as far as it reads ahead of a `take`; "" if not."""
     for source in context.pipeline.upstream(above.id):
         if source.op in ("cache", "snapshot"):
             return f"{described(source)} above it might never be read to its end"
@@ -111,10 +112,10 @@ def _class_of_passing(above: Node, context: RuleContext) -> Safety:
 
 
 def seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, ...]) -> bool:
-    """Whether moving an unseeded shuffle call in source may carry it past another call that draws a seed.
+    """Whether moving an unseeded shuffle call in the source may move it past another call that draws a seed.
 
-    An unseeded shuffle draws from a counter that all calls of the script share. Only calls that directly
-    follow one another in one function certainly have no other between them.
+    An unseeded shuffle draws its seed from a counter that all calls of the script share. Only calls that directly
+    follow one another in one function are certain to have no other call in between.
     """
     if not context.randomness_fixed or _seed_given(moved) or moved.location is None:
         return False
@@ -130,7 +131,7 @@ def seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, .
 
 
 def _seed_given(shuffle: Node) -> bool:
-    """Whether the call surely names its seed: under a global seed one drawn for it looks the same in the dataset."""
+    """Whether the call certainly passes a seed: under a global seed, a drawn one looks the same in the dataset."""
     seed = shuffle.argument("seed")
     if not isinstance(seed, str):
         return seed is not None
@@ -138,7 +139,7 @@ def _seed_given(shuffle: Node) -> bool:
 
 
 def shuffle_move_class(shuffle: Node, context: RuleContext, step: Step) -> tuple[Safety, tuple[str, ...]]:
-    """The safety class of moving `shuffle` up by `step`, and what a reader must know."""
+    """Returns the safety class of moving `shuffle` up by `step`, and the notes for the user."""
     safety, notes = step.safety, list[str]()
     if any(draws(node) for node in step.maps):
         notes.append("The order stays; the random draws of the maps meet other elements.")
@@ -149,5 +150,5 @@ def shuffle_move_class(shuffle: Node, context: RuleContext, step: Step) -> tuple
 
 
 def place_group(node: Node) -> str:
-    """The group of every rewrite that moves `node`, whichever rule proposes it."""
+    """Returns the group of all rewrites that move `node`, whichever rule proposes them."""
     return f"place@{node.id}"

@@ -1,4 +1,4 @@
-"""`parallel-interleave`: reading several inner datasets at once."""
+"""`parallel-interleave`: read several inner datasets at once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pipetune.rules.pricing import bytes_per_element, element_count
 NAME = "parallel-interleave"
 
 _WIDE = 16
-"""A cycle length offered for storage with a long time to the first byte: the usual number of readers."""
+"""A cycle length offered for storage with a high first-byte latency: the usual number of readers."""
 
 
 def cycle_length_in_force(node: Node, context: RuleContext) -> int:
-    """The cycle length `node` runs with; TensorFlow's default depends on the cores and on the parallel calls.
+    """Returns the effective cycle length of `node`; TensorFlow's default depends on the cores and the parallel calls.
 
     Source: `ComputeCycleLength` in parallel_interleave_dataset_op.cc and `MaxParallelism` in
     interleave_dataset_op.cc (TensorFlow 2.21).
@@ -76,12 +76,12 @@ def _at(node: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
             why = f"No longer cycle: {described(dropped)} would give other elements."
             yield Silence(NAME, node.id, why)
             return
-        if longer > length:  # another order, so an offer at best: one number is enough
+        if longer > length:  # changes the order, so it is optional at best: one value is enough
             yield _rewrite(node, context, length=longer, calls=AUTOTUNE)
 
 
 def _calls(cycle_length: int, cores: int) -> tuple[int, ...]:
-    """Candidates that the runtime accepts: never above the cycle length."""
+    """Returns the candidates that the runtime accepts: at most the cycle length."""
     numbers = (n for n in (2, max(2, cores)) if n <= cycle_length)
     return tuple(dict.fromkeys((AUTOTUNE, *numbers)))
 
@@ -124,7 +124,7 @@ def _rewrite(node: Node, context: RuleContext, *, length: int, calls: int) -> Re
 
 
 def _buffers(node: Node, context: RuleContext, *, length: int, block: int) -> float:
-    """The kernel's own limit: (2 L waiting inner datasets + L in the cycle) x (2 B + 1) elements each."""
+    """Returns bytes at the kernel's limit: (2 L waiting inner datasets + L in the cycle) x (2 B + 1) elements each."""
     size = bytes_per_element(context, node.id)
     return 0.0 if size is None else size * 3 * length * (2 * block + 1)
 

@@ -1,4 +1,4 @@
-"""`parallel-map`: how many calls of a map function run at once."""
+"""`parallel-map`: set how many calls of a map function run at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "parallel-map"
 
 
 def candidate_numbers(cores: int) -> tuple[int, ...]:
-    """AUTOTUNE, two, and one call for each core granted."""
+    """Returns the parallel calls to try: AUTOTUNE, two, and one call per available core."""
     return tuple(dict.fromkeys((AUTOTUNE, 2, max(2, cores))))
 
 
@@ -47,7 +47,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def tensorflow_does_it(node: Node, context: RuleContext) -> bool:
-    """Whether TensorFlow's default optimisations make this serial map an autotuned parallel one."""
+    """Whether TensorFlow's default optimizations turn this serial map into an autotuned parallel one."""
     if node.argument("num_parallel_calls") is not None:
         return False
     if node.id in context.fused:

@@ -1,4 +1,4 @@
-"""`parse-batches`: parse serialised examples, CSV lines and other text a batch at a time."""
+"""`parse-batches`: parse serialized examples, CSV lines and other text a batch at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prefetch`: a buffer filled in the background, at the end and between stages."""
+"""`prefetch`: add or resize buffers that are filled in the background, at the end and between stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZES = (AUTOTUNE, 1, 2, 4)
 _STAGE_SIZES = (AUTOTUNE, 2)
 
 _HARMLESS_EFFECTS = frozenset({"Print", "PrintV2", "StringFormat", "Timestamp"})
-"""Effects that may happen a few elements early without anyone reading something else from the data."""
+"""Side effects that may happen a few elements early without changing the data that anyone reads."""
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -35,7 +35,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def forbidden_ahead(nodes: tuple[Node, ...], context: RuleContext) -> str:
-    """Why nothing above may run ahead of training, or empty."""
+    """Returns why `nodes` must not run ahead of training; "" if they may."""
     for node in nodes:
         state = trained_state(node, context)
         if state:
@@ -78,7 +78,7 @@ def _at_the_end(context: RuleContext) -> Iterator[Rewrite]:
 
 
 def _on_main_path(node: Node, context: RuleContext) -> bool:
-    """Whether everything below `node` is one chain to the output."""
+    """Whether everything downstream of `node` is one chain to the output."""
     below = context.pipeline.downstream(node.id)
     return all(len(other.inputs) == 1 for other in below) and len(context.pipeline.consumers(node.id)) == 1
 
@@ -125,7 +125,7 @@ def _between_stages(context: RuleContext) -> Iterator[Rewrite]:
 
 
 def _even_cut(segment: tuple[str, ...], context: RuleContext) -> Node | None:
-    """The operator behind which a border splits the segment's time most evenly; None if none would help."""
+    """Returns the operator after which a prefetch splits the segment's time most evenly; None if none would help."""
     nodes = [node for node in context.pipeline if node.id in segment]
     costs = [_cost(node, context) for node in nodes]
     known = [cost for cost in costs if cost is not None]
@@ -140,11 +140,11 @@ def _even_cut(segment: tuple[str, ...], context: RuleContext) -> Node | None:
     if not cuts or total <= 0:
         return None
     longest, node = min(cuts, key=lambda cut: cut[0])
-    return node if longest < 0.9 * total else None  # a border costs something: it must be worth a tenth
+    return node if longest < 0.9 * total else None  # a prefetch has a cost: it must gain a tenth
 
 
 def _cost(node: Node, context: RuleContext) -> float | None:
-    """Seconds of `node` per output; 0 for one that hands elements through and is not shown."""
+    """Returns the seconds of `node` per output element; 0 for an unmeasured operator that passes elements through."""
     seconds = seconds_per_output(context, node.id)
     return 0.0 if seconds is None and facts(node.op).same_elements else seconds
 
@@ -189,5 +189,5 @@ RULE = Rule(
     ),
     safety="EXACT: the same elements in the same order, made earlier. It costs the memory of its buffer.",
     propose=propose,
-    turn=-1,  # at the end means behind what others put there later, as a cache, or move away, as a repeat
+    turn=-1,  # "at the end" means after what later rules insert there (a cache) or move away (a repeat)
 )

@@ -1,4 +1,4 @@
-"""`prefetch-to-device`: copies elements to the accelerator before training asks for them."""
+"""`prefetch-to-device`: copy elements to the accelerator before training requests them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = "prefetch-to-device"
 
 COPY = "copy_to_device"
 
-_BUFFERS = (1, 2)  # elements held on the device: its memory is dear, and one hides the copy
+_BUFFERS = (1, 2)  # elements held on the device: its memory is scarce, and one is enough to hide the copy
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -65,5 +65,5 @@ RULE = Rule(
     ),
     safety="EXACT: the same bytes on the device. It costs device memory for the elements it holds.",
     propose=propose,
-    turn=-2,  # what others put at the end, a prefetch on the host above all, then stands in front of the copy
+    turn=-2,  # what later rules append, mainly a prefetch on the host, is then placed before the copy
 )

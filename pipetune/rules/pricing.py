@@ -1,7 +1,7 @@
-"""What rewrites are priced by: elements per epoch, bytes, and what operators cost.
+"""Figures to price rewrites: elements per epoch, bytes, and the cost of operators.
 
-A figure comes from the profile where it was measured, else from the static facts, else it is None: nothing is
-guessed, and a rule that needs a price stays silent without one.
+A figure comes from the profile if it was measured, else from the static facts, else it is None: nothing is
+guessed, and a rule that needs a missing figure proposes nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import RuleContext
 
 ASSUMED_AUTOTUNE_ELEMENTS = 8
-"""Elements an autotuned buffer is taken to hold: the runtime's own number is known only while it runs."""
+"""Assumed number of elements in an autotuned buffer: the actual number is known only at run time."""
 
 
 def as_size(size_bytes: float) -> str:
-    """A number of bytes for people: "812 B", "1.2 GiB"."""
+    """Formats a number of bytes: "812 B", "1.2 GiB"."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     value, unit = float(size_bytes), 0
     while abs(value) >= 1024 and unit < len(units) - 1:
@@ -24,24 +24,24 @@ def as_size(size_bytes: float) -> str:
 
 
 def as_time(seconds: float) -> str:
-    """A time for people: "0.2 us", "14 ms", "1,234 s"."""
+    """Formats a duration: "0.2 us", "14 ms", "1,234 s"."""
     unit, scale = next(((name, one) for name, one in (("s", 1.0), ("ms", 1e-3)) if seconds >= one), ("us", 1e-6))
     value = seconds / scale
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
 
 
 def element_count(context: RuleContext, node_id: str) -> int | None:
-    """Elements `node_id` puts out per epoch, at most; INFINITE, or None where it is not known."""
+    """Returns the maximum number of elements that `node_id` outputs per epoch, or `INFINITE`; None if not known."""
     return elements_at_most(context.pipeline, context.profile, node_id)
 
 
 def bytes_per_element(context: RuleContext, node_id: str) -> float | None:
-    """Bytes of one element that `node_id` puts out, or None where that is not known."""
+    """Returns the bytes of one element that `node_id` outputs; None if not known."""
     return element_bytes(context.pipeline, context.profile, node_id)
 
 
 def buffer_bytes(context: RuleContext, node_id: str, elements: int) -> float:
-    """Memory of `elements` elements of `node_id`; 0 where their size is not known."""
+    """Returns the bytes of `elements` (AUTOTUNE is allowed) elements of `node_id`; 0 if their size is not known."""
     size = bytes_per_element(context, node_id)
     if size is None:
         return 0.0
@@ -49,7 +49,7 @@ def buffer_bytes(context: RuleContext, node_id: str, elements: int) -> float:
 
 
 def seconds_per_output(context: RuleContext, node_id: str) -> float | None:
-    """CPU seconds `node_id` itself spends per element of the whole pipeline."""
+    """Returns CPU seconds (else wall seconds) of `node_id` itself per output element of the pipeline, if measured."""
     measured = context.profile.operator(node_id) if context.profile else None
     if measured is None or measured.visits is None:
         return None
@@ -58,7 +58,7 @@ def seconds_per_output(context: RuleContext, node_id: str) -> float | None:
 
 
 def waiting_per_output(context: RuleContext, node_id: str) -> float:
-    """Seconds `node_id` itself waits, on no processor, per element of the pipeline; 0 where not measured apart."""
+    """Returns blocked seconds of `node_id` itself per output element of the pipeline; 0 if not measured separately."""
     measured = context.profile.operator(node_id) if context.profile else None
     if measured is None or measured.visits is None or measured.cpu_seconds is None:
         return 0.0
@@ -66,7 +66,7 @@ def waiting_per_output(context: RuleContext, node_id: str) -> float:
 
 
 def held_by_shuffle(context: RuleContext, shuffle: Node) -> int:
-    """Elements the buffer of `shuffle` holds: its size, or the whole data where that is less."""
+    """Returns how many elements the buffer of `shuffle` holds: its size, or the whole data if that is less."""
     size = shuffle.argument("buffer_size")
     elements = element_count(context, shuffle.inputs[0])
     buffer = size if isinstance(size, int) and size > 0 else elements or 0

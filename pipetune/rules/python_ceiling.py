@@ -1,4 +1,4 @@
-"""What Python code of a pipeline can give at most: one call at a time, whatever the parallel calls."""
+"""Upper bound on the throughput of Python code in a pipeline: one call at a time, whatever the parallel calls."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pipetune.rules.legality import described, runs_python
 from pipetune.rules.pricing import as_time
 
 _MOST_WAITING = 0.5
-"""Share of its time that Python code may wait and still count as working: while it waits others have the lock."""
+"""Maximum blocked share of time of Python code that counts as working: while blocked, others can hold the GIL."""
 
 _SHARE_OF_INPUT = 0.1
-"""Share of the input's time below which a generator is not worth rewriting: the same as for Keras layers in maps."""
+"""Minimum share of the input's time for a generator to be worth rewriting: the same as for Keras layers in maps."""
 
 WHAT_HELPS = (
     "What can help: the same in TensorFlow's ops (tf.io.read_file, tf.io.decode_*, tf.image), or several processes "
@@ -31,9 +31,9 @@ INSTEAD = (
 
 
 def slow_generators(context: RuleContext) -> Iterator[Finding]:
-    """Advice on generators that take a good part of the input's time. No edit follows it.
+    """Yields advice on generators that take a large share of the input's time. It makes no edit.
 
-    What a generator would do next in Python cannot be proven, so pipetune never rewrites one.
+    The behavior of a Python generator cannot be proven, so pipetune never rewrites one.
     """
     seconds = context.profile.input_wall_seconds if context.profile is not None else None
     for node in context.pipeline:
@@ -53,7 +53,7 @@ def slow_generators(context: RuleContext) -> Iterator[Finding]:
 
 
 def works_in_python(node: Node, context: RuleContext) -> bool:
-    """Whether the operator is measured to run Python that works more than it waits. Not measured apart is no."""
+    """Whether the operator runs Python measured to work more than it waits; False if waiting was not measured."""
     measured = _measured(node, context)
     if measured is None or measured.waiting_seconds is None or not measured.wall_seconds or not runs_python(node):
         return False
@@ -61,7 +61,7 @@ def works_in_python(node: Node, context: RuleContext) -> bool:
 
 
 def ceiling(node: Node, context: RuleContext) -> str:
-    """The most its Python code gives and what that is beside a training step, in sentences; what can help."""
+    """Describes the maximum throughput of the Python code, compares it with a training step, and says what can help."""
     return f"{_ceiling(node, context)} {WHAT_HELPS}"
 
 

@@ -1,4 +1,4 @@
-"""`read-shards`: files that are read one after the other, read ahead or several at a time."""
+"""`read-shards`: read ahead, or several at a time, files that are read one after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = "read-shards"
 _READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
 _BLOCKS = (1, 16)
 _WIDE = 16
-"""Files at a time for storage with a long time to the first byte, where nobody measured: the usual number."""
+"""Files at a time for storage with a high first-byte latency, if no sweep was measured: the usual number."""
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -76,7 +76,7 @@ def _files(node: Node, context: RuleContext) -> int | None:
 
 
 def _lengths(node: Node, context: RuleContext, files: int | None) -> tuple[int, ...]:
-    """How many files at a time are worth a try: up to where a sweep saw more gain nothing, else a few numbers."""
+    """Returns how many files at a time to try: the number from which a sweep saw no more gain, else a few numbers."""
     knee = _knee(node, context)
     wanted = (max(2, context.cores), _WIDE) if knee is None else (knee,)
     most = files if files is not None else _WIDE
@@ -123,7 +123,7 @@ def _rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *, lengt
         group=f"{NAME}@{node.id}",
         reproducible=in_order and not random,
         notes=tuple(notes),
-        # As the kernel has it: 2 L waiting files and L in the cycle, 2 B + 1 elements of each.
+        # The kernel's own limit: 2 L waiting files and L in the cycle, 2 B + 1 elements of each.
         predicted_bytes=0.0 if size is None else size * 3 * length * (2 * block + 1),
     )
 

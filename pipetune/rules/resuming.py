@@ -1,25 +1,25 @@
-"""What a resumed job sees of a rewrite; applied to every candidate, whatever rule proposes it.
+"""The effect of a rewrite on a resumed job; applied to every candidate, whatever rule proposes it.
 
-A run stops, and another goes on in its place: under the same pipeline, or, once a patch is in, under another.
-What a rewrite is then, by what the script keeps of its place in the data:
+A run stops, and another continues in its place: with the same pipeline or, once a patch is applied, with another.
+The safety class then depends on what the script stores of its position in the data:
 
 Iterator state (`Checkpoint(iterator=...)`):
-- another step, order or option, a map or interleave made parallel that TensorFlow runs serially: STATISTICAL. A
-  checkpoint names every step it holds the state of; restored into other steps it raises NotFoundError, or, with
-  another shuffle buffer, InternalError some elements later. Numbers alone (parallel calls, a prefetch's buffer),
-  and parallel calls where TensorFlow makes the map parallel anyway: as proposed, the state fits.
-- a copy to the device: not proposed. Its state cannot be saved (`GeneratorDataset` is Unimplemented).
-A skip of the steps done:
-- the same elements in the same order above the skip: as proposed.
-- steps above the skip that count or order otherwise: REORDERS. It passes over other elements than those seen.
-- other draws, another order elsewhere: as proposed, with the warning.
-- a cache in a file behind the skip: not proposed. A resumed job reads what the earlier run, with its skip, wrote.
-Ids of examples (`tfds_id`): as proposed. Elements keep their ids, and any order will do.
-The epoch (BackupAndRestore): as proposed. The data begins anew, with any pipeline.
-Any of them, and a cache in a file: STATISTICAL. A run that is killed while it fills the file leaves it locked.
+- another operator, order or option, or a map or interleave made parallel that TensorFlow runs serially: STATISTICAL. A
+  checkpoint names every operator whose state it holds; restored into other operators it raises NotFoundError or, with
+  another shuffle buffer, InternalError some elements later. Values alone (parallel calls, the buffer of a prefetch),
+  and parallel calls where TensorFlow parallelizes the map anyway: as proposed, because the state fits.
+- a copy to the device: refused. Its state cannot be saved (`GeneratorDataset` is Unimplemented).
+A skip of the completed steps:
+- the same elements in the same order upstream of the skip: as proposed.
+- operators upstream of the skip that change count or order: REORDERS. It skips other elements than those seen.
+- other random draws, or another order elsewhere: as proposed, with a warning.
+- a file cache downstream of the skip: refused. A resumed job would read what the earlier run wrote with its own skip.
+Ids of examples (`tfds_id`): as proposed. Elements keep their ids, and any order is fine.
+The epoch (BackupAndRestore): as proposed. The data starts from the beginning, with any pipeline.
+Any of these with a file cache: STATISTICAL. A run that is killed while it fills the file leaves it locked.
 
-Every rewrite whose line says more than "as proposed" carries its warning. `tests/tf/test_resuming_facts.py` holds
-the lines that rest on TensorFlow (2.21).
+Every rewrite whose line says more than "as proposed" carries a warning. `tests/tf/test_resuming_facts.py` verifies
+the lines that depend on TensorFlow (2.21).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pipetune.rules.parallel_map import tensorflow_does_it
 
 
 def as_resumed(rewrite: Rewrite, context: RuleContext) -> Rewrite | Silence:
-    """The rewrite in the class that is right for a script that resumes, with its warnings; or why it must not be."""
+    """Returns the rewrite with the safety class and warnings for a script that resumes, or why it is refused."""
     for one in context.resuming:
         why = _forbidden(rewrite, one, context)
         if why:
@@ -61,7 +61,7 @@ def _forbidden(rewrite: Rewrite, one: Resuming, context: RuleContext) -> str:
 
 
 def _seen_by_a_resumed_job(rewrite: Rewrite, one: Resuming, context: RuleContext) -> tuple[Safety, str]:
-    """The least class, and the warning; no warning where a resumed job sees what it saw before."""
+    """Returns the minimum safety class and the warning; "" if a resumed job sees what it saw before."""
     if _writes_a_file(rewrite):
         return Safety.STATISTICAL, (
             f"The script resumes ({one.what}): a run that was stopped before the cache was complete leaves a locked "
@@ -87,7 +87,7 @@ def _seen_by_a_resumed_job(rewrite: Rewrite, one: Resuming, context: RuleContext
 
 
 def _changes_state(rewrite: Rewrite, context: RuleContext) -> bool:
-    """Whether the edits change which steps keep state, and not only their numbers."""
+    """Whether the edits change which operators keep state, and not only their values."""
     return not all(_sets_a_number(edit, context) for edit in rewrite.edits)
 
 
@@ -124,7 +124,7 @@ def _passes_over_others(rewrite: Rewrite, one: Resuming, pipeline: Pipeline) -> 
 
 
 def _counted(pipeline: Pipeline, skip: str) -> tuple[str, ...]:
-    """What decides which elements a skip passes over: the steps above it that change count or order."""
+    """Returns what decides which elements a skip drops: the operators upstream that change count or order."""
     return tuple(
         node.id
         for node in pipeline.upstream(skip)

@@ -1,4 +1,4 @@
-"""`shard-early`: shard before the maps, so that a worker computes nothing of what the others get."""
+"""`shard-early`: shard before the maps, so that no worker computes the elements of the others."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ RULE = Rule(
     ),
     safety="EXACT: a worker gets the elements it got, in the same order; it computes none of the others'.",
     propose=propose,
-    turn=0,  # it means the places as they are written: others move what it is put behind
+    turn=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )

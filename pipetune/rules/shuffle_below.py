@@ -1,7 +1,7 @@
-"""A shuffle put below the maps that follow it, so that a cache above it freezes no order: `cache` and `split-map` ask.
+"""Moves a shuffle after a new cache, so that the cache does not freeze the order; used by `cache` and `split-map`.
 
-A shuffle draws places, not values: above a map that depends on its element alone, and below it, the same elements
-come in the same order for the same seed. Above, a cache behind the map would keep the order of the first epoch.
+A shuffle permutes positions, not values: before and after a map that depends on its element alone, the same seed gives
+the same elements in the same order. Before the map, a cache after the map would keep the order of the first epoch.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pipetune.rules.moving import Obstacle, shuffle_move_class, steps_up, way_up
 from pipetune.rules.pricing import held_by_shuffle
 
 FEWEST_EPOCHS = 3
-"""Known epochs below which it is not proposed: in the first one the buffer fills with finished elements before training
-gets any, so that the two no longer overlap there; the second pays for that at most."""
+"""Minimum number of epochs, if known, to propose it: in the first one the buffer fills with finished elements before
+training gets any, so that the two do not overlap there; a second epoch at best compensates for that."""
 
 
 @dataclass(frozen=True)
 class ShuffleBelow:
-    """A shuffle that can stand directly behind a place instead of above it."""
+    """A shuffle that can be moved from upstream of a place to directly after it."""
 
     move: Move
     safety: Safety
@@ -31,10 +31,10 @@ class ShuffleBelow:
 
 
 def shuffle_below(context: RuleContext, place: Node) -> ShuffleBelow | None:
-    """The shuffle above `place` that moves behind it, where all above is then the same in every epoch; else None.
+    """Returns the shuffle upstream of `place` to move after it, if all upstream then repeats in every epoch; else None.
 
-    `place` must be a map, and nothing but maps that a shuffle may pass, and what hands elements on in order, may stand
-    between.
+    `place` must be a map, and only maps that a shuffle may pass, and operators that pass elements through in order,
+    may be in between.
     """
     if len(context.pipeline.consumers(place.id)) > 1:
         return None
@@ -45,7 +45,7 @@ def shuffle_below(context: RuleContext, place: Node) -> ShuffleBelow | None:
     after = replace(context, pipeline=apply_edits(context.pipeline, [move]))
     if constancy_after(after, place.id).constancy is not Constancy.SAME:
         return None
-    # Down past the maps it is what up past them would be, from the place it then has.
+    # Moving it down past the maps is as safe as moving it back up from its new place.
     moved = after.pipeline[shuffle.id]
     for step in steps_up(after, moved):
         if isinstance(step, Obstacle):
@@ -57,7 +57,7 @@ def shuffle_below(context: RuleContext, place: Node) -> ShuffleBelow | None:
 
 
 def _part_of_another_call(shuffle: Node) -> bool:
-    """Whether a call such as `list_files` shuffles by itself: nothing can be put between the two."""
+    """Whether the shuffle is part of a call such as `list_files`: nothing can be inserted between the two."""
     return shuffle.location is not None and shuffle.location.method not in ("", "shuffle")
 
 

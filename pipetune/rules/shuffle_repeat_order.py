@@ -1,4 +1,4 @@
-"""`shuffle-repeat-order`: which of shuffle and repeat stands first, and what that does to epochs and memory."""
+"""`shuffle-repeat-order`: swap shuffle and repeat, which affects epoch boundaries and buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipetune.rules.pricing import element_count
 NAME = "shuffle-repeat-order"
 
 _REPEAT_PASSES = frozenset({"map", "filter", "prefetch", "with_options", "batch", "padded_batch"})
-"""Operators that may see one stream instead of epochs and still put out the same elements per epoch."""
+"""Operators that output the same elements per epoch even if their input is one stream instead of separate epochs."""
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -30,7 +30,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _orders(repeat: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """The other order of shuffle and repeat, whichever is written."""
+    """Yields the opposite of the current order of shuffle and repeat."""
     shuffle, between = _shuffle_above(repeat, context)
     if shuffle is not None:
         dropping = next((node for node in between if _drops_a_rest(node, context)), None)
@@ -51,7 +51,7 @@ def _orders(repeat: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _shuffle_above(repeat: Node, context: RuleContext) -> tuple[Node | None, list[Node]]:
-    """The nearest shuffle above `repeat` and what stands between, if repeat may pass all of it."""
+    """Returns the nearest shuffle upstream of `repeat` and the operators in between, if `repeat` may pass them all."""
     between: list[Node] = []
     current = repeat
     while len(current.inputs) == 1:
@@ -86,7 +86,7 @@ def _repeat_may_pass(node: Node) -> bool:
 
 
 def _made_by_list_files(node: Node) -> bool:
-    """That shuffle belongs to the call `list_files`: nothing can be put between the two."""
+    """Whether the shuffle is part of a `list_files` call: nothing can be inserted between the two."""
     return node.location is not None and node.location.method == "list_files"
 
 

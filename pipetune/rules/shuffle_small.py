@@ -13,7 +13,7 @@ from pipetune.rules.pricing import as_size, bytes_per_element, element_count, he
 
 NAME = "shuffle-small"
 
-_WORTH_MORE = 2.0  # times as many elements: below it a larger buffer is not worth a question
+_WORTH_MORE = 2.0  # times as many elements: a smaller increase of the buffer is not worth offering
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -23,7 +23,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _move_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """The place where elements are smallest, nearest of several."""
+    """Moves the shuffle to where elements are smallest; of several such places, to the nearest."""
     here = bytes_per_element(context, shuffle.inputs[0])
     best: Step | None = None
     smallest = here
@@ -49,7 +49,7 @@ def _move_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | Silence]
 def _shuffle_first(
     shuffle: Node, context: RuleContext, step: Step, *, before: float, after: float
 ) -> Iterator[Rewrite]:
-    """The shuffle moved, and moved with the larger buffer that then fits where the smaller one was."""
+    """Yields the move, and the move with a larger buffer that fits in the memory of the old one."""
     held, elements = held_by_shuffle(context, shuffle), element_count(context, shuffle.inputs[0])
     safety, notes = shuffle_move_class(shuffle, context, step)
     names = ", ".join(node.title for node in reversed(step.maps))

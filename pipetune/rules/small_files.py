@@ -1,4 +1,4 @@
-"""Many small files that hold one element each: what opening them costs, and what larger files would leave."""
+"""Many small files with one element each: the cost of opening them, and of larger files instead."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pipetune.rules.legality import described
 from pipetune.rules.pricing import as_size, as_time
 
 LEAST_SHARE = 0.05
-"""Of what the operator costs: below that, other files would make no difference that shows."""
+"""Minimum saving as a share of the operator's cost: below it, other files would make no visible difference."""
 
 
 def many_small_files(node: Node, context: RuleContext) -> str | None:
-    """What a conversion to TFRecords would be worth to a map that opens a small file for each element, in sentences.
+    """Describes what converting to TFRecords would gain for a map that opens a small file for each element.
 
-    None where it is no such map, or nothing was measured.
+    Returns None if it is not such a map, or if nothing was measured.
     """
     use = context.profile.files if context.profile is not None else None
     if node.op != "map" or node.function is None or not node.function.reads_files or use is None:

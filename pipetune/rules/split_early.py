@@ -1,4 +1,4 @@
-"""`split-early`: take and skip before the maps, so that nothing is computed that is then dropped."""
+"""`split-early`: take and skip before the maps, so that no element is computed and then dropped."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ RULE = Rule(
     ),
     safety="EXACT: the same elements in the same order; only what was thrown away is not computed.",
     propose=propose,
-    turn=0,  # it means the places as they are written: others move what it is put behind
+    turn=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )

@@ -1,4 +1,4 @@
-"""`split-map`: a function cut in two, where its first part can be cached or its second called on batches."""
+"""`split-map`: split a map function in two, to cache its first part or to call its second on batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _as_large(cut: Cut, whole_bytes: float) -> bool:
 
 
 def _obstacle(node: Node, cut: Cut, context: RuleContext) -> str:
-    """Why what the function does before it draws cannot be cut off; empty where nothing says so."""
+    """Returns why the part of the function before its random draws cannot be split off; "" if it can."""
     if node.function is None:
         return "nothing is known about it"
     outside = reaches_outside(node)
@@ -54,7 +54,7 @@ def _obstacle(node: Node, cut: Cut, context: RuleContext) -> str:
 
 
 def _priced(node: Node, cut: Cut, context: RuleContext) -> Rewrite | str:
-    """The first part with a cache behind it, or why that is not worth it."""
+    """Returns the rewrite that caches the first part, or why it is not worthwhile."""
     split = SplitFunction(node.id, cut)
     costs = costs_of_cut(context.profile, node.id, cut.kind)
     if context.profile is None or costs is None:
@@ -128,5 +128,5 @@ RULE = Rule(
         "log, pow), and REORDERS where the map ran unordered and the last batch may be short."
     ),
     propose=propose,
-    turn=2,  # both parts then run with the numbers that other rules gave the whole
+    turn=2,  # both parts then inherit the values that other rules set for the whole map
 )

@@ -1,4 +1,4 @@
-"""A function cut in two and its second part put behind the batch: what `split-map` and `late-cast` share."""
+"""Splits a function in two and moves its second part after the batch; shared by `split-map` and `late-cast`."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from pipetune.rules.moving import way_up
 from pipetune.rules.pricing import as_size, buffer_bytes, bytes_per_element, element_count, held_by_shuffle
 
 LEAST_SAVED = 0.10
-"""Share of the input's processor time below which nothing is proposed: two functions in place of one are new code, and
-whether a few per cent were kept would change from run to run."""
+"""Minimum saving, as a share of the input's CPU time: two functions in place of one are new code, and whether a saving
+of a few percent is accepted would change from run to run."""
 
 LEAST_SPARED_BYTES = 16 * 2**20
-"""Memory whose sparing is worth the same."""
+"""Memory saving that justifies the rewrite as well."""
 
 _PASSED = HANDS_THROUGH | {"cache"}
 
 
 @dataclass(frozen=True)
 class Late:
-    """A map whose function ends in ops that could stand behind the batch, and what that would gain."""
+    """A map whose function ends in ops that could run after the batch, and the expected gain."""
 
     node: Node
     batch: Node
-    passed: tuple[Node, ...]  # operators between, the nearest to the batch first
+    passed: tuple[Node, ...]  # operators in between, the nearest to the batch first
     cut: Cut
-    less: float  # bytes per element that are handed on to the batch fewer than now
-    saved_share: float  # of the processor time of the whole input
-    spared: float  # bytes that what stands between holds less
+    less: float  # bytes per element by which the batch's input shrinks
+    saved_share: float  # of the CPU time of the whole input
+    spared: float  # bytes by which the buffers of `passed` shrink
 
 
 def cut_of(node: Node, kind: CutKind) -> Cut | None:
-    """How the function of an operator is cut there; None where nobody asked."""
+    """Returns how the function of an operator is cut there; None if it was not probed."""
     cuts = node.function.cuts if node.function is not None else None
     return next((cut for cut in cuts or () if cut.kind is kind), None)
 
@@ -48,10 +48,11 @@ def cut_of(node: Node, kind: CutKind) -> Cut | None:
 def late_parts(
     context: RuleContext, *, rule: str, concerns: Callable[[Cut, float], bool]
 ) -> Iterator[Late | Silence]:
-    """For every map whose function could be cut so that its end stands behind the batch: that, or why not.
+    """Yields, for every map whose function could be cut so that its end runs after the batch, the cut or why not.
 
     Args:
-        concerns: whether a cut is this rule's affair, by what it hands on and the bytes of a whole element.
+        rule: name of the proposing rule.
+        concerns: whether this rule handles a cut, given the cut and the bytes of a whole output element.
     """
     for batch in plain_batches(context.pipeline):
         passed: list[Node] = []
@@ -83,7 +84,7 @@ def _asked(
         yield Silence(rule, node.id, f"The function of {described(node)} stays one: {why}.")
         return
     less = (now or 0.0) - (cut.element_bytes or 0.0)
-    anew = any(one.op == "cache" for one in passed)  # what the cache spares later epochs now they would compute
+    anew = any(one.op == "cache" for one in passed)  # later epochs would then compute what the cache saves now
     saved = 0.0 if anew else _saved_share(node, context)
     spared = sum(less * _held(one, context) for one in passed)
     if (saved is None or saved < LEAST_SAVED) and spared < LEAST_SPARED_BYTES:
@@ -97,7 +98,7 @@ def _asked(
 
 
 def _obstacle(node: Node, passed: tuple[Node, ...], context: RuleContext) -> str:
-    """Why the end of a function must not stand behind the batch; empty where nothing says so."""
+    """Returns why the end of a function must not run after the batch; "" if it may."""
     if node.function is None:
         return "nothing is known about it"
     outside = reaches_outside(node)
@@ -113,7 +114,7 @@ def _obstacle(node: Node, passed: tuple[Node, ...], context: RuleContext) -> str
 
 
 def _saved_share(node: Node, context: RuleContext) -> float | None:
-    """What part of the input's processor time is saved; None where it was not measured."""
+    """Returns the saved share of the input's CPU time; None if it was not measured."""
     costs = costs_of_cut(context.profile, node.id, CutKind.BEFORE_EACH_NUMBER)
     measured = context.profile.operator(node.id) if context.profile is not None else None
     if costs is None or costs.saved_seconds is None or measured is None or measured.visits is None:
@@ -123,7 +124,7 @@ def _saved_share(node: Node, context: RuleContext) -> float | None:
 
 
 def input_cpu_seconds(context: RuleContext) -> float | None:
-    """Processor time of the whole input per element of the output."""
+    """Returns the CPU seconds of the whole input per output element; None if not measured."""
     if context.profile is None:
         return None
     if context.profile.input_cpu_seconds:
@@ -132,7 +133,7 @@ def input_cpu_seconds(context: RuleContext) -> float | None:
 
 
 def _held(node: Node, context: RuleContext) -> float:
-    """Elements that an operator holds."""
+    """Returns how many elements an operator buffers."""
     if node.op == "shuffle":
         return float(held_by_shuffle(context, node))
     if node.op == "cache":
@@ -144,7 +145,7 @@ def _held(node: Node, context: RuleContext) -> float:
 
 
 def behind_batch(late: Late, context: RuleContext, *, rule: str) -> Rewrite:
-    """The rewrite: the function cut in two, the second part behind the batch."""
+    """Returns the rewrite that splits the function and moves its second part after the batch."""
     node, batch, cut = late.node, late.batch, late.cut
     reorders = short_batch_overtakes(batch, (node,), context)
     notes = [f"Measured on a few elements, {_percent(late.saved_share)} is saved."] if late.saved_share > 0 else []

@@ -1,4 +1,4 @@
-"""Rewrites of what TensorFlow Datasets reads, as the `tfds.ReadConfig` that its call takes."""
+"""Expresses rewrites of what TensorFlow Datasets reads as the `tfds.ReadConfig` that its call takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipetune.rules.base import RuleContext
 
 
 def as_read_config(rewrite: Rewrite, context: RuleContext) -> Rewrite:
-    """The rewrite with a note that says it in the words of TensorFlow Datasets; as it is where it reads nothing."""
+    """Adds a note with the equivalent `tfds.ReadConfig`; returns the rewrite unchanged if there is none."""
     reading = reading_of(context.pipeline, rewrite.node)
     fields = fields_for(context.pipeline, rewrite.edits)
     if reading is None or not fields:

@@ -1,4 +1,4 @@
-"""`threads`: one thread per kernel where calls fill the cores already, and a pool of tf.data's own."""
+"""`threads`: one thread per kernel if parallel calls already fill the cores, and a private pool for tf.data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NAME = "threads"
 KERNEL_THREADS = "threading.max_intra_op_parallelism"
 
 _FEWEST_CORES = 4
-"""On two, elementwise maths and matrix products took as much processor time in one thread as in two, within 8 %."""
+"""On two cores, elementwise math and matrix products took the same CPU time in one thread as in two, within 8 %."""
 
-_LOST = 0.05  # share of a step from which lost overlap is worth a trial
+_LOST = 0.05  # minimum share of a step lost to missing overlap that is worth a trial
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
@@ -28,7 +28,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _one_thread_a_kernel(context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """Only where kernels were measured to spread, and calls side by side have no core left for that."""
+    """Proposes one thread per kernel if kernels were measured to use several and parallel calls leave them no core."""
     spread = [node for node in context.pipeline if _spreads(node, context)]
     filling = [node for node in spread if _fills_the_cores(node, context)]
     if not spread:
@@ -57,9 +57,9 @@ def _one_thread_a_kernel(context: RuleContext) -> Iterator[Rewrite | Silence]:
 
 
 def _own_pool(context: RuleContext) -> Iterator[Rewrite | Silence]:
-    """Where a step on an accelerator is longer than input and model need, with nothing else to explain it.
+    """Proposes a private pool if a step on an accelerator is longer than input and model need, without another cause.
 
-    On a CPU target the model's kernels run in the same cores: threads of its own give the input none.
+    On a CPU target, the model's kernels run on the same cores: a private pool gives the input no additional core.
     """
     lost = _overlap_lost(context)
     pool = _pool(context)
@@ -87,7 +87,7 @@ def _runs_side_by_side(node: Node, context: RuleContext) -> bool:
 
 
 def _fills_the_cores(node: Node, context: RuleContext) -> bool:
-    """Whether so many calls of its function run at once that every core has one."""
+    """Whether enough calls of its function run at once to occupy every core."""
     calls = node.argument("num_parallel_calls")
     if isinstance(calls, int) and calls != AUTOTUNE and calls < context.cores:
         return False
@@ -95,14 +95,14 @@ def _fills_the_cores(node: Node, context: RuleContext) -> bool:
 
 
 def _pool(context: RuleContext) -> SetOption | None:
-    """The pool's size, unless the script gives one, or `granted-cores` does with every rewrite."""
+    """Returns the option for the pool size; None if the script sets it, or `granted-cores` does in every rewrite."""
     if context.pipeline.options.get(POOL_SIZE) is not None or bounds(context):
         return None
     return SetOption(POOL_SIZE, context.cores)
 
 
 def _overlap_lost(context: RuleContext) -> float | None:
-    """The share of a step lost between input and model; None where it is small, or its cause is another."""
+    """Returns the share of a step lost to missing overlap; None if it is small, not measured, or has another cause."""
     consumer = context.profile.consumer if context.profile is not None else None
     cause = context.diagnosis.cause if context.diagnosis is not None else None
     if consumer is None or not consumer.real_seconds or consumer.overlap_lost_seconds is None:

@@ -1,1 +1,1 @@
-"""The user's source: find a call, apply edits, make a patch and put it in. The only import of LibCST."""
+"""Edits the user's source: finds calls, applies edits, writes and applies patches. No other package imports LibCST."""

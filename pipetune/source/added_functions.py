@@ -1,4 +1,4 @@
-"""Functions that a patch adds to a file, in front of what calls them."""
+"""Adds the helper functions of a patch to a file, in front of the code that calls them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from pipetune.source.tree import SyntaxTree
 def add_functions(
     draft: Draft, file: str, texts: Mapping[str, str], splices: Sequence[Splice], *, before: cst.CSTNode
 ) -> Draft:
-    """The draft with `splices` in one file, and the functions in front of the statement that holds `before`.
+    """Returns the draft with `splices` applied to `file` and the functions inserted before the code that calls them.
 
-    One that another change put there already is used again.
+    A function that an earlier change has already inserted is reused.
 
     Args:
-        texts: of the functions, by name.
+        texts: source of the functions, by name, with line feeds as newlines.
+        before: the code that calls them; they go in front of the module-level statement that contains it.
 
     Raises:
-        CannotExpress: the file has such a name of its own.
+        CannotExpress: the file already uses one of the names for something else.
     """
     tree = draft.tree(file)
     at = _start(tree, outermost(tree, before))
@@ -40,19 +41,19 @@ def add_functions(
 
 
 def outermost(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
-    """The statement of the module that holds `node`."""
+    """Returns the module-level statement that contains `node`."""
     return next((one for one in (node, *tree.ancestors(node)) if tree.parent(one) is tree.module), node)
 
 
 def _blank_lines_wanting(tree: SyntaxTree, at: int) -> int:
-    """How many of the two lines above the line at `at` are not blank, as they should be above a function."""
+    """Number of blank lines to add above the line at `at`, for two above a function; 0 at the start of the file."""
     above = tree.code[:at].splitlines()[-2:]
     blank = 0 if above and above[-1].strip() else sum(not line.strip() for line in above)
     return 2 - blank if above else 0
 
 
 def _start(tree: SyntaxTree, statement: cst.CSTNode) -> int:
-    """Where a statement begins, its decorators and the comment lines on it included."""
+    """Byte offset at which a statement begins, including its decorators and the comment lines directly above."""
     decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
     line = tree.line(tree.start(decorators[0] if decorators else statement))
     while line > 1 and tree.code[tree.offset(line - 1, 0) :].startswith(b"#"):

@@ -1,9 +1,9 @@
-"""Putting a session's patch into the source files and taking it out again.
+"""Applies a session's patch to the source files, and reverts it.
 
-The new texts come from the diff the session keeps, not from emitting the plan again: it is what the user read, and
-what was run to verify it. A file that is as it was captured takes it without any guessing; in one that was edited
-since, its places are found by content (`places`). What was there before is kept in the results folder, `applied.json`
-and copies in `originals/`, which are all that taking it out needs.
+The new texts come from the diff stored in the session, not from emitting the plan again: the diff is what the user
+read, and what was run to verify it. A file that is unchanged since it was captured is patched exactly, without any
+guessing; in a file edited since then, the patched places are found by their content (`places`). The results folder
+keeps all that reverting needs: the record `applied.json`, and copies of the original files in `originals/`.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ _AGAIN = "Run `pipetune analyze` again for the file as it is now, or take that c
 
 
 class PatchState(enum.StrEnum):
-    """How a file, or all files together, stand to the patch."""
+    """Whether the patch is applied to a file, or to all files together."""
 
     CLEAN = "not applied"
     APPLIED = "applied"
-    CHANGED = "changed"  # something else stands at a place of the patch
-    PARTLY = "partly applied"  # in some of several files
+    CHANGED = "changed"  # a place of the patch contains other code
+    PARTLY = "partly applied"  # to some of several files
     MISSING = "missing"
     EMPTY = "empty"  # the patch changes nothing
 
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """How the files stand to a patch."""
+    """Whether a patch is applied, in total and per file."""
 
     state: PatchState
     files: tuple[tuple[str, PatchState], ...]
-    edited: tuple[str, ...] = ()  # files that were edited elsewhere since
+    edited: tuple[str, ...] = ()  # files edited since they were captured, outside the places of the patch
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file as it is now, and both of its texts as far as they can be known."""
+    """Whether the patch is applied to a file, and its bytes without and with the patch, as far as known."""
 
     path: str
     state: PatchState
     original: bytes = b""
     patched: bytes = b""
-    edited: bool = False  # since it was captured, elsewhere
-    problem: PipetuneError | None = None  # why it takes no patch
+    edited: bool = False  # since it was captured, outside the places of the patch
+    problem: PipetuneError | None = None  # why the patch cannot be applied
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """What `applied.json` remembers of one file; `backup` is relative to the results folder."""
+    """The entry of one file in `applied.json`; `backup` is relative to the results folder."""
 
     path: str
     original_sha256: str
     applied_sha256: str
     backup: str
-    diff: str = ""  # from the one to the other; earlier releases kept none
+    diff: str = ""  # from the original to the patched text; earlier releases stored none
 
     @property
     def change(self) -> tuple[str, str]:
@@ -77,12 +77,12 @@ class _Kept:
 
 
 def digest_of(path: str) -> str:
-    """The sha256 of a file's bytes, as `PatchResult.digests` keeps it."""
+    """Returns the SHA-256 of a file's bytes, in the form stored in `PatchResult.digests`."""
     return _digest(Path(path).read_bytes())
 
 
 def check_patch(patch: PatchResult) -> PatchStatus:
-    """Whether the patch is in the files, not in them, or the files are something else by now."""
+    """Checks whether the patch is applied to the files, not applied, or does not fit them any more."""
     found = _files(patch)
     files, edited = tuple((file.path, file.state) for file in found), tuple(file.path for file in found if file.edited)
     states = {state for _, state in files}
@@ -97,7 +97,7 @@ def check_patch(patch: PatchResult) -> PatchStatus:
 
 
 def check_applied(folder: Path) -> PatchStatus:
-    """The same of what was applied last, whatever the session in the results folder says."""
+    """Checks the same for the patch applied last, independent of the session in the results folder `folder`."""
     record = _read_record(folder)
     if not record:
         return PatchStatus(PatchState.EMPTY, ())
@@ -113,17 +113,17 @@ def check_applied(folder: Path) -> PatchStatus:
 
 
 def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
-    """Writes the patched texts; all files or none.
+    """Applies the patch to all files, or to none.
 
     Args:
         folder: the results folder, where the originals are kept.
 
     Returns:
-        The files written; none when the patch is in already.
+        The files written; none if the patch is already applied.
 
     Raises:
-        PipetuneError: a place of the patch is not as it was captured, or a file cannot be written. Nothing is changed
-            then.
+        PipetuneError: a place of the patch changed since it was captured, or a file cannot be written. In both cases
+            no file is changed.
     """
     files = _files(patch)
     for file in files:
@@ -134,7 +134,7 @@ def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
         return ()
     before = _still_in(_read_record(folder), folder)
     if before and [kept.change for kept in before[-1]] == [_kept(file, "").change for file in files]:
-        before = before[:-1]  # the same patch: an interrupted apply
+        before = before[:-1]  # the same patch: an earlier `apply` was interrupted
     _keep(folder, before, files)
     try:
         write_all([Change(file.path, file.original, file.patched) for file in waiting])
@@ -145,7 +145,7 @@ def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
 
 
 def is_recorded(folder: Path) -> bool:
-    """Whether something is recorded as applied there.
+    """Whether the results folder `folder` has a record of an applied patch.
 
     Raises:
         PipetuneError: the record cannot be read.
@@ -154,15 +154,15 @@ def is_recorded(folder: Path) -> bool:
 
 
 def revert_applied(folder: Path) -> tuple[str, ...]:
-    """Takes out what `apply_patch` put in last, by the record and the originals alone; all files or none.
+    """Reverts the patch that `apply_patch` applied last, from the record and the originals alone; all files or none.
 
-    What was edited elsewhere since stays.
+    Edits made since then outside the places of the patch are kept.
 
     Returns:
-        The files written; none where it was taken out by other means.
+        The files written; none if the patch was already reverted by other means.
 
     Raises:
-        PipetuneError: nothing is recorded, a place of the patch changed since, or a file cannot be written.
+        PipetuneError: no patch is recorded, a place of the patch changed since, or a file cannot be written.
     """
     record = _read_record(folder)
     if not record:
@@ -178,13 +178,13 @@ def revert_applied(folder: Path) -> tuple[str, ...]:
 
 
 def revert_patch(patch: PatchResult) -> tuple[str, ...]:
-    """Takes out a patch that was put in by other means (`git apply`); all files or none.
+    """Reverts a patch that was applied by other means (`git apply`); all files or none.
 
     Returns:
         The files written.
 
     Raises:
-        PipetuneError: it is not in, or a file cannot be written.
+        PipetuneError: the patch is not applied to all files, or a file cannot be written.
     """
     files = _files(patch)
     for file in files:
@@ -199,7 +199,7 @@ def revert_patch(patch: PatchResult) -> tuple[str, ...]:
 
 
 def _taken_out(kept: _Kept, folder: Path) -> Change | None:
-    """What takes the patch out of one file; None where it is out already."""
+    """Returns the change that reverts the patch in one file, or None if it is already reverted there."""
     backup = folder / kept.backup
     try:
         now, original = _bytes(kept.path), backup.read_bytes()
@@ -232,7 +232,7 @@ def _taken_out(kept: _Kept, folder: Path) -> Change | None:
 
 
 def _still_in(record: list[list[_Kept]], folder: Path) -> list[list[_Kept]]:
-    """The record without applications that were taken out by other means since."""
+    """Returns the record without the latest patches that were reverted by other means since."""
     while record:
         try:
             if any(_taken_out(kept, folder) for kept in record[-1]):
@@ -276,7 +276,7 @@ def _file(path: str, part: FilePatch, patch: PatchResult) -> _File:
 
 
 def _edited_file(path: str, part: FilePatch, now: bytes, *, captured: str | None) -> _File:
-    """A file that was edited since it was captured: by content, where the session keeps what it was."""
+    """Checks a file that was edited since it was captured, by content if the session stores the captured text."""
     patched = part.apply(captured) if captured is not None else None
     if captured is None or patched is None:
         changed = PipetuneError(f"{path} changed after it was analyzed.", hint=_AGAIN, exit_code=1)
@@ -307,7 +307,7 @@ def _refusal(
     earlier: str = "analyzed",
     hint: str = _AGAIN,
 ) -> PipetuneError:
-    """The error that shows both versions of a place."""
+    """Returns the error that shows both versions of a changed place."""
     if isinstance(problem, Unreadable):
         return PipetuneError(f"{path} changed {since}: {problem}.", hint=hint, exit_code=1)
     where = f"{problem.where} in {path}" if problem.where else path
@@ -328,7 +328,7 @@ def _bytes(path: str) -> bytes:
 
 
 def _is(data: bytes, digest: str) -> bool:
-    """Whether a digest is that of a file's bytes or of its text in UTF-8: the same, but for a cookie."""
+    """Whether `digest` is that of the file's bytes or of its text in UTF-8; an encoding cookie makes them differ."""
     return digest in (_digest(data), _digest(decode_source(data).encode()))
 
 
@@ -342,7 +342,7 @@ def _kept(file: _File, backup: str) -> _Kept:
 
 
 def _keep(folder: Path, record: list[list[_Kept]], files: Sequence[_File]) -> None:
-    """Copies the originals and notes them, before any file is written."""
+    """Copies the originals and records them, before any file is written."""
     kept = []
     try:
         originals = folder / "originals"
@@ -365,7 +365,7 @@ def _record_file(folder: Path) -> Path:
 
 
 def _read_record(folder: Path) -> list[list[_Kept]]:
-    """Every application that was not taken back, the last one last."""
+    """Returns every patch that was applied and not reverted, oldest first, as the entries of its files."""
     file = _record_file(folder)
     try:
         stored = json.loads(file.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Giving, changing and taking away one argument of a call."""
+"""Adds, changes and removes one argument of a call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from pipetune.source.unbound import own_arguments
 
 
 def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: str | None) -> list[Splice]:
-    """The changes that give argument `name` the value `text`, or leave it out when `text` is None.
+    """Returns the changes that set argument `name` of a call to `text`, or remove it if `text` is None.
+
+    Args:
+        op: name of the called operator, which determines the order of its parameters.
+        text: the value as Python source.
 
     Raises:
-        CannotExpress: a starred argument hides what is given, or the call has no such parameter.
+        CannotExpress: a starred argument may already pass the parameter, or the operator has no such parameter.
     """
     position = _position(tree, call, op=op, name=name)
     if position is None:
@@ -36,12 +40,12 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
         end = tree.end(argument)
         return [Splice(_value_start(tree, argument), end, text.encode())]
     if argument.keyword is None and position + 1 < len(call.args) and call.args[position + 1].keyword is None:
-        return [Splice(tree.start(argument), tree.end(argument), b"None")]  # others by position follow it
+        return [Splice(tree.start(argument), tree.end(argument), b"None")]  # positional arguments follow it
     return [_remove(tree, call, position)]
 
 
 def _position(tree: SyntaxTree, call: cst.Call, *, op: str, name: str) -> int | None:
-    """Index of the argument that gives `name`."""
+    """Index of the argument that is passed for parameter `name`; None if there is none."""
     names = parameters(op) or ()
     own = own_arguments(tree, call)
     first = len(call.args) - len(own)
@@ -62,7 +66,7 @@ def _refuse_starred(tree: SyntaxTree, call: cst.Call, name: str) -> None:
 
 
 def _leaves_out(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
-    """Whether `**options` surely gives no argument of that name: written once, and used for nothing else."""
+    """Whether `**options` certainly has no key `name`: a dict with visible keys, assigned once and only unpacked."""
     value, scope = argument.value, tree.scope(argument)
     if argument.star != "**" or not isinstance(value, cst.Name) or scope is None:
         return False
@@ -84,10 +88,10 @@ def _leaves_out(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
 
 
 def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
-    """The changes that put `text` behind the last argument of a call, set as the others are.
+    """Returns the changes that append the argument `text` to a call, formatted like the others.
 
     Raises:
-        CannotExpress: the last one is a bare generator expression.
+        CannotExpress: the last argument is a generator expression without parentheses, which must be the only one.
     """
     close = tree.end(call) - 1
     if not call.args:
@@ -103,23 +107,23 @@ def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
 
 @dataclass(frozen=True)
 class Items:
-    """Where the last of some items in parentheses stands, arguments or parameters; offsets in bytes."""
+    """The position of the last of several items in parentheses (arguments or parameters); offsets in bytes."""
 
-    before: int  # the end of the one before it, its comma left out, or of the parenthesis
+    before: int  # end of the previous item, without its comma, or of the opening parenthesis
     start: int
     end: int
     close: int  # the closing parenthesis
-    comma: bool  # whether one follows the last
+    comma: bool  # whether a comma follows the item
 
 
 def append_item(code: bytes, items: Items, text: str) -> list[Splice]:
-    """The changes that put `text` behind the last of some items, set as the others are."""
+    """Returns the changes that append `text` to the items, formatted like the last one."""
     end, close, comma = items.end, items.close, items.comma
     gap = code[items.before : items.start]
     newlines = list(NEWLINE.finditer(gap))
-    if not newlines:  # beside the last one; a trailing comma then follows the new one
+    if not newlines:  # on the line of the last item; a trailing comma then follows the new one
         return [Splice(end, end, b", " + text.encode())]
-    line_break = gap[newlines[-1].start() :]  # the newline and the indentation the last one has
+    line_break = gap[newlines[-1].start() :]  # newline and indentation of the last item
     tail = code[end:close]
     in_tail = list(NEWLINE.finditer(tail))
     if not in_tail:
@@ -127,7 +131,7 @@ def append_item(code: bytes, items: Items, text: str) -> list[Splice]:
             after_comma = end + tail.index(b",") + 1
             return [Splice(after_comma, after_comma, line_break + text.encode() + b",")]
         return [Splice(end, end, b"," + line_break + text.encode())]
-    before_close = end + in_tail[-1].start()  # past comments that stand behind and below the last argument
+    before_close = end + in_tail[-1].start()  # after the comments behind and below the last item
     new_line = line_break + text.encode() + (b"," if comma else b"")
     if comma:
         return [Splice(before_close, before_close, new_line)]
@@ -148,7 +152,7 @@ def _remove(tree: SyntaxTree, call: cst.Call, position: int) -> Splice:
     if newlines:
         rest = tree.code[after : line_end(tree.code, after)]
         if not rest.strip() or rest.lstrip().startswith(b"#"):
-            # Alone on its line: the line goes, with the comment on it.
+            # Alone on its line: the whole line is removed, including its comment.
             return Splice(start - len(gap) + newlines[-1].start(), after + len(rest), b"")
     if is_last:
         return Splice(start - len(gap), end, b"") if position else Splice(start, after, b"")
@@ -162,7 +166,7 @@ def _value_start(tree: SyntaxTree, argument: cst.Arg) -> int:
 
 
 def _gap_before(tree: SyntaxTree, call: cst.Call, position: int) -> bytes:
-    """The bytes between an argument and the one before it (its comma included), or the parenthesis."""
+    """Returns the bytes between the previous argument (or the opening parenthesis) and an argument, with the comma."""
     start = tree.start(call.args[position])
     if position:
         return tree.code[tree.end(call.args[position - 1]) : start]

@@ -1,4 +1,4 @@
-"""How a dataset that is kept in an attribute (`self.dataset`) flows from one statement to another."""
+"""How a dataset that is stored in an attribute (`self.dataset`) flows from one statement to another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from pipetune.source.tree import SyntaxTree
 
 
 def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: Statement, *, first: cst.Call) -> bool:
-    """Whether a call may move between two statements because one attribute carries the dataset all the way.
+    """Whether a call may move between two statements because one attribute holds the dataset all the way.
 
-    Each statement from the upper to the lower one calls methods of the attribute and sets it again, and nothing else
-    reads it on the way: no other statement, and no method of the same object called in an argument.
+    Each statement from `upper` to `lower` calls methods on the attribute and assigns the result back to it, and nothing
+    else reads it in between: no other statement, and no method of the same object called in an argument.
 
     Args:
-        first: the call in the upper statement, whose value may begin the chain.
+        upper: the earlier statement.
+        lower: the later statement.
+        first: the call in the earlier statement; its chain may start with something other than the attribute.
     """
     target = upper.target
     if not isinstance(target, cst.Attribute) or not is_dotted(target) or upper.value is not top_of(tree, first):
@@ -44,7 +46,7 @@ def _goes_on(tree: SyntaxTree, step: Statement, known: set[int]) -> bool:
 
 
 def _read_besides(tree: SyntaxTree, step: Statement) -> bool:
-    """Whether the statement may read the attribute in another place than what it calls methods of."""
+    """Whether the statement may read the attribute anywhere but at the start of its method chain."""
     assert step.target is not None and step.value is not None
     attribute, base = tree.text(step.target), tree.text(step.target).partition(".")[0]
     for name in name_nodes(step.value):
@@ -52,13 +54,13 @@ def _read_besides(tree: SyntaxTree, step: Statement) -> bool:
             continue
         parents = [parent for parent in tree.ancestors(name) if isinstance(parent, cst.Attribute)]
         if not parents or parents[0].value is not name:
-            return True  # the object itself is handed over
+            return True  # the object itself is passed on
         called = [tree.parent(parent) for parent in parents]
         if any(tree.text(parent) == attribute for parent in parents):
             if not _is_root(tree, name, step):
                 return True
         elif any(isinstance(call, cst.Call) and call.func in parents for call in called):
-            return True  # a method, which may read it
+            return True  # a method of the object, which may read the attribute
     return False
 
 

@@ -1,4 +1,4 @@
-"""Two versions of a function as one: what they have in common once, what differs under a condition."""
+"""Merges two versions of a function into one: common statements once, the others under a condition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pipetune.source.tree import SyntaxTree
 
 
 def path_of(tree: SyntaxTree, function: cst.FunctionDef) -> tuple[str, ...]:
-    """The names of the functions and classes around a function, and its own."""
+    """Returns the names of the functions and classes around a function, outermost first, and its own."""
     around = [one for one in tree.ancestors(function) if isinstance(one, cst.FunctionDef | cst.ClassDef)]
     return tuple(one.name.value for one in reversed([function, *around]))
 
 
 def function_at(tree: SyntaxTree, path: tuple[str, ...]) -> cst.FunctionDef:
-    """The one function of that path.
+    """Returns the only function with this path.
 
     Raises:
-        CannotExpress: there are several.
+        CannotExpress: there is not exactly one.
     """
     found = [one for one in tree.nodes(cst.FunctionDef) if path_of(tree, one) == path]
     if len(found) != 1:
@@ -34,10 +34,10 @@ def function_at(tree: SyntaxTree, path: tuple[str, ...]) -> cst.FunctionDef:
 
 
 def refuse_changes_beyond(before: Draft, after: Draft, function: Function) -> None:
-    """Refuses a change of more than one function.
+    """Refuses changes outside the body of one function.
 
     Raises:
-        CannotExpress: something else differs between the drafts.
+        CannotExpress: the drafts differ outside the body, or the body is on the line of its `def`.
     """
     file, path = function
     for name, code in after.codes.items():
@@ -57,10 +57,13 @@ def _body(function: cst.FunctionDef) -> cst.IndentedBlock:
 
 
 def merged(before: Draft, after: Draft, function: Function, *, condition: str) -> Draft:
-    """`after` with a function that does as in `before`, and where the condition is met as in `after`.
+    """Returns `after` with a function that behaves as in `after` if the condition is met, and as in `before` otherwise.
+
+    Args:
+        condition: a Python expression that can be evaluated anywhere in the function.
 
     Raises:
-        CannotExpress: the body of the function stands on the line of its def.
+        CannotExpress: the body of the function is on the line of its `def`.
     """
     file, path = function
     old, new = before.tree(file), after.tree(file)
@@ -82,7 +85,7 @@ def merged(before: Draft, after: Draft, function: Function, *, condition: str) -
 
 @dataclass
 class _Pieces:
-    """Text in the making, and where what it took from a draft stands in it."""
+    """Text under construction, with the positions of the parts that were copied from a draft."""
 
     text: bytearray = field(default_factory=bytearray)
     taken: list[tuple[int, int, int]] = field(default_factory=list)  # start and end in the draft, start in the text
@@ -91,7 +94,7 @@ class _Pieces:
         self.text += text
 
     def take(self, code: bytes, start: int, end: int, *, deeper: bytes = b"", kept: Sequence[int] = ()) -> None:
-        """Adds a part of a draft, each line deeper but those in `kept`, which begin within a text over lines."""
+        """Appends a part of a draft, its lines indented by `deeper` except at the offsets `kept` (within strings)."""
         at = start
         while at < end:
             stop = line_end(code, at)
@@ -105,7 +108,7 @@ class _Pieces:
 
 
 def _replaced(draft: Draft, file: str, start: int, end: int, pieces: _Pieces) -> Draft:
-    """The draft with a part of a file replaced by pieces of it and other text; places in it go with their pieces."""
+    """Returns the draft with a part of a file replaced by `pieces`; its sites move with the text copied from it."""
     text = bytes(pieces.text)
     grown = len(text) - (end - start)
 
@@ -152,9 +155,15 @@ class _Line:
 
 
 def _merge_blocks(pieces: _Pieces, own: list[tuple[int, int]], old: _Block, new: _Block, name: str) -> None:
-    """Adds the lines of two blocks: those of both once, those of the new one under the condition."""
+    """Appends two blocks merged: common lines once, the others under the condition or its negation.
+
+    Args:
+        pieces: receives the text.
+        own: receives the spans of the new draft whose text now runs only under the condition.
+        name: the condition, as Python source.
+    """
     one, other = _lines(*old), _lines(*new)
-    heads: dict[int, bytes] = {}  # by position in the new block, where another head takes the place of its own
+    heads: dict[int, bytes] = {}  # by index in the new block: heads that replace those of the draft
     for kind, first, last, begin, stop in _differences([line.text for line in one], [line.text for line in other]):
         gone, come = one[first:last], other[begin:stop]
         if kind == "equal":
@@ -170,17 +179,19 @@ def _merge_blocks(pieces: _Pieces, own: list[tuple[int, int]], old: _Block, new:
             pieces, own, gone, come, name, indentation=_indentation(*new)
         ):
             if gone and not come and stop < len(other) and other[stop].head == gone[0].head:
-                heads[stop] = one[last].head if last < len(one) else b""  # the change left the head of what it took out
+                heads[stop] = one[last].head if last < len(one) else b""  # the change removed lines but left their head
             own += _merge_lines(pieces, gone, come, name, indentation=_indentation(*new), left=stop in heads)
 
 
 def _merge_lines(
     pieces: _Pieces, gone: Sequence[_Line], come: Sequence[_Line], name: str, *, indentation: bytes, left: bool
 ) -> list[tuple[int, int]]:
-    """Adds what one block has and what the other has in its place; where what is new stands in its draft.
+    """Appends lines that differ in two blocks, under their conditions; returns the span of the new ones in their draft.
 
     Args:
-        left: whether what stands above the lines that are gone is said once, above the condition.
+        gone: the lines of the old block.
+        come: the lines of the new block in their place.
+        left: whether the head of the old lines is written once, above the condition.
     """
     first = (come or gone)[0]
     newline = newline_of(first.tree.code, first.core)
@@ -207,7 +218,7 @@ def _merge_lines(
 
 
 def _blank(head: bytes) -> int:
-    """How much of what stands above a statement are blank lines, before the first comment."""
+    """Length in bytes of the blank lines in the head of a statement, up to the first comment."""
     at = 0
     while at < len(head) and not head[at : line_end(head, at)].strip():
         at = min(len(head), line_end(head, at) + len(newline_of(head, at)))
@@ -221,7 +232,7 @@ def _differences(left: Sequence[bytes], right: Sequence[bytes]) -> Sequence[tupl
 def _same_heading(
     gone: Sequence[_Line], come: Sequence[_Line]
 ) -> tuple[cst.IndentedBlock, cst.IndentedBlock] | None:
-    """The bodies of two compound statements that differ in these alone."""
+    """Returns the bodies of two compound statements that differ only in their bodies; None for others."""
     if len(gone) != 1 or len(come) != 1:
         return None
     match gone[0].statement, come[0].statement:
@@ -238,7 +249,7 @@ def _same_heading(
 
 
 def _merge_arguments(pieces: _Pieces, gone: Sequence[_Line], come: Sequence[_Line], name: str) -> bool:
-    """Adds statements that differ in one argument each with both values; whether they do."""
+    """Appends statements that each differ in one argument, with both values; False if they differ otherwise."""
     if len(gone) != len(come):
         return False
     found = [_one_argument(*pair) for pair in zip(gone, come, strict=True)]
@@ -260,7 +271,7 @@ def _merge_links(
     *,
     indentation: bytes,
 ) -> bool:
-    """Adds `x = ...` and, under the condition, the links that the new statement has behind it; whether it is such."""
+    """Appends `x = ...` and, under the condition, the links that the new statement adds; False if it does not fit."""
     if len(gone) != 1 or len(come) != 1 or gone[0].head != come[0].head:
         return False
     old, new = gone[0].text, come[0]
@@ -282,7 +293,7 @@ def _merge_links(
 
 
 def _one_argument(gone: _Line, come: _Line) -> tuple[int, bytes] | None:
-    """Where the one argument ends that two statements differ in, and what it was; None where they differ otherwise."""
+    """Returns where the only argument that differs ends and its old text; None if the statements differ otherwise."""
     if not isinstance(come.statement, cst.SimpleStatementLine):
         return None
     old, new = gone.tree, come.tree
@@ -302,7 +313,7 @@ _PLAIN = cst.Name | cst.Attribute | cst.BaseNumber | cst.Call
 
 
 def _arguments(tree: SyntaxTree, statement: cst.CSTNode) -> list[cst.BaseExpression]:
-    """The values of the arguments in a statement that hold no other argument, in order."""
+    """Returns the values of the arguments in a statement that contain no other argument, in order."""
     start, end = tree.start(statement), tree.end(statement)
     inside = [one for one in tree.nodes(cst.Arg) if start <= tree.start(one) and tree.end(one) <= end]
     around = {up for one in inside for up in tree.ancestors(one)}
@@ -310,7 +321,7 @@ def _arguments(tree: SyntaxTree, statement: cst.CSTNode) -> list[cst.BaseExpress
 
 
 def _within_texts(tree: SyntaxTree, start: int, end: int) -> list[int]:
-    """Where lines begin inside of texts that go over lines: they must stay as they are."""
+    """Returns the offsets of lines that begin inside a multi-line string and therefore must not be indented."""
     inside = []
     for text in tree.nodes(cst.SimpleString, cst.FormattedString):
         first, last = tree.start(text), tree.end(text)
@@ -328,7 +339,7 @@ def _leaves(statement: cst.CSTNode) -> bool:
 
 
 def _lines(tree: SyntaxTree, block: cst.IndentedBlock) -> list[_Line]:
-    """Every statement of a block; comments at its end are none's."""
+    """Returns every statement of a block; comments at the end of the block belong to none of them."""
     found: list[_Line] = []
     start, _ = _block_span(tree, block)
     for statement in block.body:
@@ -346,7 +357,7 @@ def _beginning(tree: SyntaxTree, statement: cst.BaseStatement) -> int:
 
 
 def _block_span(tree: SyntaxTree, block: cst.IndentedBlock) -> tuple[int, int]:
-    """From the first line of a block, comments above its first statement included, to the end of its last line."""
+    """Returns the span of a block, from the comments above its first statement to the end of its last line."""
     top, bottom = block.body[0], block.body[-1]
     assert isinstance(top, cst.BaseStatement)
     begin = line_start(tree.code, _beginning(tree, top))

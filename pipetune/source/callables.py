@@ -1,4 +1,4 @@
-"""The function that a call of `map` is given, and how another function calls it in its place."""
+"""The function passed to a call of `map`, and how a function that replaces it there can call it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ _RUNS_LATER = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 @dataclass(frozen=True)
 class Callee:
-    """A function as it can be named from within another function that the same call is given."""
+    """How to refer to a function from within the function that replaces it in the same call."""
 
-    value: str  # the function itself, to be handed to something that calls it
-    call: Callable[[str], str]  # the call with these arguments
-    names: frozenset[str]  # read by it from outside: a parameter around it must not have one of them
+    value: str  # the function itself, to be passed to something that calls it
+    call: Callable[[str], str]  # source of the arguments -> source of the call
+    names: frozenset[str]  # that it reads from outside: no parameter of the function around it may have one of them
 
     def free_name(self, *candidates: str) -> str:
-        """The first of some names for a parameter that hides nothing the function reads."""
+        """Returns the first candidate that, as the name of a parameter around the function, shadows nothing it reads.
+
+        Raises:
+            CannotExpress: every candidate shadows something.
+        """
         found = next((name for name in candidates if name not in self.names), None)
         if found is None:
             raise CannotExpress("There is no plain name left for a parameter of the function around it.")
@@ -38,12 +42,12 @@ class Callee:
 
 
 def named(name: str) -> Callee:
-    """A function that has this name wherever it is called."""
+    """Returns the callee for a function that has this name wherever it is called."""
     return Callee(name, lambda given: f"{name}({given})", frozenset())
 
 
 def function_given(tree: SyntaxTree, call: cst.Call) -> cst.Arg | None:
-    """The argument that gives a map its function."""
+    """Returns the argument that passes a map its function, or None if it is not visible in the call."""
     arguments = own_arguments(tree, call)
     named = (one for one in arguments if one.keyword is not None and one.keyword.value == "map_func")
     first = arguments[0] if arguments and arguments[0].keyword is None and not arguments[0].star else None
@@ -51,18 +55,18 @@ def function_given(tree: SyntaxTree, call: cst.Call) -> cst.Arg | None:
 
 
 def callee_of(draft: Draft, node: str, *, called: str = "", unpacked: bool = False) -> tuple[Draft, Callee]:
-    """The function of the map `node`, and the draft in which it can be named where the map is called.
+    """Returns the function of the map `node`, and the draft in which it can be referred to where the map is called.
 
-    What has to be evaluated once, such as the call of a function that makes the function, gets a name in a statement
-    of its own, directly in front.
+    An expression that must be evaluated only once, such as a call that returns the function, is assigned to a name in a
+    statement of its own, directly in front.
 
     Args:
         called: the name of the Python function, as captured.
-        unpacked: whether it is to be called, with the components of an element: a lambda over several lines would be
-            hard to read then.
+        unpacked: whether it will be called with the components of an element. A lambda over several lines, which would
+            be hard to read there, gets a name then.
 
     Raises:
-        CannotExpress: the call does not show its function, or shows it where it means something else within another.
+        CannotExpress: the call does not show its function, or the function means something else within another one.
     """
     tree, call = draft.find(node)
     argument = function_given(tree, call)
@@ -81,7 +85,7 @@ def callee_of(draft: Draft, node: str, *, called: str = "", unpacked: bool = Fal
 
 
 def replace_function(draft: Draft, node: str, text: str) -> Draft:
-    """The draft in which the call of the map `node` is given another function."""
+    """Returns the draft in which the call of the map `node` gets the function expression `text`."""
     tree, call = draft.find(node)
     argument = function_given(tree, call)
     assert argument is not None
@@ -89,7 +93,7 @@ def replace_function(draft: Draft, node: str, text: str) -> Draft:
 
 
 def span_of(tree: SyntaxTree, value: cst.BaseExpression, text: str) -> Splice:
-    """The change that puts `text` in the place of an expression, parentheses around it included."""
+    """Returns the change that replaces an expression, including parentheses around it, by `text`."""
     start = tree.start(value.lpar[0] if value.lpar else value)
     return Splice(start, tree.end(value.rpar[-1] if value.rpar else value), text.encode())
 
@@ -115,7 +119,7 @@ def _callee(tree: SyntaxTree, value: cst.BaseExpression) -> Callee:
 
 
 def _free_names(value: cst.BaseExpression) -> Iterable[str]:
-    """The names an expression reads from outside; of a lambda all but its own parameters."""
+    """Returns the names that an expression reads from outside; for a lambda, all but its own parameters."""
     if not isinstance(value, cst.Lambda):
         return names_read(value)
     defaults = [name for one in value.params.params if one.default is not None for name in names_read(one.default)]
@@ -124,14 +128,14 @@ def _free_names(value: cst.BaseExpression) -> Iterable[str]:
 
 
 def parameters_of(function: cst.Lambda | cst.FunctionDef) -> list[str]:
-    """The names of all parameters of a function."""
+    """Returns the names of all parameters of a function."""
     given = function.params
     starred = [one for one in (given.star_arg, given.star_kwarg) if isinstance(one, cst.Param)]
     return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params, *starred)]
 
 
 def _evaluated_again(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
-    """Whether the expression gives the same function each time it is evaluated, and does nothing else."""
+    """Whether the expression gives the same function each time it is evaluated, without side effects."""
     match value:
         case cst.Name() | cst.Lambda():
             return True
@@ -168,10 +172,10 @@ def _is_plain(value: cst.BaseExpression) -> bool:
 
 
 def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
-    """Refuses what is bound in the body of a class: no function within it sees that.
+    """Refuses names bound in the body of a class, which functions within that body cannot see.
 
     Raises:
-        CannotExpress: the expression names such a variable.
+        CannotExpress: the expression reads such a variable.
     """
     scope = tree.scope(value)
     if not isinstance(scope, ClassScope):
@@ -182,7 +186,7 @@ def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
 
 
 def _can_have_name(tree: SyntaxTree, call: cst.Call) -> bool:
-    """Whether a statement of its own can stand directly in front of a call, and binds what the call then reads."""
+    """Whether a statement directly in front of a call could bind a name that the call then reads."""
     statement = statement_of(tree, call)
     if statement is None or not statement.alone or isinstance(tree.scope(call), ClassScope):
         return False
@@ -191,10 +195,10 @@ def _can_have_name(tree: SyntaxTree, call: cst.Call) -> bool:
 
 
 def _with_name(draft: Draft, node: str, value: cst.BaseExpression, called: str) -> Draft:
-    """The draft in which the function of a map is evaluated in a statement of its own, and has a name.
+    """Returns the draft in which the function of a map is assigned to a name in a statement of its own.
 
     Raises:
-        CannotExpress: there is no place for such a statement, or the function would be evaluated another time.
+        CannotExpress: there is no place for such a statement, or the function would be evaluated more or less often.
     """
     tree, call = draft.find(node)
     statement = statement_of(tree, call)
@@ -218,7 +222,7 @@ def _with_name(draft: Draft, node: str, value: cst.BaseExpression, called: str) 
 
 
 def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: bytes, newline: bytes) -> bytes:
-    """A lambda as a function, with a blank line behind it."""
+    """Returns a lambda as a `def`, followed by a blank line."""
     first = tree.start(value.body.lpar[0] if value.body.lpar else value.body)
     last = tree.end(value.body.rpar[-1] if value.body.rpar else value.body)
     parameters = tree.code[tree.start(value) + len(b"lambda") : first].rstrip().removesuffix(b":").strip()
@@ -231,7 +235,7 @@ def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: byt
 
 
 def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
-    """Whether a name can be bound where `place` stands: nothing there, or within functions there, reads it."""
+    """Whether a name can be bound in the scope of `place`: nothing in it, or in functions within it, reads the name."""
     scope = tree.scope(place)
     if scope is None or list(scope[name]):
         return False
@@ -239,12 +243,12 @@ def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
         if one.value == name:
             found = tree.scope(one)
             if found is None or not list(found[name]):
-                return False  # an attribute, a keyword or what is bound nowhere: leave it alone
+                return False  # an attribute, a keyword or a name that is bound nowhere: do not touch it
     return True
 
 
 def _names(called: str) -> Sequence[str]:
-    """Names for a function without one, the best first: what Python calls it, where that is a name."""
+    """Returns names for a function without one, best first: its Python name, if that is an identifier."""
     is_name = called.isidentifier() and not keyword.iskeyword(called) and not called.startswith("_")
-    known = [called] if is_name and called != "function" else []  # what an object that can be called goes by
+    known = [called] if is_name and called != "function" else []  # "function" stands for callable objects
     return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]

@@ -1,6 +1,6 @@
-"""Who calls the functions in which a dataset is made: the datasets that were seen, and what has not run so far.
+"""Callers of the functions that build a dataset: calls recorded for datasets of the run, and code that has not run.
 
-A function that is given no argument makes the same dataset each time: who calls it does not matter.
+A function without parameters builds the same dataset each time, so its callers do not matter.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pipetune.source.uses import Use, uses_of
 
 _REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _NEVER_NAMED = frozenset({"__enter__", "__getattr__", "__getattribute__", "__getitem__", "__new__", "__next__"})
-"""Methods that are called without their name, or that of their class."""
+"""Methods that can be called without writing their name or the name of their class."""
 
 
 class Callers:
-    """Answers about the files as they are, before any edit.
+    """Answers questions about callers in the source files before any edit.
 
     Args:
-        untouched: the draft of those files.
-        pipelines: all that were read, the studied one first.
+        untouched: the draft of these files.
+        pipelines: all captured pipelines, the studied one first.
     """
 
     def __init__(self, untouched: Draft, pipelines: Sequence[Pipeline]) -> None:
@@ -44,7 +44,7 @@ class Callers:
         self._unseen: dict[tuple[str, int], Use | None] = {}
 
     def functions(self, node: Node) -> list[tuple[str, cst.FunctionDef]]:
-        """The functions whose code ran when the operator was made: around its call, around the call of that, ..."""
+        """Returns the functions on the call stack that built the operator, with their files, innermost first."""
         found = []
         for place in (node.location, *node.calls):
             function = self._function_at(place) if place is not None else None
@@ -54,10 +54,10 @@ class Callers:
         return found
 
     def level(self, node: Node) -> int:
-        """How many calls around the operator's own the first stands that no other dataset passes; 0 for its own.
+        """Returns the depth of the innermost call that leads to this dataset only; 0 is the operator's own call.
 
         Raises:
-            CannotExpress: other datasets pass all of them.
+            CannotExpress: every call on the stack leads to other datasets, too.
         """
         found = 0
         for depth, (file, function) in enumerate(self.functions(node)):
@@ -72,9 +72,9 @@ class Callers:
         return found
 
     def repeated(self, node: Node) -> bool:
-        """Whether one of the calls that lead to an operator may make several datasets, as in a loop over splits.
+        """Whether one of the calls that lead to an operator may build several datasets, as in a loop over splits.
 
-        Above a function without arguments nothing is looked at: it makes the same dataset each time.
+        Callers of a function without parameters are not checked: it builds the same dataset each time.
         """
         for place in (node.location, *node.calls):
             if place is None:
@@ -92,14 +92,14 @@ class Callers:
         return True
 
     def unseen(self, file: str, function: cst.FunctionDef) -> Use | None:
-        """A place where a function is named and nothing was seen to be called; None where all were."""
+        """Returns a reference to a function at which no call was recorded; None if there is none."""
         key = (file, self._draft.tree(file).start(function))
         if key not in self._unseen:
             self._unseen[key] = next(self._not_seen(file, function), None)
         return self._unseen[key]
 
     def not_run(self, node: Node) -> Use | None:
-        """A place where a function that the operator is made in is named, and that has not run."""
+        """Returns a reference to a function that builds the operator, where no call was recorded; None if all ran."""
         for file, function in self.functions(node):
             if _takes_nothing(function):
                 return None
@@ -109,7 +109,7 @@ class Callers:
         return None
 
     def _not_seen(self, file: str, function: cst.FunctionDef) -> Iterator[Use]:
-        if function.name.value in _NEVER_NAMED:  # nobody can see from where
+        if function.name.value in _NEVER_NAMED:  # its callers cannot be found
             yield Use(file, function, f"{os.path.basename(file)}: {function.name.value}")
         draft, uses = uses_of(self._draft, file, function)
         for use in uses:
@@ -131,7 +131,7 @@ class Callers:
         return function if isinstance(function, cst.FunctionDef) else None
 
     def _call_at(self, place: SourceLocation) -> cst.CSTNode | None:
-        """The call, or the attribute where a property was read, that a frame stood at."""
+        """Returns the call at the location of a stack frame, or the attribute if a property was read there."""
         try:
             self._draft = self._draft.opened(place.file)
             tree = self._draft.tree(place.file)
@@ -142,7 +142,7 @@ class Callers:
 
 
 def _ending_at(tree: SyntaxTree, offset: int) -> cst.CSTNode | None:
-    """The attribute that ends at a place: where a property was read."""
+    """Returns the attribute that ends at `offset`, where a property was read."""
     return next((one for one in tree.nodes(cst.Attribute) if tree.end(one) == offset), None)
 
 
@@ -155,6 +155,6 @@ def _frames(node: Node) -> Iterator[SourceLocation]:
 
 
 def _takes_nothing(function: cst.FunctionDef) -> bool:
-    """Whether a function is called without an argument, that of the object it belongs to left out."""
+    """Whether a function has no parameters, not counting `self` or `cls`."""
     names = parameters_of(function)
     return not names[1:] if names[:1] in (["self"], ["cls"]) else not names

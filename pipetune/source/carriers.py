@@ -1,4 +1,4 @@
-"""Calls that are handed a dataset and hand one back: a helper `shuffled(ds)`, `ds.apply(prepare)`."""
+"""Calls that take a dataset and return one: a helper `shuffled(ds)`, `ds.apply(prepare)`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from pipetune.source.unbound import receiver_of
 
 
 def known_ends(draft: Draft, tree: SyntaxTree) -> set[int]:
-    """Where the calls of a file end that made operators of the pipeline, or in which they were made."""
+    """Returns the end offsets of the calls in a file that built operators of the pipeline, or that were around them."""
     files = {file for file, code in draft.codes.items() if code == tree.code}
     sites = [*draft.sites.values(), *(one for way in draft.ways.values() for one in way)]
     return {site.end for site in sites if site.file in files}
 
 
 def handed_to(tree: SyntaxTree, call: cst.Call, name: str) -> cst.BaseExpression | None:
-    """The one place where a call is given the dataset that a name stands for: as an argument, or as its receiver."""
+    """Returns the only expression that passes the dataset `name` to a call, as argument or receiver, or None."""
     given = [receiver_of(tree, call), *(one.value for one in call.args if not one.star)]
     found = [one for one in given if isinstance(one, cst.Name) and one.value == name]
     return found[0] if len(found) == 1 else None
 
 
 def carries(draft: Draft, tree: SyntaxTree, call: cst.Call, given: cst.BaseExpression) -> bool:
-    """Whether a call is given a dataset and only goes on with it: all it does was seen to be done.
+    """Whether a call takes a dataset and only appends operators to it, all of them recorded.
 
-    `ds.apply(prepare)` as well as `prepare(ds, 12)`.
+    This covers `ds.apply(prepare)` as well as `prepare(ds, 12)`.
+
+    Args:
+        given: the expression in the call that passes the dataset.
     """
     file = next((one for one, code in draft.codes.items() if code == tree.code), None)
     around = {site.end for way in draft.ways.values() for site in way if site.file == file}
@@ -53,7 +56,7 @@ def carries(draft: Draft, tree: SyntaxTree, call: cst.Call, given: cst.BaseExpre
 def _only_goes_on(
     draft: Draft, file: str, value: cst.BaseExpression, *, position: int = 0, keyword: str = ""
 ) -> bool:
-    """Whether a function calls nothing but methods of the dataset it is given that were seen, and gives it back."""
+    """Whether a function only calls recorded methods on the dataset it gets, assigns the result and returns it."""
     try:
         draft, found = functions_of(draft, file, value)
     except CannotExpress:

@@ -1,4 +1,4 @@
-"""Method chains: the links of one, how it is broken over lines, putting a link in and taking one out."""
+"""Method chains: their links, their line breaks, and how a link is inserted or removed."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from pipetune.source.tree import SyntaxTree
 from pipetune.source.unbound import is_unbound, own_arguments, receiver_of
 
 USUAL_WIDTH = 88
-"""Columns a line may take at least; where the file has longer lines, as many as the longest."""
+"""Columns that a line may always take; in a file with longer lines, the longest is the limit."""
 
 _COMMENT = re.compile(rb"[ \t]*#[^\r\n]*")
 
 
 @dataclass(frozen=True)
 class Break:
-    """What stands around the dot in front of a link: nothing, or a line break in one of its three forms."""
+    """What is around the dot in front of a link: nothing, or a line break in one of its three forms."""
 
     before: bytes = b""
     after: bytes = b""
 
     @property
     def own_line(self) -> bool:
-        """Whether the link begins a line of its own inside parentheses (not behind a backslash)."""
+        """Whether the link begins a line of its own inside parentheses (not after a backslash)."""
         return b"\\" not in self.before and NEWLINE.search(self.before) is not None
 
 
 @dataclass(frozen=True)
 class Link:
-    """`.method(...)` as it stands behind its receiver; offsets in bytes."""
+    """A link `.method(...)` behind its receiver; offsets in bytes."""
 
     receiver: cst.BaseExpression
-    start: int  # where the receiver ends, its parentheses included
+    start: int  # end of the receiver, including its parentheses
     dot: int
     end: int
     text: bytes  # `method(...)`
     parenthesized: bool  # the whitespace before the dot spans lines without a backslash
-    unbound: tuple[int, int] | None = None  # of `Dataset.method(receiver, ...)`: where it and the receiver begin
+    unbound: tuple[int, int] | None = None  # start of `Dataset.method(receiver, ...)` and of its receiver
 
 
 def link_of(tree: SyntaxTree, call: cst.Call) -> Link:
-    """The link that `call` is.
+    """Returns the link that `call` forms.
 
     Raises:
-        CannotExpress: the call is no method of a dataset expression.
+        CannotExpress: the call is no method of a dataset expression, or does not show its dataset.
     """
     func = call.func
     if not isinstance(func, cst.Attribute) or func.attr.value in CONSTRUCTORS:
@@ -76,7 +76,7 @@ def _unbound_link(tree: SyntaxTree, call: cst.Call, func: cst.Attribute) -> Link
 
 
 def call_behind(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
-    """The call of the method that is called on `call` itself."""
+    """Returns the method call that has `call` itself as its receiver, or None."""
     parent = tree.parent(call)
     outer = tree.parent(parent) if parent is not None else None
     if not isinstance(outer, cst.Call):
@@ -88,14 +88,14 @@ def call_behind(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
 
 
 def top_of(tree: SyntaxTree, call: cst.Call) -> cst.Call:
-    """The last call of the chain that `call` is a link of."""
+    """Returns the last call of the chain that contains `call`."""
     while (outer := call_behind(tree, call)) is not None:
         call = outer
     return call
 
 
 def links_above(tree: SyntaxTree, call: cst.Call) -> list[cst.Call]:
-    """`call` and the calls of its chain before it, nearest first."""
+    """Returns `call` and the calls upstream of it in its chain, nearest first."""
     found = [call]
     while isinstance(above := receiver_of(tree, found[-1]), cst.Call):
         found.append(above)
@@ -103,13 +103,13 @@ def links_above(tree: SyntaxTree, call: cst.Call) -> list[cst.Call]:
 
 
 def root_of(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
-    """What the chain begins with: the name `ds` in `ds.map(f).batch(2)`."""
+    """Returns the expression that the chain begins with: the name `ds` in `ds.map(f).batch(2)`."""
     first = links_above(tree, call)[-1]
     return receiver_of(tree, first) or first
 
 
 def break_behind(tree: SyntaxTree, call: cst.Call) -> Break:
-    """How a careful colleague would set a link behind `call`: as the chain is set there."""
+    """Returns the break for a link appended to `call`: that in front of `call`, else that of the next link."""
     own = break_of(tree, call.func)
     if own.before or own.after:
         return own
@@ -118,7 +118,7 @@ def break_behind(tree: SyntaxTree, call: cst.Call) -> Break:
 
 
 def break_of(tree: SyntaxTree, func: cst.BaseExpression) -> Break:
-    """What stands around the dot of a method, comments left out; nothing for what is no method."""
+    """Returns what is around the dot of a method, without comments; an empty break for anything else."""
     if not isinstance(func, cst.Attribute):
         return Break()
     before, after = func.dot.whitespace_before, func.dot.whitespace_after
@@ -126,7 +126,7 @@ def break_of(tree: SyntaxTree, func: cst.BaseExpression) -> Break:
 
 
 def _line_break(whitespace: cst.BaseParenthesizableWhitespace, text: bytes) -> bytes:
-    """The line break in `text` without its comments; nothing when it stays on the line."""
+    """Returns the line break in `text` without its comments; empty if there is none."""
     newlines = list(NEWLINE.finditer(text))
     if not newlines:
         return b""
@@ -134,10 +134,13 @@ def _line_break(whitespace: cst.BaseParenthesizableWhitespace, text: bytes) -> b
 
 
 def insert_link(draft: Draft, *, anchor: str, node: str, text: bytes, piece: tuple[bytes, int] | None = None) -> Draft:
-    """The draft with `.text` behind the call of `anchor`, as the call of `node`.
+    """Returns the draft with `.text` appended to the call of `anchor`, as the call of `node`.
 
     Args:
-        piece: the whole line to use where the link gets a line of its own, and where the call ends in it.
+        anchor: id of the operator whose call is appended to.
+        node: id of the operator that the new call builds.
+        text: `method(...)`, without the dot.
+        piece: the complete lines to use if the link gets lines of its own, and the offset in them where the call ends.
     """
     tree, call = draft.find(anchor)
     site = draft.sites[anchor]
@@ -160,7 +163,7 @@ def insert_link(draft: Draft, *, anchor: str, node: str, text: bytes, piece: tup
 
 
 def _too_long(tree: SyntaxTree, statement: Statement, call: cst.Call, *, extra: int) -> bool:
-    """Whether `name = <call>` on one line should get the next call in a statement of its own."""
+    """Whether a link of `extra` bytes should become a statement of its own after `name = <call>` on one line."""
     if not statement.alone or statement.name is None or statement.value is not call:
         return False
     lines = [len(line.decode()) for line in NEWLINE.split(tree.code)]
@@ -169,7 +172,7 @@ def _too_long(tree: SyntaxTree, statement: Statement, call: cst.Call, *, extra: 
 
 
 def own_piece(tree: SyntaxTree, link: Link) -> tuple[bytes, int] | None:
-    """The lines of a link that has lines to itself, with their comments, and where its call ends in them."""
+    """Returns the lines of a link that are its own, with comments, and the offset in them where its call ends."""
     (span, *_) = removal(tree, link, with_comments=True)
     if not link.parenthesized or NEWLINE.match(tree.code, span.start) is None:
         return None
@@ -177,9 +180,10 @@ def own_piece(tree: SyntaxTree, link: Link) -> tuple[bytes, int] | None:
 
 
 def removal(tree: SyntaxTree, link: Link, *, with_comments: bool = False) -> list[Splice]:
-    """The changes that take the link out, so that the chain goes on without it.
+    """Returns the changes that remove the link from its chain.
 
-    A comment behind it on its line goes too; comments on lines above it only when they move with it.
+    A comment behind it on its line is removed, too; comments on the lines above it only if `with_comments`, that is if
+    they move with it.
     """
     code = tree.code
     if link.unbound is not None:
@@ -190,7 +194,7 @@ def removal(tree: SyntaxTree, link: Link, *, with_comments: bool = False) -> lis
         return [Splice(link.start, link.end, b"")]
     rest = code[link.end : line_end(code, link.end)]
     if rest.strip() and not rest.lstrip().startswith(b"#"):
-        # What follows on the line goes up to the line above, unless it is a link or would end in a comment.
+        # The rest of the line joins the line above, unless it is a link or would become part of a comment.
         line_above = before[: newlines[-1].start()]
         goes_on = rest.lstrip().startswith(b".") or b"#" in line_above
         return [Splice(link.dot if goes_on else link.start + newlines[-1].start(), link.end, b"")]
@@ -199,7 +203,7 @@ def removal(tree: SyntaxTree, link: Link, *, with_comments: bool = False) -> lis
 
 
 def refuse_bindings(call: cst.Call) -> None:
-    """Refuses to take out a call whose arguments do more than give values.
+    """Refuses to remove a call whose arguments do more than compute values.
 
     Raises:
         CannotExpress: an argument assigns a name, awaits or yields.
@@ -227,5 +231,5 @@ class _Finder(cst.CSTVisitor):
 
 
 def forget(draft: Draft, node: str) -> Draft:
-    """The draft without a site for `node`."""
+    """Returns the draft without a site for `node`."""
     return replace(draft, sites={name: site for name, site in draft.sites.items() if name != node})

@@ -1,4 +1,4 @@
-"""Maps whose function is a conditional expression, `ds.map(f if training else g)`: the one that was seen is changed."""
+"""Maps whose function is a conditional expression, `ds.map(f if training else g)`: only the one that ran is changed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from pipetune.source.statements import function_around, names_bound, names_read
 
 
 def under_condition(before: Draft, after: Draft, node: str, *, called: str) -> Draft:
-    """`after` where the map `node` is given the function that is `called`; else the function around it is as it was.
+    """Returns `after`, changed only if the map `node` gets the function `called`; otherwise the code runs as before.
+
+    Args:
+        called: the name of the Python function, as captured.
 
     Raises:
-        CannotExpress: which of the two it is cannot be asked once, at the beginning of a function.
+        CannotExpress: it is unknown which of the functions ran, or the condition may change within the function
+            around the map.
     """
     tree, call = before.find(node)
     argument = function_given(tree, call)

@@ -1,4 +1,4 @@
-"""Conditions of a script put together: their texts keep what they mean, whatever operators they are made of."""
+"""Combines conditions of a script as text, with parentheses where the precedence of operators requires them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import libcst as cst
 
 _LOOSE = cst.IfExp | cst.Lambda | cst.NamedExpr | cst.Tuple
-"""What binds less than `and`, beside `or`."""
+"""Expressions that bind less tightly than `and`, in addition to `or`."""
 
 
 def negated(condition: str) -> str:
-    """What is true where a condition is not."""
+    """Returns the negation of a condition."""
     test = _parsed(condition)
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         return cst.Module([]).code_for_node(test.expression)
@@ -19,14 +19,14 @@ def negated(condition: str) -> str:
 
 
 def all_of(conditions: Sequence[str]) -> str:
-    """What is true where all of them are."""
+    """Returns the conjunction of the conditions."""
     if len(conditions) == 1:
         return conditions[0] if _parsed(conditions[0]) else f"({conditions[0]})"
     return " and ".join(map(_within_and, conditions))
 
 
 def parsed(condition: str) -> cst.BaseExpression:
-    """The expression, also where it goes over several lines, within the parentheses that it stands in."""
+    """Returns the expression, even if it spans several lines and relies on the parentheses around it in the source."""
     return _parsed(condition) or cst.parse_expression(f"({condition})")
 
 
@@ -39,7 +39,7 @@ def _within_and(condition: str) -> str:
 
 
 def _parsed(condition: str) -> cst.BaseExpression | None:
-    """The expression; None where it is one only within the parentheses that it stands in, over several lines."""
+    """Returns the expression; None if it spans several lines and is valid only in the parentheses around it."""
     try:
         return cst.parse_expression(condition)
     except cst.ParserSyntaxError:

@@ -1,4 +1,4 @@
-"""The functions a patch adds to a file that decodes only the window of a JPEG."""
+"""The helper functions that a patch adds to a file so that only the crop window of a JPEG is decoded."""
 
 from __future__ import annotations
 
@@ -51,10 +51,14 @@ def jpeg_shape(contents, channels):
 def insert_helpers(
     draft: Draft, file: str, names: Iterable[str], splices: Sequence[Splice], *, before: cst.FunctionDef
 ) -> Draft:
-    """The draft with `splices` in one file, and the helpers in front of what holds the function `before`.
+    """Returns the draft with `splices` applied to `file`, and the helpers in front of the statement around `before`.
+
+    Args:
+        names: of the helpers to insert.
+        before: the function that calls them; they go in front of the module-level statement that contains it.
 
     Raises:
-        CannotExpress: the file has such a name of its own, or none for TensorFlow.
+        CannotExpress: the file already uses one of the names for something else, or has no name for TensorFlow.
     """
     tree = draft.tree(file)
     tensorflow = (tensorflow_text(tree, outermost(tree, before), "slice") or "").removesuffix("slice")

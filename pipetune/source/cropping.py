@@ -1,7 +1,7 @@
-"""Writing "decode this JPEG, then crop it" as decoding the window only; `tf/pipelines/cropped.py` does it at run time.
+"""Rewrites decoding and cropping a JPEG as decoding the window only; `tf/pipelines/cropped.py` does so at run time.
 
-The call that crops becomes one of a helper that stands in the file once, and the statement that decoded goes. Only
-plain spellings are changed: both in the body of one function, the image under one name that nothing else reads.
+The crop becomes a call of a helper that is added to the file once, and the statement that decodes is removed. Only
+plain spellings are changed: both in the body of one function, the image in one variable that nothing else reads.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pipetune.source.uses import uses_of
 
 
 def decode_windows(draft: Draft, node: str) -> Draft:
-    """The draft in which the function of the map `node` decodes only the window it crops.
+    """Returns the draft in which the function of the map `node` decodes only the window it crops.
 
     Raises:
-        CannotExpress: the decode and the crop are not written in a way that is safe to change, or what would change
-            is used elsewhere too.
+        CannotExpress: the decode and the crop are not written in a way that is safe to change, or the code that would
+            change is used elsewhere, too.
     """
     draft, file, root, functions = decoding_functions(draft, node)
     tree = draft.tree(file)
@@ -45,11 +45,15 @@ def decode_windows(draft: Draft, node: str) -> Draft:
 
 
 Root = cst.FunctionDef | cst.BaseExpression
-"""The function of a map: its definition, where that is imported, or the expression that the call gives."""
+"""The function of a map: its definition if it is imported, otherwise the expression in the call."""
 
 
 def decoding_functions(draft: Draft, node: str) -> tuple[Draft, str, Root, list[cst.FunctionDef]]:
-    """The file that has the function of the map `node`, that function, and those that it names there, itself included.
+    """Resolves the function of the map `node`.
+
+    Returns:
+        The draft with its file opened, that file, the function, and every function of the file that it refers to,
+        directly or not, including itself.
 
     Raises:
         CannotExpress: the call does not show its function.
@@ -71,7 +75,7 @@ def _given_function(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
 
 
 def _reached(tree: SyntaxTree, root: Root) -> list[cst.FunctionDef]:
-    """The functions of this file that the root is or names, and those they name."""
+    """Returns the functions of this file that the root is or refers to, and those that they refer to."""
     found = [root] if isinstance(root, cst.FunctionDef) else []
     waiting: list[cst.CSTNode] = [root.body if isinstance(root, cst.FunctionDef) else root]
     while waiting:
@@ -84,16 +88,19 @@ def _reached(tree: SyntaxTree, root: Root) -> list[cst.FunctionDef]:
 
 
 def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, root: Root) -> None:
-    """Refuses to change what others use too; their images may be no JPEGs.
+    """Refuses to change a function that other code uses, too; its images may not be JPEGs.
+
+    Args:
+        root: the function of the map, which leads to `function`.
 
     Raises:
-        CannotExpress: the function, or one that leads to it, is named anywhere but on the way from the map.
+        CannotExpress: the function, or one that calls it, is referred to anywhere but on the way from the map.
     """
     draft, uses = uses_of(draft, file, function)
     if len(uses) != 1:
         raise CannotExpress(f"{function.name.value} is used in {len(uses)} places, and would change for all of them.")
     if function is root:
-        return  # the map that names it stands in another file
+        return  # its only use is the map, in another file
     tree = draft.tree(file)
     around = [uses[0].node, *tree.ancestors(uses[0].node)] if uses[0].file == file else []
     if any(parent is root for parent in around):
@@ -105,7 +112,7 @@ def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, ro
 
 
 def _contents(tree: SyntaxTree, place: Place) -> str:
-    """What the bytes of the image are called by the time of the crop."""
+    """Returns the expression for the encoded bytes of the image at the place of the crop."""
     given = place.decode.contents
     if place.decoding is None or _stays(given.value):
         return _text(tree, given)
@@ -117,7 +124,7 @@ def _contents(tree: SyntaxTree, place: Place) -> str:
 
 
 def _shapes(tree: SyntaxTree, place: Place) -> list[cst.Call]:
-    """The calls between decode and crop that ask for nothing but the shape of the image: `tf.shape(image)`."""
+    """Returns the calls between decode and crop that read only the shape of the image: `tf.shape(image)`."""
     if place.decoding is None:
         return []
     begin, end = tree.end(place.decoding.small), tree.start(place.crop)
@@ -137,10 +144,14 @@ def _asks_shape(tree: SyntaxTree, call: cst.Call, name: str | None) -> bool:
 
 
 def _without_decoding(tree: SyntaxTree, place: Place, contents: str, asking: list[cst.Call]) -> Splice:
-    """Takes out the statement that decodes, or leaves of it what gives the bytes.
+    """Returns the change that removes the decode statement, or reduces it to an assignment of the encoded bytes.
+
+    Args:
+        contents: the variable for the bytes, if they are assigned.
+        asking: the calls that read only the shape of the image.
 
     Raises:
-        CannotExpress: the decoded image is read elsewhere, or its bytes have another name by the time of the crop.
+        CannotExpress: the decoded image is read elsewhere, or a variable with its bytes is reassigned before the crop.
     """
     decoding, statement = place.decoding, statement_of(tree, place.crop)
     assert decoding is not None and statement is not None
@@ -162,7 +173,7 @@ def _without_decoding(tree: SyntaxTree, place: Place, contents: str, asking: lis
 
 
 def _stays(contents: cst.BaseExpression) -> bool:
-    """Whether an expression gives the same where the crop stands: a name, or an entry under a fixed key."""
+    """Whether an expression has the same value at the place of the crop: a name, or an item under a constant key."""
     match contents:
         case cst.Name():
             return True
@@ -172,7 +183,7 @@ def _stays(contents: cst.BaseExpression) -> bool:
 
 
 def _crop_of_window(tree: SyntaxTree, place: Place, contents: str) -> Splice:
-    """The call of the helper in place of the call that crops."""
+    """Returns the change that replaces the crop by a call of the helper."""
     given = {name: _text(tree, argument) for name, argument in place.given.items()}
     channels = place.decode.channels
     if place.kind.endswith("random_crop"):
@@ -191,6 +202,6 @@ def _in_parentheses(text: str) -> str:
 
 
 def _text(tree: SyntaxTree, argument: cst.Arg) -> str:
-    """The value of an argument as written, parentheses around it included."""
+    """Returns the value of an argument as written, including parentheses around it."""
     text = tree.text(argument)
     return text.partition("=")[2].strip() if argument.keyword is not None else text

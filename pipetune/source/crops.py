@@ -1,4 +1,4 @@
-"""Finds where a function of a file decodes a JPEG and crops it: plain spellings of both, in one body."""
+"""Finds where a function decodes a JPEG and crops it: plain spellings of both, in one body."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 @dataclass(frozen=True)
 class Decode:
-    """A call that decodes: `tf.io.decode_jpeg(data, channels=3)`, or one of a helper that does nothing else."""
+    """A call that decodes: `tf.io.decode_jpeg(data, channels=3)`, or a call of a helper that does nothing else."""
 
     contents: cst.Arg
     channels: str
@@ -35,19 +35,19 @@ class Place:
 
     function: cst.FunctionDef
     crop: cst.Call
-    kind: str  # the crop's full name
-    given: dict[str, cst.Arg]
+    kind: str  # qualified name of the called function: "tensorflow.slice"
+    given: dict[str, cst.Arg]  # by parameter name
     decode: Decode
-    decoding: Statement | None  # the statement that decodes; None where the crop's own argument does
+    decoding: Statement | None  # the statement that decodes; None if the crop's argument is the decode
 
     @property
     def image(self) -> cst.BaseExpression:
-        """What is cropped."""
+        """The cropped expression."""
         return self.given[_CROPS[self.kind][0]].value
 
 
 def places_in(tree: SyntaxTree, function: cst.FunctionDef) -> list[Place]:
-    """The crops in the body of a function whose image is decoded there."""
+    """Returns the crops in the body of a function whose image is decoded there."""
     found = []
     for call in tree.nodes(cst.Call):
         kind = next((name for name in full_names(tree, call) if name in _CROPS), None)
@@ -69,7 +69,7 @@ def places_in(tree: SyntaxTree, function: cst.FunctionDef) -> list[Place]:
 def _decoded_above(
     tree: SyntaxTree, function: cst.FunctionDef, crop: cst.Call, image: cst.Name
 ) -> tuple[Decode | None, Statement | None]:
-    """The statement that gives the name its image, where that is one that decodes, in the function's own block."""
+    """Returns the decode and the statement that last assigns `image`, if it is one, in the function's own block."""
     statement = statement_of(tree, crop)
     block = function.body.body
     if statement is None or statement.block is not block:
@@ -85,7 +85,7 @@ def _decoded_above(
 
 
 def _decode(tree: SyntaxTree, call: cst.Call) -> Decode | None:
-    """What a call decodes, and into how many channels."""
+    """Returns what a call decodes, and into how many channels; None if it is no plain decode."""
     if full_names(tree, call) & DECODERS:
         given = given_by_name(call, ("contents", "channels"))
         if given is None or set(given) != {"contents", "channels"}:
@@ -101,7 +101,7 @@ def _decode(tree: SyntaxTree, call: cst.Call) -> Decode | None:
 
 
 def _only_decodes(tree: SyntaxTree, helper: cst.FunctionDef) -> Decode | None:
-    """The decode that a function of one parameter returns, where it does nothing else."""
+    """Returns the decode that a function of one parameter returns, if it does nothing else."""
     parameters = helper.params
     lines = [line for line in helper.body.body if not _is_text(line)]
     match lines:
@@ -126,7 +126,7 @@ def _is_text(line: cst.CSTNode) -> bool:
 
 
 def function_running(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
-    """The function whose body runs a piece of code; None where it may run never, or more than once."""
+    """Returns the function whose body runs a piece of code; None if it may not run, or more than once."""
     around = list(tree.ancestors(node))
     if any(isinstance(parent, _CONDITIONAL) for parent in around):
         return None
@@ -134,6 +134,7 @@ def function_running(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
 
 
 def full_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
+    """Returns the qualified names that the called function was imported under."""
     scope = tree.scope(call)
     if scope is None:
         return set()
@@ -144,10 +145,11 @@ def full_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
 def given_by_name(
     call: cst.Call, names: tuple[str, ...], *, more: frozenset[str] = frozenset()
 ) -> dict[str, cst.Arg] | None:
-    """The arguments of a call by the names of its parameters; None where it has others.
+    """Returns the arguments of a call by parameter name; None if it has starred or other arguments.
 
     Args:
-        more: parameters that may be given by name only.
+        names: parameters in their order, which may be passed by position or by name.
+        more: parameters that may be passed by name only.
     """
     given: dict[str, cst.Arg] = {}
     for position, argument in enumerate(call.args):

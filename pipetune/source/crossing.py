@@ -1,4 +1,4 @@
-"""Moving a call out of a function that makes the dataset, or behind one: what stands for both in a common function.
+"""Moves of a call between functions that build the dataset: the calls that stand for both ends in a common function.
 
 In `ds = load(x)`, `ds = ds.batch(4)` the call of `load` stands for the map that `load` ends with.
 """
@@ -20,18 +20,25 @@ from pipetune.source.unbound import own_arguments
 
 @dataclass(frozen=True)
 class Crossing:
-    """Two calls of one function's body; in or at each of them an operator was made."""
+    """Two calls in the body of one function; each of them built an operator itself, or called a function that did."""
 
     moved: Site
     anchor: Site
-    behind: Site  # the call that the moved one is put behind: that for the anchor, or one within its function
+    behind: Site  # the call to append to: `anchor`, or the operator's own call in the function that it calls
 
 
 def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Crossing | None:
-    """What stands for two operators in the function that both pass through; None where their calls stand in one.
+    """Returns the calls that stand for two operators in the innermost function on both call stacks.
+
+    Args:
+        node: id of the operator that moves.
+        after: id of the operator that it moves behind.
+
+    Returns:
+        None if the calls of both operators are in the same function, reached by the same calls.
 
     Raises:
-        CannotExpress: they pass through no common function, or what a call in it gives is not the operator's dataset.
+        CannotExpress: there is no such function, or a call in it does not return the operator's dataset.
     """
     one, other = _frames(draft, node), _frames(draft, after)
     if one[1:] == other[1:]:
@@ -51,7 +58,7 @@ def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Cross
         if right:
             refuse_other_value(draft, after, right, current)
     except CannotExpress:
-        crossing = replace(crossing, behind=draft.sites[after])  # its function goes on with it
+        crossing = replace(crossing, behind=draft.sites[after])  # its function processes the dataset further
     tree = draft.tree(crossing.moved.file)
     if any(site.end not in tree.calls for site in (crossing.moved, crossing.anchor)):
         raise CannotExpress("The functions that make the dataset are not called where both of them are.")
@@ -62,17 +69,17 @@ def crossing_of(draft: Draft, node: str, after: str, current: Pipeline) -> Cross
 
 
 def _frames(draft: Draft, node: str) -> tuple[Site, ...]:
-    """The calls that an operator was made by, and within, the innermost first."""
+    """Returns the call that built an operator and the calls around it, innermost first."""
     if node not in draft.sites:
         raise CannotExpress(draft.problems.get(node, f"Operator {node} has no call in the source."))
     return (draft.sites[node], *draft.ways.get(node, ()))
 
 
 def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -> None:
-    """Refuses to take the value of the call `level` frames around an operator for the dataset the operator makes.
+    """Refuses if the call `level` frames around an operator does not return the dataset that the operator outputs.
 
     Raises:
-        CannotExpress: something is done with the dataset in the functions between, or they give more than it.
+        CannotExpress: the functions in between process the dataset further, or return more than it.
     """
     around = draft.ways[node][level - 1 :]
     for below in current.consumers(node):
@@ -88,7 +95,7 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
 
 
 def gives_one_value(function: cst.FunctionDef) -> bool:
-    """Whether what a function returns is a plain value: no tuple, nothing yielded, no object that is being made."""
+    """Whether a function returns a plain value: no collection, and it is no generator, coroutine or constructor."""
     if function.name.value in ("__init__", "__new__") or function.asynchronous is not None:
         return False
     finder = _Returns()
@@ -100,7 +107,7 @@ def gives_one_value(function: cst.FunctionDef) -> bool:
 
 
 class _Returns(cst.CSTVisitor):
-    """What a function returns, those within it left out."""
+    """Collects what a function returns, without the functions nested in it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +131,7 @@ def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> Non
     """Refuses to write the arguments of a call at a place where a name in them means something else.
 
     Raises:
-        CannotExpress: one does, or may.
+        CannotExpress: a name does, or may.
     """
     here, there = tree.scope(call), tree.scope(place)
     if here is None or there is None:
@@ -143,7 +150,7 @@ def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> Non
 
 
 def _parameters_within(value: cst.BaseExpression) -> list[str]:
-    """The parameters of every lambda in an expression."""
+    """Returns the parameters of every lambda in an expression."""
     found: list[str] = []
 
     class Collect(cst.CSTVisitor):
@@ -155,7 +162,7 @@ def _parameters_within(value: cst.BaseExpression) -> list[str]:
 
 
 def _same_object(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> bool:
-    """Whether both calls stand in methods of one class: where one of them calls the other, on itself."""
+    """Whether both calls are in methods of one class, of which one calls the other on the same object."""
     functions = [function_around(tree, one) for one in (call, place)]
     classes = [class_of_method(tree, one) for one in functions if isinstance(one, cst.FunctionDef)]
     return len(classes) == 2 and classes[0] is not None and classes[0] is classes[1]

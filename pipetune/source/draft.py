@@ -1,4 +1,4 @@
-"""The source files while a plan is being written into them, and where every operator's call then ends."""
+"""The source files while a plan is written into them, and where the call of every operator ends in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipetune.source.tree import SyntaxTree, parse
 
 @dataclass(frozen=True)
 class Splice:
-    """Replace the bytes from `start` to `end` of one file by `new`."""
+    """A change of one file: the bytes from `start` to `end` are replaced by `new`."""
 
     start: int
     end: int
@@ -33,12 +33,12 @@ class Site:
 
 
 Function = tuple[str, tuple[str, ...]]
-"""A function: its file, and the names of the functions and classes around it with its own."""
+"""A function: its file, and the names of the functions and classes around it, followed by its own."""
 
 
 @dataclass(frozen=True)
 class OptionsBlock:
-    """The statements that set `tf.data.Options`, as far as they are written."""
+    """The statements that set `tf.data.Options`, as far as edits have written them."""
 
     variable: str
     last: str  # name of the site at which the last assignment ends
@@ -46,21 +46,21 @@ class OptionsBlock:
 
 @dataclass(frozen=True)
 class Draft:
-    """Texts (UTF-8, no byte order mark) and sites after some edits; an edit makes another draft.
+    """Texts (UTF-8, no byte order mark) and sites after some edits; every edit returns a new draft.
 
-    Every edit reads the text the edit before it left, so edits compose without knowing of each other.
+    Every edit reads the text that the previous edit produced, so edits compose without knowing each other.
     """
 
     codes: Mapping[str, bytes]
     sites: Mapping[str, Site]
     captured: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)  # before any edit
-    ways: Mapping[str, tuple[Site, ...]] = field(default_factory=dict)  # per operator: the calls around it, inner first
+    ways: Mapping[str, tuple[Site, ...]] = field(default_factory=dict)  # per operator: calls around it, inner first
     problems: Mapping[str, str] = field(default_factory=dict)  # why an operator has no site
-    values: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # set so far, by call
+    values: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # set so far, by call and name
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
-    under: tuple[tuple[Function, str], ...] = ()  # functions that a rewrite changes only where a condition is met
-    own: frozenset[str] = frozenset()  # operators whose calls an edit has put where only this dataset passes
+    under: tuple[tuple[Function, str], ...] = ()  # functions to be changed only if a condition is met
+    own: frozenset[str] = frozenset()  # operators whose calls edits put where they affect this dataset only
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 
@@ -68,10 +68,10 @@ class Draft:
         return parse(self.codes[file])
 
     def opened(self, file: str) -> Draft:
-        """The draft with one more file.
+        """Returns the draft with one more file.
 
         Raises:
-            CannotExpress: it cannot be read.
+            CannotExpress: the file cannot be read.
         """
         if file in self.codes:
             return self
@@ -82,7 +82,7 @@ class Draft:
         return replace(self, codes={**self.codes, file: code})
 
     def find(self, node: str) -> tuple[SyntaxTree, cst.Call]:
-        """The tree of the file that makes `node`, and the call.
+        """Returns the tree of the file that builds operator `node`, and the call that does.
 
         Raises:
             CannotExpress: the operator has no call in the source.
@@ -94,19 +94,20 @@ class Draft:
         return tree, tree.calls[site.end]
 
     def place_of_names(self, node: str) -> tuple[SyntaxTree, cst.Call]:
-        """Where to look up names for `node`: the untouched text, whose scopes are worked out only once.
+        """Returns where to look up names for `node`: in the original text, so that its scopes are computed only once.
 
-        Edits bind no names but that of the options, and move nothing out of its function.
+        This is valid because edits do not rebind the names that are looked up. If an edit writes a call elsewhere,
+        names are looked up at its new place (`at_place_of`).
         """
         return self.captured[node]
 
     def together(self, node: str) -> tuple[str, ...]:
-        """The operators made by the same call as `node`, itself included."""
+        """Returns the operators built by the same call as `node`, including itself."""
         site = self.sites.get(node)
         return tuple(other for other, its in self.sites.items() if its == site) if site else (node,)
 
     def splice(self, file: str, splices: Iterable[Splice]) -> Draft:
-        """The draft after replacing parts of one file; sites inside a replaced part are forgotten."""
+        """Returns the draft after replacing parts of one file; sites inside a replaced part are dropped."""
         ordered = sorted(splices, key=lambda splice: splice.start)
         code = self.codes[file]
         pieces, at = [], 0
@@ -126,7 +127,7 @@ class Draft:
         return replace(self, sites={**self.sites, node: site})
 
     def at_place_of(self, anchor: str, node: str) -> Draft:
-        """The draft in which names for `node`, put behind `anchor`, are looked up where `anchor` stands."""
+        """Returns the draft in which names for `node`, written behind `anchor`, are looked up at that of `anchor`."""
         return replace(self, captured={**self.captured, node: self.captured[anchor]})
 
     def note(self, text: str) -> Draft:
@@ -134,7 +135,7 @@ class Draft:
 
 
 def _moved(site: Site, file: str, splices: Iterable[Splice]) -> Site:
-    """Where a call around an operator ends after a change; -1 where that took it away."""
+    """Returns where a call around an operator ends after a change; -1 if the change removed it."""
     if site.file != file or site.end < 0:
         return site
     end = _shift(site.end, splices)
@@ -152,7 +153,7 @@ def _shift(end: int, splices: Iterable[Splice]) -> int | None:
 
 
 def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
-    """The untouched draft of the files a pipeline was written in."""
+    """Returns the draft, before any edit, of the files that build a pipeline; `read` returns a file by its path."""
     codes: dict[str, bytes] = {}
     sites: dict[str, Site] = {}
     captured: dict[str, tuple[SyntaxTree, cst.Call]] = {}
@@ -182,7 +183,7 @@ def _tree(codes: dict[str, bytes], read: Callable[[str], str], file: str) -> Syn
 
 
 def _site(codes: dict[str, bytes], read: Callable[[str], str], call: SourceLocation) -> Site:
-    """Where a call of the script's own functions ends; -1 where its file cannot be read."""
+    """Returns where a call on the stack of an operator ends; -1 if its file cannot be read or parsed."""
     try:
         tree = _tree(codes, read, call.file)
     except (CannotExpress, OSError, SyntaxError, UnicodeError):

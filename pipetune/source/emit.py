@@ -1,4 +1,4 @@
-"""Writes a plan into the source files its pipeline was made in."""
+"""Writes a plan into the source files that build its pipeline."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ from pipetune.source.variants import Passage, with_parameter
 class Emission:
     """A plan as changes of source files."""
 
-    files: Mapping[str, tuple[str, str]]  # path -> text as it is, text with the plan; changed files, sorted
-    covered: tuple[str, ...]  # keys of the rewrites that are in the new texts
+    files: Mapping[str, tuple[str, str]]  # path -> current text, text with the plan; changed files, sorted
+    covered: tuple[str, ...]  # keys of the rewrites that the new texts contain
     not_covered: tuple[Rejection, ...]  # the others, with the reason
-    notes: tuple[str, ...] = ()  # what a reader of the patch should know
+    notes: tuple[str, ...] = ()  # for the reader of the patch
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Changed files, sorted: the order they have in the diff."""
+        """Changed files, sorted as in the diff."""
         return tuple(sorted(self.files))
 
 
@@ -75,15 +75,16 @@ def emit(
     others: Sequence[Pipeline] = (),
     may_share: Callable[[Rewrite], bool] | None = None,
 ) -> Emission:
-    """The source with as much of `plan` as can be said in it.
+    """Returns the source with as much of `plan` as can be expressed in it.
 
-    A rewrite is in it whole or not at all. Its edits mean what `core/editing.py` says they mean.
+    A rewrite is written completely or not at all. What its edits mean is defined in `core/editing.py`.
 
     Args:
-        read: the text of a file by its path, newlines as they are; raises OSError.
-        others: the other pipelines of the run: a call they have too is shared.
-        may_share: asked of a rewrite that cannot be said where only this dataset passes: whether it may change every
-            dataset a shared call makes. Without it only prefetch and parallelism are changed there.
+        read: returns the text of a file by its path, with its newlines unchanged; raises OSError.
+        others: the other pipelines of the run; a call that built operators of theirs, too, is shared.
+        may_share: called with a rewrite that cannot be written where it affects this dataset only; returns whether it
+            may change every dataset that a shared call builds. If None, such calls only get prefetching and
+            parallelism.
     """
     texts: dict[str, str] = {}
 
@@ -127,10 +128,12 @@ def _shared_or_own(
     sharing: Sharing,
     may_share: Callable[[Rewrite], bool] | None,
 ) -> Draft:
-    """The rewrite said where only this dataset passes; else for all that pass, or by a parameter for this one.
+    """Returns the draft with the rewrite, written where it affects this dataset only.
+
+    If there is no such place, it is written for all datasets of the shared call, or for this one by a parameter.
 
     Raises:
-        CannotExpress: it cannot be said in any of these ways.
+        CannotExpress: it cannot be expressed in any of these ways.
     """
     try:
         return _express(draft, rewrite, current, sharing=sharing)
@@ -154,7 +157,7 @@ def _shared_or_own(
 
 
 def _touched(rewrite: Rewrite, current: Pipeline, sharing: Sharing) -> list[Node]:
-    """The captured operators whose calls a rewrite changes or builds upon."""
+    """Returns the captured operators whose calls a rewrite changes or appends to."""
     found: dict[str, Node] = {}
     for edit in rewrite.edits:
         anchor = _captured(current, edit, sharing.pipeline)
@@ -166,7 +169,7 @@ def _touched(rewrite: Rewrite, current: Pipeline, sharing: Sharing) -> list[Node
 def _for_one(
     before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: Sharing
 ) -> Draft:
-    """The draft in which what the rewrite does depends on a parameter of the functions that others pass too."""
+    """Returns the draft in which a parameter of the functions shared with other datasets enables the rewrite."""
     passages = []
     for node in touched:
         if node.id in before.own or node.id not in before.sites:
@@ -208,9 +211,10 @@ def _express(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: Shar
 
 
 def _under_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: Sharing) -> Draft:
-    """The draft in which maps of `f if training else g` are changed where the function that was seen is the one.
+    """Returns the draft with changes restricted to the conditions under which they are known to be correct.
 
-    Called on batches, the other one may give something else.
+    Maps of `f if training else g` are changed only if the function that ran is chosen: called on batches, the other one
+    may give another result. Functions in `after.under` are changed only if their conditions are met.
     """
     on_batches = (FunctionForm.ON_BATCHES, FunctionForm.PARSING)
     changed = [one.node for one in rewrite.edits if isinstance(one, ReplaceFunction) and one.form in on_batches]
@@ -235,7 +239,7 @@ def _refuse_broken(draft: Draft, before: Draft) -> None:
 def _beside_shared(
     draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: Sharing, shared: SharedCall
 ) -> Draft:
-    """The edit said where only this dataset passes; the reason it may not stand at the shared call otherwise."""
+    """Returns the draft with the edit written where it affects this dataset only; raises `shared` if that fails."""
     if not isinstance(edit, Insert | Move):
         raise shared
     sharing.check(rewrite, edit, anchor=None, own=draft.own)  # what is moved must not be shared itself
@@ -269,7 +273,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_behind(tree, call, current, after)
             return move(draft, node, after, current)
         case ReplaceFunction(node=node, form=FunctionForm.VECTORIZED):
-            # Of the pipeline as captured: where an edit put the call, its input has another form in it.
+            # As in the captured pipeline: at the place where an edit put the call, its input has another spec.
             return vectorize(draft, node, several=_several(node, current, captured), called=_called(node, captured))
         case ReplaceFunction(node=node, form=FunctionForm.PARSING):
             alone = not sharing.functions_stay and (sharing.all_change or sharing.datasets(captured[node])[0] == 1)
@@ -287,7 +291,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_inside_library(current, node)
             return split_function(draft, edit, kept=sharing.functions_stay)
         case ReplaceFunction():
-            return draft  # where the call stands decides what its function gets
+            return draft  # the position of the call decides what its function gets
         case ReplaceSource(node=node) if edit.windows is None and made_by_utility(current, node):
             return gather_series(draft, edit, current)
         case ReplaceSource(node=node, after=after):
@@ -301,7 +305,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
             refuse_inside_library(current, node)
             return call_operator(draft, edit)
         case SetOption(name=name, value=value) if current.options.get(name) == value:
-            return draft  # another rewrite has set it, or the script
+            return draft  # already set by another rewrite, or by the script
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_behind(tree, call, current, current.output.id)
@@ -309,7 +313,7 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: Sharing) -> 
 
 
 def _several(node: str, current: Pipeline, captured: Pipeline) -> bool:
-    """Whether a map gets several components: the second part of a function those that the first hands on."""
+    """Whether a map gets several components; the second part of a split function gets those the first returns."""
     function = current[node].function
     if function is not None and function.part_of and function.cut is not None:
         return function.cut.handed > 1
@@ -317,7 +321,7 @@ def _several(node: str, current: Pipeline, captured: Pipeline) -> bool:
 
 
 def _called(node: str, captured: Pipeline) -> str:
-    """The name of the function that a map was given."""
+    """Returns the name of the function that was passed to a map, as captured; empty if there is none."""
     function = captured[node].function if node in captured else None
     return function.name if function is not None else ""
 
@@ -347,7 +351,7 @@ def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
         behind = draft.together(edit.after)
         if len(behind) > 1 and its == f"{behind[0]}.{text}" and other in draft.sites:
             inserted = {**draft.inserted, edit.id: its}
-            return replace(draft.place(edit.id, draft.sites[other]), inserted=inserted)  # another turn put it there
+            return replace(draft.place(edit.id, draft.sites[other]), inserted=inserted)  # already written
     after = insert_link(draft, anchor=edit.after, node=edit.id, text=text.encode())
     inserted = {**draft.inserted, edit.id: f"{draft.together(edit.after)[0]}.{text}"}
     return replace(_explain(after, text), inserted=inserted)
@@ -360,19 +364,19 @@ def _explain(draft: Draft, text: str | None) -> Draft:
 
 
 def _captured(current: Pipeline, edit: Edit, pipeline: Pipeline) -> Node | None:
-    """The captured operator an edit builds upon: for one that was inserted, the one it was put behind."""
+    """Returns the captured operator that an edit appends to; for an inserted one, the operator upstream of it."""
     name = edit.after if isinstance(edit, Insert | Move | ReplaceSource) else None
     while name is not None and name not in pipeline:
         function = current[name].function if name in current else None
         if function is not None and function.part_of:
-            return pipeline[function.part_of]  # stands in the same chain, directly above it
+            return pipeline[function.part_of]  # the part is in the same chain, directly upstream of it
         name = current[name].inputs[0] if name in current and current[name].inputs else None
     return pipeline[name] if name is not None else None
 
 
 def _check_syntax(path: str, code: bytes) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the user's own, such as invalid escapes
+        warnings.simplefilter("ignore")  # those about the user's code, such as invalid escapes
         try:
             ast.parse(code.decode(), path)
         except (SyntaxError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What the source itself shows to be wrong: results of dataset methods that nobody keeps."""
+"""Mistakes that are visible in the source itself: discarded results of dataset methods."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pipetune.source.text import BYTE_ORDER_MARK, read_source
 def dropped_results(
     locations: Iterable[SourceLocation | None], *, read: Callable[[str], str] = read_source
 ) -> list[Finding]:
-    """Findings for statements that call a dataset method and drop what it returns, as `ds.shuffle(100)` does.
+    """Returns findings for statements that call a dataset method and discard the result, such as `ds.shuffle(100)`.
 
     Args:
-        locations: of every dataset made in the run; what cannot be read or found is passed over.
+        locations: of every dataset built in the run; those that cannot be read or found are skipped.
     """
     alone: dict[str, Mapping[tuple[int, int], ast.Call]] = {}
     found = []
@@ -44,7 +44,7 @@ def dropped_results(
 
 
 def _calls_alone(file: str, read: Callable[[str], str]) -> Mapping[tuple[int, int], ast.Call]:
-    """Calls that are a whole statement, by line and column (in bytes) of their end."""
+    """Returns the calls that are a whole statement, by line and column (in bytes) of their end."""
     try:
         tree = ast.parse(read(file).removeprefix(BYTE_ORDER_MARK))
     except (OSError, SyntaxError, ValueError):

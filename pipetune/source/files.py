@@ -1,4 +1,4 @@
-"""Writing several files so that all change or none does, and none is ever half written."""
+"""Writes several files so that either all of them change or none, and no file is ever half written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipetune.core.errors import PipetuneError
 
 @dataclass(frozen=True)
 class Change:
-    """New bytes for a file, and those it has now (None: it is new)."""
+    """New bytes for a file, and its current ones (None: the file is new)."""
 
     path: str
     old: bytes | None
@@ -23,10 +23,10 @@ class Change:
 
 
 def write_all(changes: Sequence[Change]) -> None:
-    """Writes every change; links stay links, and mode and owner stay what they are.
+    """Writes every change; symbolic links stay links, and mode and owner are kept.
 
     Raises:
-        PipetuneError: a file cannot be written; those written before it have their old bytes again.
+        PipetuneError: a file cannot be written; those written before it are restored.
     """
     for change in changes:
         _refuse_unwritable(change)
@@ -49,7 +49,7 @@ def _refuse_unwritable(change: Change) -> None:
     if change.old is None:
         return
     path = os.path.realpath(change.path)
-    # The mode is asked too: replacing a file needs no right to write it, and root may write anything.
+    # The mode is checked, too: replacing a file needs no write permission on it, and root may write anything.
     if not os.stat(path).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
         raise PipetuneError(
             f"{change.path} is not writable.",
@@ -80,7 +80,7 @@ def _replace(path: str, data: bytes) -> None:
 
 
 def _restore(change: Change) -> None:
-    """Puts the old bytes back where the new ones arrived."""
+    """Restores the old bytes of a file if the new ones were written."""
     path = Path(change.path)
     if change.old is None:
         path.unlink(missing_ok=True)

@@ -32,11 +32,11 @@ _Lines = Sequence[cst.BaseSmallStatement | cst.BaseStatement]
 
 @dataclass(frozen=True)
 class Moved:
-    """A call that is to move, with what must mean the same at its new place."""
+    """A call to be moved, and what must have the same meaning at its new place."""
 
-    names: frozenset[str]  # in its arguments, and in the functions of this file that those name
-    evaluates: bool  # whether running it earlier or later may matter: it traces a function, or its arguments call one
-    unmet: bool = False  # whether it may pass what was not run, and moves where that is not: `unmet_conditions`
+    names: frozenset[str]  # in its arguments, and in the functions of this file that these refer to
+    evaluates: bool  # whether it matters when it runs: it traces a function, or its arguments call one
+    unmet: bool = False  # whether it may move past code that was skipped: `unmet_conditions`
 
 
 def moved_call(tree: SyntaxTree, call: cst.Call) -> Moved:
@@ -50,17 +50,20 @@ def moved_call(tree: SyntaxTree, call: cst.Call) -> Moved:
 def refuse_unsafe(
     draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call, moved: Moved | None = None, unmet: bool = False
 ) -> tuple[Statement, Statement]:
-    """The statements of the call and of its new place, when moving between them changes nothing else.
+    """Returns the statements of the call and of its new place, if moving between them changes nothing else.
 
-    The dataset must flow from the upper statement to the lower one through names nobody else reads (or through one
-    attribute, `attribute_flow`), and what the call's arguments name must mean the same at both places.
+    The dataset must flow from the upper (earlier) statement to the lower one through variables that nothing else reads
+    (or through one attribute, see `attribute_flow`), and the names in the call's arguments must have the same meaning
+    at both places.
 
     Args:
-        moved: what is moved, where that is not the call itself but a call within the function that it calls.
-        unmet: whether it may pass conditions that were not met, see `unmet_conditions`.
+        call: the call to move.
+        anchor: the call at the new place.
+        moved: what moves, if that is not `call` itself but a call within the function that it calls.
+        unmet: whether it may move past conditions that were not met, see `unmet_conditions`.
 
     Raises:
-        CannotExpress: the flow is not seen, or something on the way could change.
+        CannotExpress: the flow of the dataset is not visible, or something between the statements could change.
     """
     here, there = statement_of(tree, call), statement_of(tree, anchor)
     if here is None or there is None or here.block is not there.block:
@@ -84,7 +87,7 @@ def refuse_unsafe(
 
 @dataclass(frozen=True)
 class Conditional:
-    """A statement `x = x.method(...)` under a condition, which the condition goes with to its new place."""
+    """A statement `x = x.method(...)` under a condition, which moves together with it."""
 
     condition: cst.If
     statement: Statement
@@ -92,10 +95,13 @@ class Conditional:
 
 
 def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call) -> Conditional | None:
-    """The condition that a call stands under, where the call can move out of its block with it; None for none.
+    """Returns the condition that a call is under, if the call can move out of its block together with it.
+
+    Returns:
+        None if the call is under no such condition.
 
     Raises:
-        CannotExpress: the condition may be another at the new place, or something on the way could change.
+        CannotExpress: the condition may have another value at the new place, or something in between could change.
     """
     here, there = statement_of(tree, call), statement_of(tree, anchor)
     condition = _condition_around(tree, here)
@@ -128,7 +134,10 @@ def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: 
 
 
 def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Statement) -> list[str]:
-    """What is true where nothing runs between two statements that was not run: the move is for that alone."""
+    """Returns the conditions under which all code between two statements that was skipped in the run is skipped again.
+
+    A move between the statements is safe only if they are met.
+    """
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
     between = upper.block[block_index(upper) + 1 : block_index(lower)]
     found = [_way_taken(draft, tree, line)[0] for line in between if isinstance(line, cst.If)]
@@ -137,7 +146,7 @@ def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Sta
 
 
 def _kept_where(draft: Draft, tree: SyntaxTree, line: cst.CSTNode) -> str:
-    """What is true where `x = x.method(...) if test else x` keeps the dataset, if the method was not called."""
+    """Returns the condition under which `x = x.method(...) if test else x` is `x`; empty if the method was called."""
     match line:
         case cst.SimpleStatementLine(
             body=[cst.Assign(value=cst.IfExp(test=test, body=cst.Call() as call, orelse=cst.Name()) as value)]
@@ -151,7 +160,14 @@ def _kept_where(draft: Draft, tree: SyntaxTree, line: cst.CSTNode) -> str:
 
 
 def _way_taken(draft: Draft, tree: SyntaxTree, branch: cst.If) -> tuple[str, cst.BaseSuite | None]:
-    """What is true where the way through a condition that was seen is taken, and its lines; "" where it has one way."""
+    """Returns the condition under which an `if` takes the branch that ran, and the body of that branch.
+
+    Returns:
+        The condition is empty for an `if` without `else` whose body ran; the body is None if no branch ran.
+
+    Raises:
+        CannotExpress: it is not known which of several branches ran.
+    """
     test = tree.text(branch.test)
     ran = _was_run(draft, tree, branch.body)
     if branch.orelse is None:
@@ -162,7 +178,7 @@ def _way_taken(draft: Draft, tree: SyntaxTree, branch: cst.If) -> tuple[str, cst
 
 
 def _was_run(draft: Draft, tree: SyntaxTree, suite: cst.BaseSuite) -> bool:
-    """Whether a call of the pipeline stands in some lines."""
+    """Whether the lines contain a call of the pipeline."""
     return any(tree.start(suite) < end <= tree.end(suite) for end in known_ends(draft, tree))
 
 
@@ -170,7 +186,7 @@ def _condition_around(tree: SyntaxTree, here: Statement | None) -> cst.If | None
     block = tree.parent(here.line) if here is not None else None
     owner = tree.parent(block) if block is not None else None
     if isinstance(owner, cst.If) and owner.body is block and owner.orelse is None:
-        return None if isinstance(tree.parent(owner), cst.If) else owner  # an `elif` has a condition above it
+        return None if isinstance(tree.parent(owner), cst.If) else owner  # an `elif` depends on more conditions
     return None
 
 
@@ -184,10 +200,16 @@ def _carried(
     *,
     same_name: bool = False,
 ) -> tuple[str, int]:
-    """The name that carries the dataset behind some statements, and where the last one that sets it ends.
+    """Returns the variable that has the dataset after some statements, and the offset where its assignment ends.
+
+    Args:
+        between: the statements.
+        name: the variable that has the dataset before them.
+        in_line: the offset where its assignment ends.
+        same_name: whether the dataset must stay in this variable.
 
     Raises:
-        CannotExpress: one of them does more with the dataset, or with what the moved call names.
+        CannotExpress: a statement does more with the dataset, or with a name that the moved call uses.
     """
     for line in between:
         if (names_bound(line) - {name}) & moved.names:
@@ -218,17 +240,20 @@ def _refuse_otherwise_read(tree: SyntaxTree, lower: Statement, lower_call: cst.C
 
 
 def _handed_over(call: cst.Call, name: str) -> bool:
-    """Whether a call is given the dataset as an argument, as `batched(ds)` is."""
+    """Whether a call gets the dataset as an argument, as in `batched(ds)`."""
     return any(isinstance(one.value, cst.Name) and one.value.value == name and not one.star for one in call.args)
 
 
 def _step(
     draft: Draft, tree: SyntaxTree, line: cst.CSTNode, *, name: str, unmet: bool = False
 ) -> Statement:
-    """A statement between the two that only carries the dataset on.
+    """Returns `line` as a statement that only appends operators to the dataset in `name`, and assigns the result.
 
     Args:
-        unmet: whether a method that was not called may stand in a conditional expression.
+        unmet: whether a method in a conditional expression may be one that was not called.
+
+    Raises:
+        CannotExpress: it does something else.
     """
     refused = CannotExpress(f"{name} is used between the two statements.")
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
@@ -250,7 +275,7 @@ def _step(
 
 
 def _goes_on(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool:
-    """Whether a chain that begins with the name, or a call that is given it, only carries the dataset on."""
+    """Whether a chain that begins with the name, or a call that gets it, only appends recorded operators."""
     given = handed_to(tree, value, name)
     if given is not None and carries(draft, tree, value, given):
         return True
@@ -260,9 +285,9 @@ def _goes_on(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool
 
 
 def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: str, moved: Moved) -> None:
-    """Refuses to pass a condition unless all it does was seen to be done, and only carries the dataset on.
+    """Refuses to move past a condition unless all it does with the dataset is to append operators that were recorded.
 
-    What stands under an `else`, or was not run, is in no pipeline: nobody knows whether the call may pass it.
+    Code under an `else`, or code that did not run, is in no pipeline: it is unknown whether the call may move past it.
     """
     refused = CannotExpress(f"{name} is used between the two statements.")
     if name in names_read(branch.test) or (moved.evaluates and calls_something(branch.test)):
@@ -281,7 +306,7 @@ def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: st
 
 
 def _refuse_read_later(tree: SyntaxTree, name: str, *, behind: int, step: Statement) -> None:
-    """The value `name` has behind a statement must go nowhere but into `step`."""
+    """Refuses if the value that `name` has after the offset `behind` is read anywhere but in `step`."""
     if step.name == name:
         return
     function = function_around(tree, step.small)

@@ -1,4 +1,4 @@
-"""Writing the function of a map in another form; `tf/pipelines/forms.py` does the same at run time."""
+"""Writes the function of a map in another variant; `tf/pipelines/forms.py` does the same at run time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pipetune.source.tree import SyntaxTree
 
 
 def vectorize(draft: Draft, node: str, *, several: bool, called: str = "") -> Draft:
-    """The draft in which the function of the map `node` is called through `tf.vectorized_map`.
+    """Returns the draft in which the function of the map `node` is called through `tf.vectorized_map`.
 
     Args:
-        several: whether the elements are tuples, which a map gives to its function as several arguments.
+        several: whether the elements are tuples, whose components a map passes to its function as separate arguments.
         called: the name of the Python function, as captured.
 
     Raises:
-        CannotExpress: the function cannot be named within another one, or the file has no name for TensorFlow.
+        CannotExpress: another function cannot refer to the function, or the file has no name for TensorFlow.
     """
     vectorized = tensorflow_text(*draft.place_of_names(node), "vectorized_map")
     if vectorized is None:
@@ -36,12 +36,12 @@ def vectorize(draft: Draft, node: str, *, several: bool, called: str = "") -> Dr
 
 
 def gets_several(pipeline: Pipeline, node: str) -> bool:
-    """Whether the elements a map gets are tuples, which it gives to its function as several arguments."""
+    """Whether the input elements of a map are tuples, whose components its function gets as separate arguments."""
     return pipeline[pipeline[node].inputs[0]].spec.startswith("(")
 
 
 def vectorized_text(function: Callee, vectorized: str = "tf.vectorized_map", *, several: bool) -> str:
-    """The expression that calls `function` on a batch."""
+    """Returns the expression that calls `function` on a batch."""
     batch = function.free_name("batch", "batched", "examples")
     if not several:
         return f"lambda {batch}: {vectorized}({function.value}, {batch})"
@@ -50,11 +50,14 @@ def vectorized_text(function: Callee, vectorized: str = "tf.vectorized_map", *, 
 
 
 def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> Draft:
-    """The draft in which the map `node` calls the functions of the maps `first` before its own.
+    """Returns the draft in which the map `node` calls the functions of the maps `first` before its own.
+
+    Args:
+        first: ids of the upstream maps, most upstream first.
 
     Raises:
-        CannotExpress: a function cannot be named within another one, or means something else where the map `node` is
-            called.
+        CannotExpress: another function cannot refer to one of the functions, or it means something else where the map
+            `node` is called.
     """
     maps = (*first, node)
     file = draft.sites[node].file
@@ -83,9 +86,10 @@ def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> 
 
 
 def _one_lambda(draft: Draft, maps: Sequence[str], several: Sequence[bool]) -> str | None:
-    """The functions of maps as one lambda, where all are: each parameter replaced by what the lambda above gives.
+    """Combines the lambdas of maps into one: each parameter is replaced by what the lambda of the previous map returns.
 
-    None where that would compute something twice or hide a name.
+    Returns:
+        None if a function is no lambda, or if the result would compute something twice or shadow a name.
     """
     lambdas = []
     for name in maps:
@@ -104,13 +108,13 @@ def _one_lambda(draft: Draft, maps: Sequence[str], several: Sequence[bool]) -> s
         body = _substituted(tree, one, given, hidden=parameters) if given is not None else None
         if body is None:
             return None
-        values, text, is_name = None, f"({body})", False  # what comes out is text, and not taken apart again
+        values, text, is_name = None, f"({body})", False  # the result is text, and is not split into components again
         whole = body
     return f"{heading}{whole}"
 
 
 def _components(tree: SyntaxTree, body: cst.BaseExpression) -> list[tuple[str, bool]] | None:
-    """The elements of a tuple as text, and whether each is a plain name; None for what is no tuple."""
+    """Returns the items of a tuple as text, and whether each is a plain name; None if it is no tuple."""
     if not isinstance(body, cst.Tuple) or any(isinstance(one, cst.StarredElement) for one in body.elements):
         return None
     return [(_with_parentheses(tree, one.value), isinstance(one.value, cst.Name)) for one in body.elements]
@@ -119,7 +123,12 @@ def _components(tree: SyntaxTree, body: cst.BaseExpression) -> list[tuple[str, b
 def _substituted(
     tree: SyntaxTree, function: cst.Lambda, given: Sequence[tuple[str, bool]], *, hidden: set[str]
 ) -> str | None:
-    """The body of a lambda with its parameters replaced by `given`; None where that means something else."""
+    """Returns the body of a lambda with its parameters replaced by `given`; None if that could change its meaning.
+
+    Args:
+        given: text for each parameter, and whether it is a plain name, which may occur more than once.
+        hidden: names that mean something else in the new place.
+    """
     plain = function.params.params
     names = [one.name.value for one in plain]
     if parameters_of(function) != names or len(names) != len(given) or any(one.default is not None for one in plain):
@@ -154,7 +163,7 @@ def _end(tree: SyntaxTree, value: cst.BaseExpression) -> int:
 
 
 def _with_parentheses(tree: SyntaxTree, value: cst.BaseExpression) -> str:
-    """An expression as it may stand within another."""
+    """Returns an expression as text that can be part of another expression."""
     text = tree.code[_start(tree, value) : _end(tree, value)].decode()
     single = isinstance(value, cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.BaseNumber) or value.lpar
     return text if single else f"({text})"

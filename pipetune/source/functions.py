@@ -1,4 +1,4 @@
-"""The functions of the user's that names and expressions stand for, in their file or in another of theirs."""
+"""The user's functions that names and expressions refer to, in the same file or in another file of the user."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pipetune.source.draft import Draft
 from pipetune.source.imported import imported_function, imported_module
 from pipetune.source.tree import SyntaxTree
 
-_MOST_STEPS = 12  # from one name to another, before a function is reached
+_MOST_STEPS = 12  # limit for following names until a function is reached
 
 
 @dataclass(frozen=True)
 class UsersFunction:
-    """A function of the user's: where it is written, and what named it."""
+    """A function of the user: its definition, and the expression that refers to it."""
 
     file: str
     node: cst.FunctionDef | cst.Lambda
-    reference: cst.BaseExpression | None = None  # the name or attribute that stands for it; None for a lambda in place
+    reference: cst.BaseExpression | None = None  # the name or attribute that refers to it; None for a lambda in place
     referred_in: str = ""  # the file of the reference
-    handed_on: bool = False  # the reference gives it another name, which is read more than once
+    handed_on: bool = False  # the reference is another name assigned to it, which is read more than once
 
     @property
     def body(self) -> cst.CSTNode:
@@ -31,7 +31,7 @@ class UsersFunction:
 
 
 def definition_of(tree: SyntaxTree, name: cst.Name) -> cst.FunctionDef | None:
-    """The function of this file that a name stands for, and nothing else."""
+    """Returns the function of this file that a name refers to; None if it may refer to anything else."""
     scope = tree.scope(name)
     assignments = list(scope[name.value]) if scope is not None else []
     if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
@@ -41,19 +41,19 @@ def definition_of(tree: SyntaxTree, name: cst.Name) -> cst.FunctionDef | None:
 
 
 def class_around(tree: SyntaxTree, node: cst.CSTNode) -> cst.ClassDef | None:
-    """The class whose method holds a piece of code, or that holds it itself."""
+    """Returns the innermost class that contains a piece of code, in a method or directly."""
     return next((one for one in tree.ancestors(node) if isinstance(one, cst.ClassDef)), None)
 
 
 def class_of_method(tree: SyntaxTree, function: cst.FunctionDef) -> cst.ClassDef | None:
-    """The class in whose body a function is defined; None for other functions."""
+    """Returns the class in whose body a function is defined; None for other functions."""
     block = tree.parent(function)
     owner = tree.parent(block) if isinstance(block, cst.IndentedBlock) else None
     return owner if isinstance(owner, cst.ClassDef) else None
 
 
 def method_called(tree: SyntaxTree, attribute: cst.Attribute) -> cst.FunctionDef | None:
-    """The method of a class of this file that an attribute of an object stands for; None where several may."""
+    """Returns the method, defined in this file, that an attribute of an object refers to; None unless it is unique."""
     name = attribute.attr.value
     found = [one for one in tree.nodes(cst.FunctionDef) if one.name.value == name and class_of_method(tree, one)]
     own = class_around(tree, attribute)
@@ -64,7 +64,7 @@ def method_called(tree: SyntaxTree, attribute: cst.Attribute) -> cst.FunctionDef
 
 
 def is_of_library(draft: Draft, file: str, attribute: cst.Attribute) -> bool:
-    """Whether an attribute is one of a module that is none of the user's, or of an object that such a module makes."""
+    """Whether an attribute belongs to a module that is not the user's, or to an object returned by such a module."""
     tree = draft.tree(file)
     root: cst.BaseExpression = attribute
     while isinstance(root, cst.Attribute):
@@ -82,10 +82,11 @@ def is_of_library(draft: Draft, file: str, attribute: cst.Attribute) -> bool:
 def functions_of(
     draft: Draft, file: str, value: cst.BaseExpression, *, called: str = "", steps: int = _MOST_STEPS
 ) -> tuple[Draft, list[UsersFunction]]:
-    """The functions of the user's that an expression may stand for, and the draft with their files opened.
+    """Returns the draft with more files opened, and the user's functions in them that an expression may refer to.
 
     Args:
-        called: the name of the function that was called; of several it decides.
+        called: the name of the function that ran; it selects among several functions.
+        steps: how many more names are followed.
     """
     if steps <= 0:
         return draft, []
@@ -107,7 +108,7 @@ def functions_of(
 
 
 def is_partial(tree: SyntaxTree, call: cst.Call) -> bool:
-    """Whether a call is one of functools.partial."""
+    """Whether a call is one of `functools.partial`."""
     scope = tree.scope(call)
     found = scope.get_qualified_names_for(call.func) if scope is not None else ()
     names = {(one.name, one.source) for one in found}
@@ -145,7 +146,7 @@ def _named(
         return draft, [UsersFunction(other, definition, value, file)]
     assigned = tree.assigned(assignments[0]) if isinstance(assignments[0], Assignment) else None
     if assigned is None or isinstance(assigned, cst.Lambda):
-        return draft, []  # a lambda that has a name may be used elsewhere
+        return draft, []  # a lambda with a name may be used elsewhere
     draft, behind = functions_of(draft, file, assigned, called=called, steps=steps - 1)
     several = len(assignments[0].references) > 1
     return draft, [replace(one, handed_on=one.handed_on or several) for one in behind]
@@ -154,7 +155,7 @@ def _named(
 def functions_called(
     draft: Draft, function: UsersFunction, known: Sequence[UsersFunction]
 ) -> tuple[Draft, list[UsersFunction]]:
-    """The user's functions that the body of one names; those in `known` are left out."""
+    """Returns the draft, and the user's functions that the body of `function` refers to, without those in `known`."""
     found: list[UsersFunction] = []
     for reference in references_in(function.body):
         draft, named = functions_of(draft, function.file, reference)
@@ -163,7 +164,7 @@ def functions_called(
 
 
 def references_in(body: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
-    """The names and attributes that are read in a piece of code; of `a.b.c` the whole alone."""
+    """Yields the names and attributes that a piece of code reads; for `a.b.c` only the whole."""
     finder = _References()
     body.visit(finder)
     yield from finder.found

@@ -1,4 +1,4 @@
-"""Row numbers in place of the rows of arrays, gathered behind the batch; `tf/pipelines/gathering.py` at run time."""
+"""Replaces the rows of arrays by indices, and gathers rows after the batch; `tf/pipelines/gathering.py` at run time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FIRST_COMPONENT = re.compile(r"(?P<single>TensorSpec)|(?P<tuple>\(TensorSpec)|\
 
 
 def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str, window: str = "") -> Draft:
-    """The draft in which the arrays are tensors in a variable, and a batch of their rows is taken by number.
+    """Returns the draft in which a variable has the arrays as tensors, and batches of their rows are gathered by index.
 
     Args:
-        spec: of a row.
-        window: the operator that made windows of the rows, if one did; its call may be gone by now.
+        spec: element spec of a row, as text.
+        window: id of the operator that formed windows of the rows; empty if none did. Its call may be removed already.
 
     Raises:
-        CannotExpress: the arrays are not given where a statement can stand in front, or the batch stands where they
-            are not known.
+        CannotExpress: the arrays are passed where no statement can be put in front, or they are not visible at the
+            batch.
     """
     tree, call = draft.find(edit.node)
     _, batch = draft.find(edit.after)
@@ -67,7 +67,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str, window: str = "
 
 
 def _tensorflow(draft: Draft, node: str) -> str:
-    """The file's name for TensorFlow."""
+    """Returns the file's name for TensorFlow."""
     for path in ("gather", "nest.map_structure"):
         found = tensorflow_text(*draft.place_of_names(node), path)
         if found is not None and found.endswith(f".{path}"):
@@ -76,7 +76,7 @@ def _tensorflow(draft: Draft, node: str) -> str:
 
 
 def _constructor(call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression]:
-    """The class that `from_tensor_slices` is called on, and the arrays given to it."""
+    """Returns the class that `from_tensor_slices` is called on, and the arrays passed to it."""
     match call:
         case cst.Call(
             func=cst.Attribute(value=receiver, attr=cst.Name(value="from_tensor_slices")),
@@ -93,13 +93,13 @@ def _with_parentheses(tree: SyntaxTree, value: cst.BaseExpression) -> str:
 
 
 def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
-    """The statement that begins with evaluating `call`, so that its arrays may be evaluated in front of it."""
+    """Returns the statement that evaluates `call` first, so that the arrays can be evaluated in front of it."""
     statement = statement_of(tree, call)
     if statement is None or statement.value is None:
         raise CannotExpress("The arrays are given where no statement can stand in front.")
     if not evaluated_first(tree, call, statement):
         raise CannotExpress("The statement does more than make the dataset, before it reads the arrays.")
-    block_index(statement)  # its line is its own
+    block_index(statement)  # raises unless it has its line to itself
     around = next((one for one in tree.ancestors(call) if isinstance(one, cst.FunctionDef | cst.ClassDef)), None)
     if isinstance(around, cst.ClassDef):
         raise CannotExpress("The dataset is made in the body of a class, whose variables no function sees.")
@@ -134,7 +134,7 @@ def _lambda(variable: str, tf: str, *, single: bool) -> str:
 def _definition(
     name: str, variable: str, tf: str, windows: WrittenWindows, *, single: bool, length_known: bool
 ) -> list[str]:
-    """The lines of a function that takes the windows which start at the rows of a batch of numbers."""
+    """Returns the lines of a function that gathers the windows which start at a batch of row indices."""
     array = variable if single else "array"
     taken = f"{tf}.gather({array}, rows)"
     rows = f"    rows = starts[:, {tf}.newaxis] + {tf}.range({windows.offsets}, dtype={tf}.int64)"

@@ -1,4 +1,4 @@
-"""What the user imports from another file of theirs: which file, and a function's definition there."""
+"""Imports from other files of the user: the file, and the definition of a function in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipetune.source.tree import SyntaxTree
 
 
 def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, str, cst.FunctionDef] | None:
-    """The draft with the other file opened, that file, and the function; None where it is not imported from a file."""
+    """Returns the draft with the other file opened, that file, and the function; None unless a user's file has it."""
     statement = _import_of(draft.tree(file), name)
     if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
         return None
@@ -31,7 +31,7 @@ def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, s
 
 
 def imported_module(draft: Draft, file: str, name: cst.Name) -> str | None:
-    """The file of the user's that a name for a module stands for: `import reading`, `from . import reading`."""
+    """Returns the user's file that a module name refers to: `import reading`, `from . import reading`."""
     statement = _import_of(draft.tree(file), name)
     if isinstance(statement, cst.Import):
         alias = next((one for one in statement.names if _bound(one) == name.value), None)
@@ -58,7 +58,7 @@ def _bound(alias: cst.ImportAlias) -> str:
 
 
 def _file_of(module: str, *, beside: str, levels: int) -> str | None:
-    """The file of a module, looked for beside the importing file and, where it may be, above it."""
+    """Returns the file of a module in the importing file's folder or, for an absolute import, in a folder above it."""
     parts = module.split(".") if module else []
     for folder in _folders(beside, levels=levels):
         for path in (os.path.join(folder, *parts) + ".py", os.path.join(folder, *parts, "__init__.py")):

@@ -1,4 +1,4 @@
-"""Values of arguments as Python text, AUTOTUNE by the name the file already has for it."""
+"""Writes values of arguments as Python source, AUTOTUNE by the name that the file already has for it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pipetune.core.pipeline import AUTOTUNE, Value
 from pipetune.source.signatures import autotuned, parameters
 from pipetune.source.tree import SyntaxTree
 
-_ROOTS = ("tensorflow", "tensorflow.compat.v2")  # one and the same interface
+_ROOTS = ("tensorflow", "tensorflow.compat.v2")  # the same API
 _AUTOTUNE = frozenset(f"{root}.{name}" for root in _ROOTS for name in ("data.AUTOTUNE", "data.experimental.AUTOTUNE"))
 _FIRST_BY_POSITION = frozenset(
     {"batch", "cache", "padded_batch", "prefetch", "repeat", "shuffle", "skip", "take", "window"}
 )
 _DEFAULTS: Mapping[str, Mapping[str, Value]] = {"repeat": {"count": -1}, "cache": {"filename": ""}}
-"""Arguments a call is written without; no argument is None by then."""
+"""Default values, which are not written out; arguments that are None are dropped before."""
 
 
 def write_value(tree: SyntaxTree, call: cst.Call, value: Value, *, op: str, name: str) -> str:
-    """A value as it stands in the source next to `call`."""
+    """Returns a value as source text at the place of `call`."""
     if value == AUTOTUNE and not isinstance(value, bool) and autotuned(op, name):
         return autotune_text(tree, call)
     if isinstance(value, str) and tree.code.count(b'"') > tree.code.count(b"'"):
@@ -32,10 +32,10 @@ def write_value(tree: SyntaxTree, call: cst.Call, value: Value, *, op: str, name
 
 
 def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value], *, op: str) -> str:
-    """`op(...)` with `arguments`, to be put behind `call`: the leading one by position, the others by name.
+    """Returns `op(...)` with `arguments`, to be appended to `call`: the leading one by position, the others by name.
 
     Raises:
-        CannotExpress: the operator needs a function, or is not known.
+        CannotExpress: the operator needs more than plain values, or is not known.
     """
     if op == "copy_to_device":
         return _write_copy(tree, call, arguments)
@@ -57,7 +57,7 @@ def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value],
 
 
 def _write_copy(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]) -> str:
-    """The copy to a device, which is no method of a dataset but a function for `apply`."""
+    """Returns the call of the copy to a device, which is not a dataset method but a function for `apply`."""
     function = tensorflow_text(tree, call, "data.experimental.copy_to_device")
     if function is None:
         raise CannotExpress("The file has no name for TensorFlow, which the copy to the device is reached through.")
@@ -66,10 +66,10 @@ def _write_copy(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]
 
 
 def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:
-    """What to write for AUTOTUNE at `node`: a name the file bound to it, else through TensorFlow's alias.
+    """Returns the text for AUTOTUNE at `node`: a name that the file bound to it, else through TensorFlow's alias.
 
-    A file that does not import TensorFlow gets the constant's documented value, -1: an import added for one
-    name would be a larger change than the one asked for, and can run before code that must come first.
+    A file that does not import TensorFlow gets the constant's documented value, -1: an import added for one name would
+    be a larger change than the requested one, and could run before code that must come first.
     """
     scope = tree.scope(node)
     if scope is None:
@@ -82,7 +82,7 @@ def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:
 
 
 def tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str) -> str | None:
-    """`tensorflow.<path>` as it is reached at `node`, or None where the file has no name for it."""
+    """Returns the text that `tensorflow.<path>` is reached by at `node`, or None if the file has no name for it."""
     scope = tree.scope(node)
     if scope is None:
         return None
@@ -100,7 +100,7 @@ def tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str) -> str | Non
 
 
 def module_text(tree: SyntaxTree, node: cst.CSTNode, module: str) -> str | None:
-    """The name of a module at `node`, or None where the file has none for it."""
+    """Returns the name of a module at `node`, or None if the file has none for it."""
     scope = tree.scope(node)
     if scope is None:
         return None

@@ -1,4 +1,4 @@
-"""Which local variables of a function are alive between two of its statements: what its second part has to be given."""
+"""Which local variables of a function are live between two of its statements, and must be passed to its second part."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from pipetune.source.statements import names_bound, names_read
 
 
 def handed_names(function: cst.FunctionDef, block: Sequence[cst.BaseStatement], cut: Cut) -> tuple[str, ...]:
-    """The variables that the statements behind a cut read and those in front of it, or the caller, bind.
+    """Returns the variables that statements behind the cut read, and that statements before it or the caller bind.
+
+    Args:
+        block: the statements of the function's body.
 
     Raises:
-        CannotExpress: they need not be the tensors that the plan hands on, one by one.
+        CannotExpress: they may not correspond one to one to the tensors that the plan passes between the parts.
     """
     assert cut.statement is not None
     name = function.name.value
@@ -46,10 +49,10 @@ def handed_names(function: cst.FunctionDef, block: Sequence[cst.BaseStatement], 
 
 
 def parameter_names(function: cst.FunctionDef) -> list[str]:
-    """The names of its parameters.
+    """Returns the names of the function's parameters.
 
     Raises:
-        CannotExpress: not all are plain ones that a map gives by position.
+        CannotExpress: not all of them are plain parameters that a map passes by position.
     """
     found = function.params
     plain = not (found.kwonly_params or found.posonly_params or found.star_kwarg is not None)
@@ -59,7 +62,7 @@ def parameter_names(function: cst.FunctionDef) -> list[str]:
 
 
 def _assigned(line: cst.BaseStatement) -> list[str]:
-    """The names a statement of a line surely binds: `a = ...`, `a, b = ...`, `a += ...`."""
+    """Returns the names that a simple statement certainly binds: `a = ...`, `a, b = ...`, `a += ...`."""
     if not isinstance(line, cst.SimpleStatementLine):
         return []
     targets: list[cst.BaseAssignTargetExpression] = []
@@ -81,7 +84,7 @@ def _assigned(line: cst.BaseStatement) -> list[str]:
 
 
 def _is_fixed(name: str, lines: Sequence[cst.BaseStatement]) -> bool:
-    """Whether the last assignment of a name gives it a function, or something that names nothing, as `[3, 4]`."""
+    """Whether the last assignment of a name gives it a lambda, or an expression without names such as `[3, 4]`."""
     binding = [line for line in lines if name in _assigned(line)][-1]
     assert isinstance(binding, cst.SimpleStatementLine)
     match binding.body[0]:
@@ -91,7 +94,7 @@ def _is_fixed(name: str, lines: Sequence[cst.BaseStatement]) -> bool:
 
 
 def _read_first(lines: Sequence[cst.BaseStatement]) -> list[str]:
-    """The names that statements may read before they bind them."""
+    """Returns the names that the statements may read before they bind them."""
     bound: set[str] = set()
     found: list[str] = []
     for line in lines:

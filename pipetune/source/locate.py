@@ -1,4 +1,4 @@
-"""Finds the one call in a source text that a recorded location names."""
+"""Finds the call in a source text that a recorded location refers to."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _STATEMENTS: tuple[type[cst.CSTNode], ...] = (cst.BaseSmallStatement, cst.BaseCo
 
 
 def locate(tree: SyntaxTree, location: SourceLocation) -> cst.Call:
-    """The call of `tree` that `location` names, by its end and its method name.
+    """Returns the call in `tree` that `location` refers to, found by its end and its method name.
 
-    The end is used because in a multi-line chain CPython's span starts at the method name, while the end is
-    always the call's closing parenthesis. Where only the statement is known, the method name alone decides,
-    and only when it stands there once.
+    The end is used because in a multi-line chain CPython's span starts at the method name, while the end is always the
+    call's closing parenthesis. If only the statement is known, the method name alone decides, and only if it occurs
+    there once.
 
     Raises:
-        CannotExpress: no call, or more than one, fits the location.
+        CannotExpress: no call, or more than one, matches the location.
     """
     if not location.exact:
         return _only_call_in_statement(tree, location)
@@ -33,7 +33,7 @@ def locate(tree: SyntaxTree, location: SourceLocation) -> cst.Call:
 
 
 def called_name(call: cst.Call) -> str | None:
-    """The last name of what is called: `map` in `ds.map(f)`, None in `table["map"](f)`."""
+    """Returns the last name of the called expression: `map` in `ds.map(f)`, None in `table["map"](f)`."""
     match call.func:
         case cst.Attribute(attr=cst.Name(value=name)) | cst.Name(value=name):
             return name
@@ -41,7 +41,7 @@ def called_name(call: cst.Call) -> str | None:
 
 
 def _imported_as(tree: SyntaxTree, call: cst.Call) -> set[str]:
-    """The names a call goes by where the module it is imported from defines it."""
+    """Returns the names that the called function has in the modules it is imported from."""
     scope = tree.scope(call)
     if scope is None or not isinstance(call.func, cst.Name):
         return set()
@@ -62,7 +62,7 @@ def _only_call_in_statement(tree: SyntaxTree, location: SourceLocation) -> cst.C
 
 
 def _innermost_statements(tree: SyntaxTree, line: int) -> list[cst.CSTNode]:
-    """The statements on a line that hold no other statement on it: several when parted by semicolons."""
+    """Returns the statements on a line that contain no other one on it; several if semicolons separate them."""
     holding = [
         statement
         for statement in tree.nodes(*_STATEMENTS)

@@ -1,4 +1,4 @@
-"""Moving a call: within its chain, to another statement, with the condition it stands under, or out of a function."""
+"""Moves a call: within its chain, to another statement, together with its condition, or across functions."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _IN_TRANSIT, _PLACE = "#moved", "#place"
 
 
 def remove(draft: Draft, node: str) -> Draft:
-    """The draft without the call of `node`.
+    """Returns the draft without the call of `node`.
 
     Raises:
-        CannotExpress: it is no link of a chain, or its arguments do more than give values.
+        CannotExpress: the call is not a method of a dataset, or an argument assigns a name, awaits or yields.
     """
     tree, call = draft.find(node)
     link = link_of(tree, call)
@@ -59,13 +59,15 @@ def remove(draft: Draft, node: str) -> Draft:
 
 
 def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
-    """The draft with the call of `node` taken out and put directly behind the call of `after`.
+    """Returns the draft with the call of `node` moved to directly after the call of `after`.
 
     Args:
+        node: id of the operator to move.
+        after: id of the operator it is to follow.
         current: the pipeline before the move.
 
     Raises:
-        CannotExpress: the two stand where a move could change more than the order of the operators.
+        CannotExpress: the move could change more than the order of the operators.
     """
     tree, call = draft.find(node)
     _, anchor = draft.find(after)
@@ -82,7 +84,7 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     if anchor in links_above(tree, call) or call in links_above(tree, anchor):
         piece = own_piece(tree, link)
         inserted = insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text, piece=piece)
-        # Where the whole lines could not be taken along, comments above the link stay where they are.
+        # If the whole lines cannot be moved, the comments above the link stay where they are.
         return _arrive(_take_link(inserted, node, with_comments=piece is not None), node)
     conditional = conditional_move(draft, tree, call, anchor=anchor)
     if conditional is not None:
@@ -95,10 +97,10 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
 
 
 def _only_where(draft: Draft, tree: SyntaxTree, file: str, here: Statement, conditions: list[str]) -> Draft:
-    """The draft that knows of conditions under which alone its function is to change.
+    """Records in the draft that the function around `here` is to change only where all `conditions` are true.
 
     Raises:
-        CannotExpress: there is no function, or a condition cannot be asked at its beginning.
+        CannotExpress: there is no function, or a condition cannot be evaluated at its beginning.
     """
     if not conditions:
         return draft
@@ -113,7 +115,7 @@ def _only_where(draft: Draft, tree: SyntaxTree, file: str, here: Statement, cond
 
 
 def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
-    """Whether a call would move together with the condition that it stands under."""
+    """Whether the move would take along the condition of the `if` statement around the call."""
     if node not in draft.sites or after not in draft.sites or draft.sites[node].file != draft.sites[after].file:
         return False
     (tree, call), (_, anchor) = draft.find(node), draft.find(after)
@@ -124,7 +126,7 @@ def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
 
 
 def _move_across(draft: Draft, node: str, after: str, crossing: Crossing) -> Draft:
-    """Behind a call, or one that it is made within, out of a function that is called in front of that."""
+    """Moves a call across function boundaries to directly after `crossing.behind`, which must be evaluated later."""
     file = draft.sites[node].file
     if draft.sites[after].file != file or crossing.anchor.file != file:
         raise CannotExpress("The call and the place it moves to stand in different files.")
@@ -162,7 +164,7 @@ def _arrive(draft: Draft, node: str) -> Draft:
 
 
 def _move_with_condition(draft: Draft, moved: Conditional, *, node: str, after: str) -> Draft:
-    """Moves `x = x.method(...)` behind another statement, under the condition that it stood under."""
+    """Moves `x = x.method(...)` to after another statement, under a copy of the `if` it was in."""
     draft = end_statement(draft, after, name=moved.name)
     tree, call = draft.find(node)
     _, anchor = draft.find(after)
@@ -185,7 +187,7 @@ def _move_with_condition(draft: Draft, moved: Conditional, *, node: str, after: 
 
 
 def _whole(tree: SyntaxTree, condition: cst.If) -> Splice:
-    """The lines of a condition with all that stands under it."""
+    """Returns the splice that removes an `if` statement with its body."""
     last = line_end(tree.code, tree.end(condition.body.body[-1]) - 1)
     newline = newline_of(tree.code, last)
     end = last + (len(newline) if tree.code[last : last + len(newline)] == newline else 0)
@@ -193,7 +195,7 @@ def _whole(tree: SyntaxTree, condition: cst.If) -> Splice:
 
 
 def _with_comments(tree: SyntaxTree, statement: Statement) -> int:
-    """Where the line of a statement begins, the comment lines directly above it included."""
+    """Returns the offset at which the line of a statement begins, including comment lines directly above it."""
     code, first = tree.code, line_start(tree.code, tree.start(statement.small))
     assert isinstance(statement.line, cst.SimpleStatementLine)
     for line in reversed(statement.line.leading_lines):
@@ -204,7 +206,7 @@ def _with_comments(tree: SyntaxTree, statement: Statement) -> int:
 
 
 def _move_line(draft: Draft, tree: SyntaxTree, *, node: str, moved: Statement, behind: Statement) -> Draft:
-    """Moves `x = x.method(...)` with the comments directly above it to the line behind `behind`."""
+    """Moves `x = x.method(...)`, with the comments directly above it, to the line after `behind`."""
     code, site = draft.codes[draft.sites[node].file], draft.sites[node]
     first = _with_comments(tree, moved)
     taken = replace(deletion(tree, moved), start=first)
@@ -212,7 +214,7 @@ def _move_line(draft: Draft, tree: SyntaxTree, *, node: str, moved: Statement, b
     at = line_end(code, tree.end(behind.small))
     newline = newline_of(code, at)
     if taken.end == len(code) and line_end(code, tree.end(moved.small)) == len(code):
-        # The file goes on ending as it ended, without a newline.
+        # The file ended without a newline and must still do so.
         taken = replace(taken, start=first - 1 - (code[first - 2 : first] == b"\r\n"))
     result = draft.splice(site.file, [Splice(at, at, newline + piece), taken])
     removed_above = taken.end - taken.start if taken.start < at else 0

@@ -1,4 +1,4 @@
-"""Another method of a dataset in the place of one, with the same function."""
+"""Replaces a dataset method by another one, which gets the same function."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pipetune.source.literals import write_value
 
 
 def call_operator(draft: Draft, edit: ReplaceOperator) -> Draft:
-    """The draft in which the call of a node names another method; its other arguments stay as they are.
+    """Returns the draft in which the call of `edit.node` names another method; other arguments stay as they are.
 
     Raises:
-        CannotExpress: it is no method of a dataset, or starred arguments hide what is given.
+        CannotExpress: the call is not a method of a dataset or makes other operators too, or starred arguments may
+            already give an argument of the edit.
     """
     tree, call = draft.find(edit.node)
     link_of(tree, call)

@@ -1,4 +1,4 @@
-"""Setting `tf.data.Options`: statements behind the assignment of the dataset, or in front of where it is made."""
+"""Sets `tf.data.Options`: in statements after the assignment of the dataset, or before the statement that makes it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ _LAST, _LINK = "#options", "#with_options"
 
 
 def set_option(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
-    """The draft with `options.<name> = <value>` in force on the dataset `output` makes.
+    """Returns the draft with `options.<name> = <value>` in effect on the dataset that `output` makes.
 
-    `with_options` takes an object that must be filled first, so it needs statements of its own; they follow
-    the assignment of the dataset, where it is assigned by a statement of its own, and stand in front of it elsewhere.
+    `with_options` takes an object that must be filled first, so it needs statements of its own. They follow the
+    statement that assigns the dataset to a name; if there is none, they precede the statement that makes the dataset.
+
+    Args:
+        output: id of the pipeline's last operator.
+        name: dotted name of the option, such as "autotune.cpu_budget".
 
     Raises:
-        CannotExpress: the dataset is made in the head of a compound statement or in the body of a class, the file has
-            no name for TensorFlow, or the value has no literal.
+        CannotExpress: the dataset is made in the head of a compound statement or in the body of a class, its statement
+            shares a line, the file has no name for TensorFlow, or the value is neither a bool nor a number.
     """
     if not isinstance(value, bool | int | float):
         raise CannotExpress(f"The value of options.{name} is no number, and has no literal.")

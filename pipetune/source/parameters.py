@@ -1,4 +1,4 @@
-"""Giving a function of the user's one more parameter, with its old behaviour for a default."""
+"""Adds a parameter to a function of the user; its default keeps the old behavior."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from pipetune.source.tree import SyntaxTree
 
 
 def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, default: str) -> list[Splice]:
-    """The changes that give a function a parameter with a default, behind all that can be given by position.
+    """Returns the splices that add a parameter with a default, after all others except `**kwargs`.
+
+    Args:
+        name: of the new parameter.
+        default: source text of its default.
 
     Raises:
-        CannotExpress: the function has a parameter of that name, or takes none by name.
+        CannotExpress: the function has a parameter of that name, or its parameters are positional-only.
     """
     if name in parameters_of(function):
         raise CannotExpress(f"{function.name.value} has a {name} of its own.")
@@ -47,7 +51,7 @@ def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, defaul
 
 
 def _end_of(tree: SyntaxTree, parameter: cst.Param) -> int:
-    """Where a parameter ends, its default included and its comma left out."""
+    """Returns the offset at which a parameter ends, including its default but not its comma."""
     last = parameter.default or (parameter.annotation.annotation if parameter.annotation is not None else None)
     if last is None:
         return tree.end(parameter.name)

@@ -1,7 +1,7 @@
-"""Writing a function that parses one example so that it parses a batch: `parse_example`, not `parse_single_example`.
+"""Rewrites a function that parses one example to parse a batch: `parse_example` replaces `parse_single_example`.
 
-Where nothing but the map calls the function, it is changed itself. Where others do, it gets a parameter: what parses,
-by default what it was.
+If only the map calls the function, the function itself is changed. If other code calls it too, it gets a parameter for
+the parsing function, whose default is the original one.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from pipetune.source.tree import SyntaxTree
 from pipetune.source.uses import uses_of
 
 _SINGLE, _WHOLE = "parse_single_example", "parse_example"
-_MOST_FUNCTIONS = 40  # of the user's that are looked into
+_MOST_FUNCTIONS = 40  # user functions that are searched
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A function on the way from the map to what parses, and the function that names it; None for the map itself."""
+    """A function on the call path from the map to the parsing call; `by` names it, or is None if the map does."""
 
     function: UsersFunction
     by: UsersFunction | None
 
 
 def parse_batches(draft: Draft, node: str, *, several: bool, called: str, alone: bool) -> Draft:
-    """The draft in which the function of the map `node` parses batches.
+    """Returns the draft in which the function of the map `node` parses batches.
 
     Args:
         several: whether the elements are tuples.
         called: the name of the function, as captured.
-        alone: whether nothing but this map calls the function: no other dataset passes the call of the map.
+        alone: False if the call of the map also makes another dataset, which must stay as it is.
 
     Raises:
-        CannotExpress: what parses is not found, or cannot be changed for this map alone.
+        CannotExpress: the parsing call is not found, or cannot be changed for this map alone.
     """
     tree, call = draft.find(node)
     file, argument = draft.sites[node].file, function_given(tree, call)
@@ -64,7 +64,7 @@ def parse_batches(draft: Draft, node: str, *, several: bool, called: str, alone:
 
 
 def _way_to_parsing(draft: Draft, file: str, value: cst.BaseExpression, called: str) -> tuple[Draft, list[_Step]]:
-    """The functions from the map's own to the one that parses."""
+    """Returns the call path from the map's own function to the only one that names `parse_single_example`."""
     draft, roots = functions_of(draft, file, value, called=called)
     if len(roots) != 1:
         raise CannotExpress("It is not seen which function the map is given.")
@@ -84,14 +84,14 @@ def _way_to_parsing(draft: Draft, file: str, value: cst.BaseExpression, called: 
 
 
 def _parsers(function: UsersFunction) -> list[cst.Attribute]:
-    """Where the body of a function names `parse_single_example`, as `tf.io.parse_single_example`."""
+    """Returns where the body of a function names `parse_single_example`, as in `tf.io.parse_single_example`."""
     finder = _Named()
     function.body.visit(finder)
     return finder.found
 
 
 class _Named(cst.CSTVisitor):
-    """Attributes of the name."""
+    """Collects the attributes named `parse_single_example`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,12 +103,12 @@ class _Named(cst.CSTVisitor):
 
 
 def _stands_in(tree: SyntaxTree, call: cst.Call, function: UsersFunction) -> bool:
-    """Whether a function is written in the call of the map itself."""
+    """Whether a function is written in the call of the map, or contains that call."""
     return function.node in [call, *tree.ancestors(call)] or any(one is call for one in tree.ancestors(function.node))
 
 
 def _named_elsewhere(draft: Draft, step: _Step) -> tuple[Draft, bool]:
-    """Whether anything but the way to it names a function."""
+    """Returns whether code outside the call path also names a function, and the draft with the other files opened."""
     function = step.function
     if isinstance(function.node, cst.Lambda):
         return draft, False
@@ -121,7 +121,7 @@ def _named_elsewhere(draft: Draft, step: _Step) -> tuple[Draft, bool]:
 def _with_parameter(
     draft: Draft, node: str, way: Sequence[_Step], first: int, *, several: bool, called: str
 ) -> Draft:
-    """The draft in which the functions from `first` on take what parses as a parameter, and are given it on the way."""
+    """Returns the draft in which the functions of the path from index `first` on get the parser as a parameter."""
     last = way[-1].function
     parsers = _parsers(last)
     texts = {draft.tree(last.file).text(one) for one in parsers}
@@ -165,7 +165,7 @@ def _free_parameter(functions: Sequence[UsersFunction]) -> str:
 
 
 def _passed(draft: Draft, function: UsersFunction, text: str) -> list[Splice]:
-    """The change that gives a function an argument where the function above it calls it."""
+    """Returns the splices that pass an argument to a function where its caller on the path calls it."""
     tree, reference = draft.tree(function.referred_in), function.reference
     call = tree.parent(reference) if reference is not None else None
     if not isinstance(call, cst.Call) or call.func is not reference:

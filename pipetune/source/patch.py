@@ -1,4 +1,4 @@
-"""Unified diffs: writing one that `git apply` and `patch -p1` take, and reading it back without guessing."""
+"""Unified diffs: writes one that `git apply` and `patch -p1` accept, and reads it back without fuzzy matching."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 def patch_header(machine: Machine, *, version: str) -> str:
-    """What the numbers in a patch were measured on."""
+    """Returns the header of a patch: the machine on which its values were measured."""
     gibibytes = machine.memory_limit_bytes / 2**30
     return (
         f"Made by pipetune {version}. Measured with {machine.cores_granted:g} of {machine.cores_host} cores, "
@@ -34,7 +34,7 @@ def patch_header(machine: Machine, *, version: str) -> str:
 
 
 def patch_root(paths: Sequence[str], root: str) -> str:
-    """`root`, or where a file lies outside of it the deepest folder that holds all files."""
+    """Returns `root`; if a file lies outside of it, the deepest folder that contains all files."""
     absolute = [os.path.abspath(path) for path in paths]
     root = os.path.abspath(root)
     if all(os.path.commonpath([path, root]) == root for path in absolute):
@@ -43,11 +43,11 @@ def patch_root(paths: Sequence[str], root: str) -> str:
 
 
 def unified_diff(emission: Emission, *, root: str, header: str = "") -> str:
-    """The changed files as one diff, in the order of `emission.paths`; empty when nothing changed.
+    """Returns the changed files as one diff, in the order of `emission.paths`; empty if nothing changed.
 
     Args:
         root: the folder the paths in the diff are relative to (see `patch_root`).
-        header: lines to put in front as comments, which `patch` and `git apply` skip.
+        header: lines to prepend as comments, which `patch` and `git apply` skip.
     """
     if not emission.files:
         return ""
@@ -60,12 +60,12 @@ def unified_diff(emission: Emission, *, root: str, header: str = "") -> str:
 
 
 def file_diff(name: str, old: str, new: str) -> str:
-    """The diff of one file, called `name` in it."""
+    """Returns the diff of one file, which is called `name` in it."""
     return "".join(_diff_lines(name, old, new))
 
 
 def _diff_lines(name: str, old: str, new: str) -> Iterator[str]:
-    end = "\t" if " " in name else ""  # ends a name that holds spaces, as git writes it
+    end = "\t" if " " in name else ""  # git also ends a name that contains spaces with a tab
     yield f"--- a/{name}{end}\n"
     yield f"+++ b/{name}{end}\n"
     before, after = _lines(old), _lines(new)
@@ -82,7 +82,7 @@ def _diff_lines(name: str, old: str, new: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines as diff tools count them: ended by a line feed and nothing else."""
+    """Splits a text as diff tools do: only a line feed ends a line."""
     return re.findall(r"[^\n]*\n|[^\n]+$", text)
 
 
@@ -96,9 +96,9 @@ def _range(start: int, end: int) -> str:
 
 
 def matcher(before: list[str], after: list[str]) -> SequenceMatcher[str]:
-    """Matches what lies between the common start and end, by `get_opcodes` alone.
+    """Returns a matcher that compares only what lies between the common prefix and the common suffix.
 
-    Nearly all of a patched file is common.
+    Nearly all of a patched file is common. Only `get_opcodes`, and what is based on it, gives this result.
     """
     start, shorter = 0, min(len(before), len(after))
     while start < shorter and before[start] == after[start]:
@@ -122,7 +122,7 @@ def matcher(before: list[str], after: list[str]) -> SequenceMatcher[str]:
 
 @dataclass(frozen=True)
 class Hunk:
-    """One place of a file: the lines from `start` (from 0) on, as they are and as they shall be."""
+    """A range of lines of a file in the old and the new text; the line numbers count from 0."""
 
     old_start: int
     new_start: int
@@ -138,9 +138,9 @@ class FilePatch:
     hunks: tuple[Hunk, ...]
 
     def apply(self, text: str, *, reverse: bool = False) -> str | None:
-        """The text with the hunks put in (or taken out), or None where it does not fit exactly.
+        """Returns the text with the hunks applied (or reverted); None if they do not fit exactly.
 
-        Nothing is searched for and nothing may differ: the patch was made for one text.
+        No offsets and no fuzzy matching: the patch was made for exactly one text.
         """
         lines, result, at = _lines(text), [], 0
         for hunk in self.hunks:
@@ -154,10 +154,10 @@ class FilePatch:
 
 
 def read_patch(diff: str) -> tuple[FilePatch, ...]:
-    """The files of a diff that `unified_diff` wrote, in its order.
+    """Returns the files of a diff that `unified_diff` wrote, in its order.
 
     Raises:
-        PipetuneError: it is no such diff.
+        PipetuneError: it is not such a diff.
     """
     lines = _lines(diff)
     files: dict[str, list[Hunk]] = {}

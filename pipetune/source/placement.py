@@ -1,4 +1,4 @@
-"""Whether a call can be built upon: calls inside a library, and calls that make more than a dataset."""
+"""Refuses edits of operators made inside library functions, and at calls whose value is not exactly one dataset."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipetune.source.tree import SyntaxTree
 
 
 def refuse_inside_library(pipeline: Pipeline, node: str) -> None:
-    """Refuses to change an operator that the user's call makes out of sight.
+    """Refuses to change an operator that a function makes internally.
 
     Raises:
-        CannotExpress: the operator was made inside the function the user called.
+        CannotExpress: the operator was made inside a function that the user called.
     """
     operator = pipeline[node]
     location = operator.location
@@ -30,12 +30,12 @@ def refuse_behind(tree: SyntaxTree, call: cst.Call, pipeline: Pipeline, node: st
     """Refuses to append to a call whose value is not the dataset that operator `node` makes.
 
     Raises:
-        CannotExpress: a later operator is made by the same call, or the call may return more than a dataset.
+        CannotExpress: a downstream operator is made by the same call, or the call may return more than a dataset.
     """
     operator = pipeline[node]
     location = operator.location
     if location is None:
-        return  # inserted by the plan: what its own edit wrote
+        return  # inserted by the plan: the call is the one that its edit wrote
     for consumer in pipeline.consumers(node):
         if consumer.location == location and not (_is_users(consumer) and _is_users(operator)):
             raise CannotExpress(f"{location.method} goes on behind {operator.title} ({location}).")
@@ -54,7 +54,7 @@ def _is_users(node: Node) -> bool:
 
 
 def _makes_two(tree: SyntaxTree, call: cst.Call, *, method: str) -> bool:
-    """Whether the call's value is unpacked or indexed, or `subset="both"` is asked for."""
+    """Whether the call's value is unpacked or indexed, or `subset` is, or may be, "both"."""
     parent = tree.parent(call)
     if isinstance(parent, cst.Subscript) and parent.value is call:
         return True

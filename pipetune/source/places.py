@@ -1,13 +1,13 @@
-"""Finds the places of a patch in a file that was edited since, by what stands there.
+"""Finds the places of a patch by content, in a file that was edited since the analysis.
 
 A patch is the change from one text to another. Its places are looked up in a third text, scope by scope: a function or
-method by its qualified name, wherever it stands now; within a scope by the lines that the patch replaces, or between
-which it inserts. Line ends, and lines elsewhere, do not matter.
+method by its qualified name, wherever it is now; within a scope, by the lines that the patch replaces or between which
+it inserts. Line endings and lines elsewhere do not matter.
 
-Lines alone do not say what a patch means. Where it is put in, the statements of the scope that bind the datasets it
-changes have to be those that were analyzed, up to the place, and so have the functions of the file that they use: a
-cache that was proven behind `map(decode)` would freeze what a random `decode` draws. This is compared as syntax
-(`ast`), so that comments and layout do not matter; text is never written from a tree.
+Matching lines do not prove that the patch still means the same. When it is applied, the statements of the scope that
+bind the datasets it changes must be those that were analyzed, up to the place, and so must the functions of the file
+that they use: a cache that was proven safe after `map(decode)` would freeze the draws of a `decode` that is random by
+now. Syntax trees (`ast`) are compared, so comments and layout do not matter; text is never generated from a tree.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _OPERATORS = OPERATORS.keys() - {"choose", "load", "random", "range", "unique"}  # NumPy has these as functions
-_MOST_LINES = 24  # of a version that is shown; a place is rarely longer, and both fit on a screen
+_MOST_LINES = 24  # shown of each version; a place is rarely longer, and both versions fit on a screen
 
 
 class PlaceChanged(Exception):
-    """The text has something else at a place of the patch.
+    """The text differs from the analyzed one at a place of the patch.
 
     Args:
-        where: the function or method, "load() in train.py" without the file; empty for the statements of the module.
-        analyzed: what stood there, with the number of its first line.
-        now: what stands there; None where the function is gone.
+        where: the function or method, such as "load()"; empty for module-level statements.
+        analyzed: the code of the place when it was analyzed.
+        now: the code of the place now; None if the function no longer exists.
     """
 
     def __init__(self, where: str, analyzed: Version, now: Version | None) -> None:
@@ -45,19 +45,19 @@ class PlaceChanged(Exception):
 
 
 class Unreadable(Exception):
-    """The text is no Python; the message says where."""
+    """The text is not valid Python; the message says where."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """Some lines of a text."""
+    """A range of lines of a text."""
 
-    line: int  # of the first, from 1
+    line: int  # number of the first line, from 1
     text: str
 
     @property
     def shown(self) -> str:
-        """The lines without their common indentation, the middle left out where they are many."""
+        """The lines without their common indentation; if there are many, the middle is omitted."""
         lines = self.text.expandtabs().splitlines()
         indentation = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
         lines = [line[indentation:] for line in lines]
@@ -69,22 +69,22 @@ class Version:
 
 @dataclass(frozen=True)
 class _Element:
-    """A line of a scope, or a definition in it, which is a scope of its own."""
+    """A line of a scope, or a definition nested in it, which is a scope of its own."""
 
     key: str
-    start: int  # lines, from 0
+    start: int  # line index, from 0
     end: int
 
 
 @dataclass(frozen=True)
 class _Edit:
-    """Elements `first` to `last` of a scope become these lines; none: the lines go in front of `first`."""
+    """Replaces the elements `first:last` of a scope by lines; an empty range inserts the lines before `first`."""
 
     scope: str
     first: int
     last: int
     lines: tuple[str, ...]
-    start: int  # where those lines stand in the text they are from
+    start: int  # range of these lines in the new text
     end: int
 
     @property
@@ -100,7 +100,7 @@ class _Text:
         self.lines: list[str] = _LINE.findall(text.removeprefix(BYTE_ORDER_MARK))
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what the compiler thinks of the user's source
+                warnings.simplefilter("ignore")  # the compiler's warnings about the user's source
                 tree = ast.parse("".join(self.lines))
         except (SyntaxError, ValueError, RecursionError) as error:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
@@ -114,7 +114,7 @@ class _Text:
         for inner in () if isinstance(node, _Function) else _definitions(node):
             start = min([inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)]) - 1
             end = inner.end_lineno or start + 1
-            if start < at:  # two on one line
+            if start < at:  # two definitions on one line
                 continue
             name = f"{scope}.{inner.name}".lstrip(".")
             while name in self.scopes:
@@ -133,7 +133,7 @@ class _Text:
         return Version(start + 1, "".join(self.lines[start:end]))
 
     def statements(self, scope: str) -> list[_Statement]:
-        """The statements of a scope in their order, definitions of its own left out."""
+        """Returns the statements of a scope in order, without the definitions that are scopes of their own."""
         node = self.nodes[scope]
         own = [] if isinstance(node, _Function) else list(_definitions(node))
         return list(_in_block([one for one in node.body if one not in own], ()))
@@ -144,14 +144,14 @@ class _Text:
 
 
 def merge(before: str, after: str, text: str, *, strict: bool) -> str:
-    """`text` with the change from `before` to `after` in it.
+    """Returns `text` with the change from `before` to `after` applied.
 
     Args:
-        strict: the datasets of the place and the functions they use have to be those of `before`.
+        strict: whether the datasets of a place and the functions they use must be those of `before`.
 
     Raises:
-        PlaceChanged: a place of the change is not in `text`, or the change is in it already.
-        Unreadable: a text is no Python.
+        PlaceChanged: a place of the change is not in `text`, or the change is already in it.
+        Unreadable: one of the texts is not valid Python.
     """
     old, new, now = _Text(before), _Text(after), _Text(text)
     edits = list(_edits(old, new))
@@ -160,7 +160,7 @@ def merge(before: str, after: str, text: str, *, strict: bool) -> str:
         for scope in dict.fromkeys(edit.scope for edit in edits):
             _refuse_other_meaning(scope, [edit for edit in edits if edit.scope == scope], old, new, now)
     lines = list(now.lines)
-    # From the end, so that line numbers stay; where two meet, what belongs to the scope around goes behind.
+    # From the end, so that line numbers stay valid; at the same place, lines of an outer scope end up after inner ones.
     found.sort(key=lambda one: (one[0], one[1], -one[2].depth), reverse=True)
     for start, end, edit in found:
         lines[start:end] = _as_beside(edit.lines, lines, start)
@@ -175,7 +175,7 @@ def merge(before: str, after: str, text: str, *, strict: bool) -> str:
 def _edits(old: _Text, new: _Text) -> Iterator[_Edit]:
     for scope in old.scopes:
         if scope not in new.scopes:
-            continue  # it goes with its element of the scope around it
+            continue  # removed with its element in the enclosing scope
         others = new.scopes[scope]
         for tag, i, j, k, m in matcher(old.keys(scope), new.keys(scope)).get_opcodes():
             if tag != "equal":
@@ -185,7 +185,7 @@ def _edits(old: _Text, new: _Text) -> Iterator[_Edit]:
 
 
 def _find(edit: _Edit, old: _Text, now: _Text) -> tuple[int, int]:
-    """The lines of `now` that the edit replaces."""
+    """Returns the lines of `now` that the edit replaces, as (start, end); raises PlaceChanged if they differ."""
     scope = edit.scope
     if scope not in now.scopes:
         raise PlaceChanged(_named(scope), old.whole(scope), None)
@@ -204,13 +204,13 @@ def _find(edit: _Edit, old: _Text, now: _Text) -> tuple[int, int]:
             raise _changed(edit, old, now)
         return place, place
     if _holds(now.lines[after:before], edit.lines):
-        raise _changed(edit, old, now)  # it is in already
+        raise _changed(edit, old, now)  # already applied
     place = after if after == before or _indented_alike(now.lines, after, edit.lines) else before
     return place, place
 
 
 def _find_lines(edit: _Edit, at: Mapping[int, int], old: _Text, now: _Text) -> tuple[int, int]:
-    """Lines that are replaced have to be there, one after the other; blank lines around them may be fewer."""
+    """Finds lines that are replaced: all must be there, without gaps; blank lines around them may be missing."""
     there, here = old.scopes[edit.scope], now.scopes[edit.scope]
     solid = [position for position in range(edit.first, edit.last) if there[position].key.strip()]
     low, high = (solid[0], solid[-1] + 1) if solid else (edit.first, edit.last)
@@ -219,7 +219,7 @@ def _find_lines(edit: _Edit, at: Mapping[int, int], old: _Text, now: _Text) -> t
         raise _changed(edit, old, now)
     last = first + high - low
     if not _same(now.lines[here[first].start : here[last - 1].end], old.lines[there[low].start : there[high - 1].end]):
-        raise _changed(edit, old, now)  # a definition that goes, and was edited
+        raise _changed(edit, old, now)  # a definition that the patch removes was edited
     for _ in range(low - edit.first):
         first -= first > 0 and not here[first - 1].key.strip()
     for _ in range(edit.last - high):
@@ -230,7 +230,7 @@ def _find_lines(edit: _Edit, at: Mapping[int, int], old: _Text, now: _Text) -> t
 def _behind(
     first: int, at: Mapping[int, int], there: Sequence[_Element], here: Sequence[_Element]
 ) -> int | None:
-    """Where the element in front of `first` stands now; a blank line by what stands in front of it."""
+    """Returns the current index of the element before `first`; a blank line is found by the element before it."""
     position = first - 1
     while position > 0 and position not in at and not there[position].key.strip():
         position -= 1
@@ -260,12 +260,12 @@ def _holds(lines: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def _indented_alike(lines: Sequence[str], after: int, new: Sequence[str]) -> bool:
-    """Whether lines put behind line `after` belong to the block that ends there."""
+    """Whether `new`, inserted before line index `after`, has the indentation of the line above it."""
     return after > 0 and bool(new) and _indentation(lines[after - 1]) == _indentation(new[0])
 
 
 def _changed(edit: _Edit, old: _Text, now: _Text) -> PlaceChanged:
-    """Both versions of the place of an edit, with the lines beside it that differ."""
+    """Returns the error with both versions of the place of an edit, including adjacent lines that differ."""
     scope = edit.scope
     return _both(scope, edit.first, max(edit.last, edit.first + 1), old, now)
 
@@ -292,19 +292,19 @@ def _both(scope: str, first: int, last: int, old: _Text, now: _Text) -> PlaceCha
     return PlaceChanged(_named(scope), before, now.version(_start_of(here, low), _end_of(here, high - 1)))
 
 
-# -- what the place means
+# -- the meaning of a place
 
 
 @dataclass(frozen=True)
 class _Statement:
-    """What it is, in which blocks, and where it stands; of a compound statement the head alone."""
+    """A statement with its enclosing blocks and its lines; of a compound statement, only the head."""
 
-    code: tuple[str, ...]  # the heads of the blocks around it, and its own code
-    start: int  # lines, from 0
+    code: tuple[str, ...]  # the heads of the enclosing blocks, outermost first, then its own code
+    start: int  # line index, from 0
     end: int
     bound: frozenset[str]  # names that it binds
     used: frozenset[str]
-    methods: frozenset[str]  # that it calls
+    methods: frozenset[str]  # names of the methods that it calls
 
     @property
     def makes_dataset(self) -> bool:
@@ -316,7 +316,7 @@ class _Statement:
 
 
 def _refuse_other_meaning(scope: str, edits: Sequence[_Edit], old: _Text, new: _Text, now: _Text) -> None:
-    """Compares how the datasets of a place are made up to there, and the functions that takes."""
+    """Raises PlaceChanged if the datasets of a place are built in another way up to there, or by other functions."""
     elements, there = old.scopes[scope], old.statements(scope)
     spans = [_span(edit, elements) for edit in edits]
     touched = [one for one in there if any(one.touches(*span) for span in spans)]
@@ -339,9 +339,9 @@ def _refuse_other_meaning(scope: str, edits: Sequence[_Edit], old: _Text, new: _
 
 
 def _refuse_other_result(edits: Sequence[_Edit], old: _Text, new: _Text, now: _Text, merged: _Text) -> None:
-    """Compares what came of it with what was proven: lines that were put between others may end up too late."""
+    """Raises PlaceChanged if the result builds other datasets than were proven: inserted lines may end up too late."""
     for name in new.scopes.keys() - old.scopes.keys():
-        if name in now.scopes:  # a name the patch gives to a function of its own
+        if name in now.scopes:  # the patch adds a function of this name
             raise PlaceChanged(_named(name), Version(1, ""), now.whole(name))
     for scope in dict.fromkeys(edit.scope for edit in edits):
         own = [edit for edit in edits if edit.scope == scope]
@@ -359,12 +359,12 @@ def _span(edit: _Edit, elements: Sequence[_Element]) -> tuple[int, int]:
 
 
 def _made(statements: Sequence[_Statement], datasets: set[str], end: int | None = None) -> list[tuple[str, ...]]:
-    """The statements in front of line `end` that bind one of these names."""
+    """Returns the code of the statements before line `end` that bind one of these names."""
     return [one.code for one in statements if one.bound & datasets and (end is None or one.start < end)]
 
 
 def _datasets(statements: Sequence[_Statement], touched: Sequence[_Statement]) -> set[str]:
-    """The names that the touched statements bind, and those of the datasets that these are made from."""
+    """Returns the names that the touched statements bind, and the names of the datasets these are built from."""
     known = {name for one in statements for name in one.bound if one.makes_dataset}
     found = {name for one in touched for name in (*one.bound, *(one.used & known))}
     while True:
@@ -375,7 +375,7 @@ def _datasets(statements: Sequence[_Statement], touched: Sequence[_Statement]) -
 
 
 def _functions(used: set[str], scope: str, text: _Text) -> list[str]:
-    """The scopes of a text that code with these names in it runs, and those that these run."""
+    """Returns the functions of a text that code with these names may call, directly or indirectly."""
     owner = scope.rpartition(".")[0]
     found: list[str] = []
     waiting = sorted(used)
@@ -411,7 +411,7 @@ def _in_block(body: Sequence[ast.stmt], around: tuple[str, ...]) -> Iterator[_St
 
 
 def _head(statement: ast.stmt, blocks: Mapping[str, object]) -> ast.stmt:
-    """A compound statement without what stands in its blocks; another one as it is."""
+    """Returns the head of a compound statement, its blocks emptied; any other statement is returned as it is."""
     if not blocks:
         return statement
     empty: dict[str, object] = {name: [] for name in blocks} | {"body": [ast.Pass()]}
@@ -424,13 +424,13 @@ def _head(statement: ast.stmt, blocks: Mapping[str, object]) -> ast.stmt:
 
 
 def _bound(head: ast.stmt) -> frozenset[str]:
-    """Names and dotted names; for an item of a container that of the container."""
+    """Returns the names and dotted names that a statement binds; for an item of a container, the container's."""
     stored = [node for node in ast.walk(head) if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)]
     return frozenset({_dotted(node.value if isinstance(node, ast.Subscript) else node) for node in stored} - {""})
 
 
 def _used(node: ast.AST) -> frozenset[str]:
-    """Names and dotted names."""
+    """Returns the names and dotted names in a piece of code."""
     return frozenset({_dotted(one) for one in ast.walk(node)} - {""})
 
 
@@ -440,7 +440,7 @@ def _methods(node: ast.AST) -> frozenset[str]:
 
 
 def _dotted(node: ast.AST) -> str:
-    """ "self.data" for such an attribute, the name for a name; empty for anything else."""
+    """Returns a name, or a dotted name such as "self.data"; empty for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (owner := _dotted(node.value)):
@@ -472,12 +472,12 @@ def _indentation(line: str) -> str:
 
 
 def _line_end(lines: Sequence[str]) -> str:
-    """How the lines of a text end, as most of its first do."""
+    """Returns the line ending of the first line that has one; a line feed if there is none."""
     return next((line[len(_bare(line)) :] for line in lines if _ended(line)), "\n")
 
 
 def _as_beside(new: Sequence[str], lines: Sequence[str], place: int) -> list[str]:
-    """Lines with the line ends of the text they go into; the last one of a text may have none."""
+    """Returns lines with the line endings of the text they go into; the last line of a text may have none."""
     end = _line_end(lines[max(0, place - 1) :] or lines)
     made = [_bare(line) + end for line in new]
     if made and place == len(lines) and not _ended(new[-1]):

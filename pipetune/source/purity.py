@@ -1,4 +1,4 @@
-"""What a piece of code may do beside giving a value, and which names the functions in it read."""
+"""Side effects of a piece of code, and the names that the functions it mentions read."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _PURE = frozenset(
     {"abs", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "range", "round",
      "set", "sorted", "str", "sum", "tuple", "zip"}
 )  # fmt: skip
-"""Builtins that give a value and do nothing else."""
+"""Builtins that only compute a value."""
 _TELLING = frozenset({"print", "format", "repr"})
 _MODULES = frozenset({"absl.logging", "logging", "math", "os.path", "time", "datetime", "pprint"})
-"""Modules whose functions change nothing that a function of tensors could depend on."""
+"""Modules whose functions change nothing that a function of a dataset could depend on."""
 _LOGGERS = frozenset({"log", "logger", "logging"})
 
 
 def calls_something(node: cst.CSTNode) -> bool:
-    """Whether a piece of code calls anything."""
+    """Whether a piece of code calls anything; the bodies of lambdas run later and do not count."""
     finder = _Calls()
     node.visit(finder)
     return bool(finder.found)
 
 
 def only_tells(tree: SyntaxTree, line: cst.CSTNode) -> bool:
-    """Whether a statement does no more than bind plain names to values, or tell something: a print, a log, an assert.
+    """Whether a statement only binds plain names to values, or only prints, logs or asserts.
 
-    Moving a call across it changes nothing but for the names it binds.
+    Moving a call across it changes nothing, except through the names it binds.
     """
     match line:
         case cst.SimpleStatementLine(body=parts):
@@ -44,7 +44,7 @@ def only_tells(tree: SyntaxTree, line: cst.CSTNode) -> bool:
         case cst.Else(body=cst.IndentedBlock(body=lines)):
             return all(only_tells(tree, one) for one in lines)
         case cst.FunctionDef(decorators=[]):
-            return True  # defining it runs its defaults alone
+            return True  # only its defaults run when it is defined
     return False
 
 
@@ -92,7 +92,7 @@ def _harmless(tree: SyntaxTree, call: cst.Call) -> bool:
 
 
 def evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> bool:
-    """Whether a statement begins with evaluating a call, once: nothing but names is read before."""
+    """Whether a statement evaluates a call first, and exactly once; only names are read before it."""
     inner: cst.CSTNode = call
     for parent in tree.ancestors(call):
         if inner is statement.value:
@@ -113,7 +113,7 @@ def evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> b
 
 
 class _Calls(cst.CSTVisitor):
-    """Every call, and whether something is awaited, yielded or assigned within an expression."""
+    """Collects calls, and whether an expression awaits, yields or assigns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class _Calls(cst.CSTVisitor):
 
 
 def names_of_functions(tree: SyntaxTree, arguments: Sequence[cst.Arg]) -> frozenset[str]:
-    """The names that functions of this file read, as far as arguments name them, or those functions others."""
+    """Returns the names read by the functions of this file that the arguments mention, directly or indirectly."""
     found: set[str] = set()
     seen: list[cst.FunctionDef] = []
     waiting: list[cst.CSTNode] = [one.value for one in arguments]

@@ -1,4 +1,4 @@
-"""Changing how TensorFlow Datasets reads: the `read_config=` that a call of `tfds.load` or `as_dataset` is given."""
+"""Changes how TensorFlow Datasets reads, by the `read_config=` argument of `tfds.load` or `as_dataset`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ _CLASS = "ReadConfig"
 
 
 def is_reading(edit: Edit, current: Pipeline) -> bool:
-    """Whether an edit is one that a `ReadConfig` can say."""
+    """Whether a `ReadConfig` can express the edit."""
     return field_for(current, edit) is not None
 
 
 def set_read_config(draft: Draft, edit: Edit, current: Pipeline, *, node: str) -> Draft:
-    """The draft in which the call that makes `node` is given what the edit changes.
+    """Returns the draft in which the call that makes `node` gets a `ReadConfig` with the field of the edit.
+
+    Args:
+        current: the pipeline before the edit.
 
     Raises:
-        CannotExpress: the call hides what it is given, or gives something that stands elsewhere and serves others.
+        CannotExpress: other arguments may already give the field, the given `ReadConfig` is not created in sight or
+            is used in several places, or the file has no name for TensorFlow Datasets.
     """
     found = field_for(current, edit)
     assert found is not None
@@ -39,7 +43,7 @@ def set_read_config(draft: Draft, edit: Edit, current: Pipeline, *, node: str) -
 
 
 def by_hand(rewrite: Rewrite, current: Pipeline) -> str:
-    """How a user says a rewrite of the reading, where the patch could not; '' for other rewrites."""
+    """Returns how a user can write a rewrite of the reading that the patch could not; '' for other rewrites."""
     fields = fields_for(current, rewrite.edits)
     reading = reading_of(current, rewrite.node)
     if not fields or reading is None:
@@ -48,7 +52,7 @@ def by_hand(rewrite: Rewrite, current: Pipeline) -> str:
 
 
 def gives_one_dataset(call: cst.Call) -> bool:
-    """Whether the value of a call of `tfds.load` or `as_dataset` is a dataset: of one split, without the info."""
+    """Whether a call of `tfds.load` or `as_dataset` returns a single dataset: one split, without the info."""
     given = {one.keyword.value: one.value for one in call.args if one.keyword is not None}
     split, info = given.get("split"), given.get("with_info")
     if any(one.star for one in call.args) or not (info is None or _is_name(info, "False")):
@@ -75,9 +79,7 @@ def _splices(tree: SyntaxTree, call: cst.Call, name: str, written: str) -> list[
 
 
 def _made(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
-    """The call of `ReadConfig` that makes what is given: there, or assigned once to a name that is used for nothing
-    else.
-    """
+    """Returns the `ReadConfig(...)` call that makes the value: in place, or assigned once to a name used only here."""
     if isinstance(value, cst.Call) and called_name(value) == _CLASS:
         return value
     scope = tree.scope(value)

@@ -1,7 +1,7 @@
-"""Another place for an edit whose call is shared: in front of the one call that reads it, or behind the function's.
+"""Alternative places for an edit at a shared call: before the one call that consumes it, or after the helper's call.
 
-A helper such as `load(pattern)` serves training and validation; what stands behind its last call can be said
-behind `load(pattern)` itself, in the function that only training uses.
+A helper such as `load(pattern)` serves training and validation; what would follow its last call can be written
+after `load(pattern)` itself, in the function that only training uses.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ _RECEIVER = "#receiver"
 
 
 def express_in_front(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: Sharing) -> Draft:
-    """The draft with `edit` said in front of the one operator that reads `edit.after`.
+    """Returns the draft with `edit` written before the one operator that consumes `edit.after`.
+
+    Args:
+        current: the pipeline before the edit.
+        sharing: the call sites of the captured pipeline that serve other datasets too.
 
     Raises:
-        CannotExpress: several operators read it, the one that does is shared too, or what it is called on is not
-            the value of a call in the same block.
+        CannotExpress: not exactly one operator consumes it, the consumer is shared too, or what the consumer is
+            called on is not the value of another call in the same block.
     """
     moved = edit.node if isinstance(edit, Move) else None
     readers = [node for node in current.consumers(edit.after) if node.id != moved]
@@ -52,10 +56,15 @@ def express_in_front(draft: Draft, edit: Insert | Move, current: Pipeline, *, sh
 
 
 def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: Sharing) -> Draft:
-    """The draft with `edit` said behind the call that only this dataset is the value of: `load(x).cache()`.
+    """Returns the draft with `edit` written after the helper's call that makes only this dataset: `load(x).cache()`.
+
+    Args:
+        current: the pipeline before the edit.
+        sharing: the call sites of the captured pipeline that serve other datasets too.
 
     Raises:
-        CannotExpress: it is no insertion, or what the call gives is not the operator it stands behind.
+        CannotExpress: the edit is not an insertion, there is no such call, or its value is not the dataset of
+            `edit.after`.
     """
     if not isinstance(edit, Insert) or edit.after not in sharing.pipeline:
         raise CannotExpress("What moves stands in the function itself.")
@@ -76,10 +85,10 @@ def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, shar
 
 
 def _insert_in_front(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:
-    """`x.map(f)` as `x.cache().map(f)`: what else reads `x` is not touched."""
+    """Turns `x.map(f)` into `x.cache().map(f)`: other readers of `x` are not affected."""
     link = link_of(tree, call)
     file, text = draft.sites[reader].file, write_call(*draft.place_of_names(reader), edit.arguments, op=edit.op)
-    style = break_of(tree, call.func)  # without the comments that stand in front of the call
+    style = break_of(tree, call.func)  # without the comments before the call
     new = style.before + b"." + style.after + text.encode()
     draft = draft.at_place_of(reader, edit.id)
     return draft.splice(file, [Splice(link.start, link.start, new)]).place(
@@ -88,10 +97,10 @@ def _insert_in_front(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Cal
 
 
 def _value_called_on(tree: SyntaxTree, call: cst.Call) -> cst.Call:
-    """The call whose value the method is called on, directly or through a name of the same block.
+    """Returns the call whose value the method is called on, directly or through a name bound in the same block.
 
     Raises:
-        CannotExpress: it is something else, or the name may have been bound in between.
+        CannotExpress: the receiver is something else, or the name may have been rebound in between.
     """
     receiver = link_of(tree, call).receiver
     if isinstance(receiver, cst.Call):

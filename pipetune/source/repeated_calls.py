@@ -1,6 +1,6 @@
-"""A call that makes several operators of one pipeline: in a loop, or in a helper that is called again.
+"""Calls that make several operators of one pipeline: in a loop, or in a helper that is called more than once.
 
-What is written there is written for all of them, so it can be said only where the plan does the same to each.
+A change of such a call affects all of them, so it can be made only if the plan does the same to each.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pipetune.source.draft import Draft
 
 
 def made_together(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]:
-    """The operators like `node` that its call makes, itself included; a library's call also makes others."""
+    """Returns the operators of `node`'s kind that its call makes, itself included; a library call also makes others."""
     op = current[node].op
     return tuple(name for name in draft.together(node) if name in current and current[name].op == op)
 
 
 def _changed_with(draft: Draft, edit: SetArgument, current: Pipeline) -> tuple[str, ...]:
-    """The operators whose argument changes where that of `edit.node` does."""
+    """Returns the operators whose argument changes together with that of `edit.node`."""
     made = made_together(draft, edit.node, current)
     field = field_for(current, edit)
     if field is None:
@@ -31,7 +31,7 @@ def _changed_with(draft: Draft, edit: SetArgument, current: Pipeline) -> tuple[s
 
 
 def refuse_one_of_several(draft: Draft, node: str, current: Pipeline) -> None:
-    """Refuses to take out one of several operators that a call makes.
+    """Refuses to remove or move one of several operators that a call makes.
 
     Raises:
         CannotExpress: the call makes more than this one.
@@ -42,10 +42,10 @@ def refuse_one_of_several(draft: Draft, node: str, current: Pipeline) -> None:
 
 
 def done_in_part(draft: Draft, rewrite: Rewrite, current: Pipeline) -> str:
-    """Why a rewrite that was written into `draft` says more there than it should; '' where it does not.
+    """Returns why a rewrite that was written into `draft` changes more than the plan does; '' if it does not.
 
     Args:
-        current: the pipeline with everything that was written.
+        current: the pipeline after all rewrites that were written.
     """
     return next((why for edit in rewrite.edits for why in _more(draft, edit, current)), "")
 

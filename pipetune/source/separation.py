@@ -1,4 +1,4 @@
-"""Making a call the end of a statement of its own, so that other statements can stand behind it."""
+"""Splits a statement after a call, so that other statements can be inserted there."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from pipetune.source.tree import SyntaxTree
 
 
 def end_statement(draft: Draft, node: str, *, name: str) -> Draft:
-    """The draft in which the call of `node` is all that a statement assigns to `name`.
+    """Returns the draft in which the chain up to the call of `node` is assigned to `name` in its own statement.
 
     `return ds.shuffle(9).batch(2)` becomes `ds = ds.shuffle(9).batch(2)` and `return ds`.
 
     Raises:
-        CannotExpress: the statement goes on over lines behind the call, or does something before the call.
+        CannotExpress: the statement continues over several lines after the call, does more than make the dataset, or
+            uses `name` for something else.
     """
     tree, call = draft.find(node)
     statement = statement_of(tree, call)
@@ -49,7 +50,7 @@ def end_statement(draft: Draft, node: str, *, name: str) -> Draft:
 
 
 def spread(draft: Draft, node: str) -> Draft:
-    """The draft in which the call of `node` has a statement of its own, where its line has become too long."""
+    """Returns the draft in which the call of `node` has its own statement if its line has become too long."""
     if node not in draft.sites:
         return draft
     tree, call = draft.find(node)
@@ -81,7 +82,7 @@ def spread(draft: Draft, node: str) -> Draft:
 
 
 def _name_of(tree: SyntaxTree, statement: Statement, top: cst.Call) -> str | None:
-    """What carries the dataset through a statement: what it is assigned to, or what a return reads."""
+    """Returns the name that holds the dataset: the target of an assignment, or the name that a return begins with."""
     if isinstance(statement.small, cst.Assign):
         return statement.name
     root = root_of(tree, top)
@@ -89,7 +90,7 @@ def _name_of(tree: SyntaxTree, statement: Statement, top: cst.Call) -> str | Non
 
 
 def _may_carry(tree: SyntaxTree, statement: Statement, top: cst.Call, name: str) -> bool:
-    """Whether a variable can be given the dataset on the way: one of this function, read but where the chain begins."""
+    """Whether `name` can hold the dataset in between: a local variable, read only where the chain begins."""
     root = root_of(tree, top)
     begins = isinstance(root, cst.Name) and root.value == name
     reads = names_read(statement.small).count(name) - (statement.name == name)

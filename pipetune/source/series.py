@@ -1,7 +1,7 @@
-"""Writing `timeseries_dataset_from_array` as a function that gathers a batch of windows; `tf/pipelines/series.py` too.
+"""Replaces `timeseries_dataset_from_array` by a function that gathers the windows of a batch at once.
 
-The call keeps its arguments and calls a function that stands in the file once. It takes the same ones, but for the
-format, and makes the same batches in the same order.
+The call keeps its arguments and calls a function that is added to the file once. That function takes the same
+arguments, except `format`, and makes the same batches in the same order. See also `tf/pipelines/series.py`.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ _BODY = '''\
 
 
 def made_by_utility(pipeline: Pipeline, node: str) -> bool:
-    """Whether an operator is made inside a call of the utility."""
+    """Whether an operator is made inside a call of `timeseries_dataset_from_array`."""
     location = pipeline[node].location
     return location is not None and location.method == UTILITY
 
 
 def gather_series(draft: Draft, edit: ReplaceSource, current: Pipeline) -> Draft:
-    """The draft in which the call of the utility is one of a function that gathers batches of windows.
+    """Returns the draft in which the call of the utility is replaced by one that gathers batches of windows.
 
     Raises:
         CannotExpress: the utility does not batch the windows itself, or is called in a way that cannot be changed.

@@ -1,4 +1,4 @@
-"""Call sites that made more than one dataset: what may be changed there, and what must not."""
+"""Decides what may be changed at call sites that make more than one dataset."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.callers import Callers
 
 _ONLY_SPEED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length", "block_length", "deterministic"})
-"""Arguments about speed; a rewrite writes cycle and block lengths out as they are in force."""
+"""Arguments that only affect speed; a rewrite sets cycle and block lengths only to the values already in effect."""
 
 
 class SharedCall(CannotExpress):
-    """The call that would be changed makes other datasets too, or may."""
+    """The call to be changed also makes other datasets, or may."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """Knows which call sites of a pipeline serve other datasets too.
+    """The call sites of a pipeline that serve other datasets too.
 
     Args:
         pipeline: as it was captured.
-        others: the other pipelines of the run, which show branches: one dataset read by two.
+        others: the other pipelines of the run, which reveal branches: one dataset that is read by two pipelines.
         all_change: whether a rewrite may change every dataset of a shared site, whatever it does.
-        others_stay: whether the change is for this dataset alone.
-        functions_stay: whether the functions of maps may not change, as what is left as it was calls them too.
-        callers: who calls the functions that make the datasets.
+        others_stay: whether shared sites may change because the caller limits the change to this dataset afterwards.
+        functions_stay: whether the functions of maps must not change, because unchanged code calls them too.
+        callers: the callers of the functions that make the datasets.
     """
 
     pipeline: Pipeline
@@ -54,15 +54,15 @@ class Sharing:
     callers: Callers | None = None
 
     def datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:
-        """How many datasets the call site of `node` serves, and the names of the other pipelines there."""
+        """Returns how many datasets the call site of `node` serves, and the names of the other pipelines it serves."""
         site = _site(node.location)
         names = tuple(self.others[index].name for index in self.sharers(node))
-        # A library may make several operators of a kind in one call: the smallest count bounds the calls.
+        # A library may make several operators of a kind in one call, so the smallest count bounds the number of calls.
         counts = [mine.shared for mine in self.pipeline if site is not None and _site(mine.location) == site]
         return max(min(counts, default=node.shared), 1 + len(names)), names
 
     def sharers(self, node: Node) -> tuple[int, ...]:
-        """Which of the other pipelines have an operator made by the call of `node`."""
+        """Returns the indices of the other pipelines with an operator made by the call of `node`."""
         site = _site(node.location)
         return tuple(
             index
@@ -71,15 +71,15 @@ class Sharing:
         )
 
     def touched(self, edit: Edit, anchor: Node | None) -> list[Node]:
-        """The captured operators whose calls an edit changes or builds upon, each once."""
+        """Returns the captured operators whose calls an edit changes or builds upon, without duplicates."""
         found = [node for node in (anchor, self._node(edit)) if node is not None]
         return list({node.id: node for node in found}.values())
 
     def level(self, node: Node) -> int:
-        """How many calls around the operator's own the first stands that no other dataset passes.
+        """Returns how many frames out from the operator's own call the first call is that makes only this dataset.
 
         Raises:
-            CannotExpress: others pass all of them, or were made in them again.
+            CannotExpress: other datasets are made through all of these calls, or by running them again.
         """
         level = self.callers.level(node) if self.callers is not None else 0
         again = self.datasets(node)[0] > 1 + len(node.other_calls)
@@ -98,15 +98,16 @@ class Sharing:
     def check(
         self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None, own: Collection[str] = ()
     ) -> str:
-        """A note for the reader when the edit changes several datasets; empty when it changes one.
+        """Returns a note for the reader if the edit changes several datasets; empty if it changes one.
 
         Args:
+            rewrite: the rewrite that the edit belongs to.
             anchor: the captured operator whose call is changed or built upon.
-            own: operators whose calls only this dataset passes by now.
+            own: operators whose calls earlier edits have put where only this dataset is made.
 
         Raises:
-            SharedCall: it must not change the others.
-            CannotExpress: another dataset calls its function, elsewhere.
+            SharedCall: the edit must not change the other datasets.
+            CannotExpress: another dataset calls the function of the edit at another call site.
         """
         if isinstance(edit, ReplaceFunction) and edit.form is FunctionForm.DECODE_AND_CROP:
             self._refuse_shared_function(edit.node)
@@ -124,7 +125,7 @@ class Sharing:
         return ""
 
     def alone(self, node: Node) -> bool:
-        """Whether only this dataset passes the call of an operator, and nothing else can."""
+        """Whether the call of an operator makes only this dataset, and no other code can run it."""
         try:
             self._refuse_shared(node, self.datasets(node)[0], "")
         except SharedCall:
@@ -132,10 +133,10 @@ class Sharing:
         return True
 
     def _refuse_shared(self, node: Node, count: int, with_names: str) -> None:
-        """Refuses to change what another dataset passes, or may pass where the script goes on.
+        """Refuses to change a call that makes another dataset, or may make one later in the script.
 
         Raises:
-            SharedCall: one does.
+            SharedCall: it does, or may.
         """
         if count > 1 and self._made_here(node) == count:
             raise SharedCall(f"The call at {node.location} makes {count} operators of this pipeline: all change.")
@@ -150,15 +151,15 @@ class Sharing:
             raise SharedCall(f"The call at {node.location} is shared by {count} datasets{with_names}.")
 
     def _made_here(self, node: Node) -> int:
-        """How many operators like `node` its call makes for this pipeline alone, in a loop for example."""
+        """Returns how many operators of `node`'s kind its call makes for this pipeline, for example in a loop."""
         site = _site(node.location)
         return sum(one.op == node.op and _site(one.location) == site for one in self.pipeline)
 
     def _refuse_shared_function(self, node: str) -> None:
-        """Refuses to change a function that other datasets call too, at calls of their own.
+        """Refuses to change a function that other datasets call too, at other call sites.
 
         Raises:
-            CannotExpress: one does; nobody looked at its elements.
+            CannotExpress: another dataset calls it; the elements of that dataset were not examined.
         """
         mine = self.pipeline[node]
         name = mine.function.name if mine.function is not None else ""

@@ -1,4 +1,4 @@
-"""Parameters of the public tf.data calls, so that an argument given by position is recognised."""
+"""Parameters of the public tf.data calls, so that an argument given by position is recognized."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
     ),
     "zip": (),
 }
-"""Calls that make a dataset and are no method of one."""
+"""Calls that make a dataset and are not methods of one."""
 
 RETURNS_ONE_DATASET = frozenset(
     {
@@ -101,7 +101,7 @@ RETURNS_ONE_DATASET = frozenset(
         "timeseries_dataset_from_array",
     }
 )
-"""Calls whose value is a dataset (`subset="both"` makes it two, see `placement.py`)."""
+"""Calls that return one dataset (two with `subset="both"`, see `placement.py`)."""
 
 TAKES_FUNCTION = frozenset(
     {
@@ -122,7 +122,7 @@ _AUTOTUNED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_lengt
 
 
 def parameters(op: str) -> tuple[str, ...] | None:
-    """Parameter names of a call in the order they take positions; None when the call is not known."""
+    """Returns the parameter names of a call in positional order; None if the call is not known."""
     return METHODS.get(op, CONSTRUCTORS.get(op))
 
 

@@ -1,7 +1,7 @@
-"""Cutting the function of a map in two between two of its statements; `tf/pipelines/cutting.py` cuts its graph.
+"""Splits the function of a map in two between two of its statements; `tf/pipelines/cutting.py` splits its graph.
 
-The first function ends by returning what the second reads of its local variables, and takes the place of the one the
-map called; a map of the second stands behind it. The original goes where nothing else names it.
+The first function returns the local variables that the second reads. A new map directly upstream calls the first, and
+the original map calls the second. The original function is removed unless something else names it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from pipetune.source.tree import SyntaxTree
 
 
 def split_function(draft: Draft, edit: SplitFunction, *, kept: bool = False) -> Draft:
-    """The draft in which a map directly above the map `edit.node` calls the first part of its function.
+    """Returns the draft in which a new map directly upstream of `edit.node` calls the first part of its function.
 
     Args:
         kept: whether the whole function stays, for another dataset that calls it.
 
     Raises:
-        CannotExpress: the function is not written so that it can be cut between two statements, or more than the
-            tensors that the plan hands on would be.
+        CannotExpress: the function cannot be split between two statements, or its parts would exchange other values
+            than the tensors in the plan.
     """
     tree, call = draft.find(edit.node)
     file = draft.sites[edit.node].file
@@ -58,7 +58,7 @@ def split_function(draft: Draft, edit: SplitFunction, *, kept: bool = False) -> 
 
 
 def _call_above(tree: SyntaxTree, call: cst.Call, argument: cst.Arg, head: str) -> tuple[Splice, int]:
-    """The same call of the first part: a statement of its own where the call is one, else a link; where it ends."""
+    """Returns the splice with the same call for the first part, as a statement or link, and the call's end in it."""
     code, given, end = tree.code, tree.start(argument.value), tree.end(argument.value)
     statement = statement_of(tree, call)
     if statement is not None and statement.alone and assigns_itself(tree, statement, call):
@@ -67,13 +67,13 @@ def _call_above(tree: SyntaxTree, call: cst.Call, argument: cst.Arg, head: str) 
         rest = code[tree.end(call) : tree.end(statement.small)] + newline_of(code, start)
         return Splice(start, start, text + rest), len(text)
     link, style = link_of(tree, call), break_of(tree, call.func)
-    back = link.end - given  # how far from its end the text of the link names the function
+    back = link.end - given  # distance from the function's name to the end of the link
     text = b"." + style.after + link.text[:-back] + head.encode() + code[end : link.end]
     return Splice(link.dot, link.dot, text + style.before), len(text)
 
 
 def _function_called(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.FunctionDef]:
-    """The argument that names the function, and its definition in the same file."""
+    """Returns the argument that names the function, and the function's definition in the same file."""
     argument = function_given(tree, call)
     if argument is None or not isinstance(argument.value, cst.Name):
         raise CannotExpress("The function of the map has no name, by which its parts could be called.")
@@ -86,10 +86,11 @@ def _function_called(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.Fun
 
 
 def _block(function: cst.FunctionDef, cut: Cut) -> list[cst.BaseStatement]:
-    """The statements of the function's body, which the cut stands between.
+    """Returns the statements of the function's body; the cut lies between two of them.
 
     Raises:
-        CannotExpress: it stands inside a statement, or the first part has a way out of its own.
+        CannotExpress: the cut lies inside a statement, statements share a line, or the first part may return early,
+            yields, or binds names outside of the function.
     """
     name = function.name.value
     if cut.statement is None:
@@ -110,7 +111,7 @@ def _block(function: cst.FunctionDef, cut: Cut) -> list[cst.BaseStatement]:
 
 
 class _Leaving(cst.CSTVisitor):
-    """Statements that leave a function, make it a generator or reach outside; not those of functions inside."""
+    """Finds statements that return, yield or bind outer names; nested functions are not searched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ def _definitions(
     handed: tuple[str, ...],
     kept: bool,
 ) -> Splice:
-    """Both functions in place of the one, or behind it where others name it too."""
+    """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
     code = tree.code
     start, first = tree.start(function), line_start(code, tree.start(block[0]))
     indentation, inner = code[line_start(code, start) : start], code[first : tree.start(block[0])]
@@ -173,7 +174,7 @@ _BLANK_LINES = re.compile(rb"\A(?:[ \t]*(?:\r\n|\r|\n))+")
 
 
 def _heading(tree: SyntaxTree, function: cst.FunctionDef) -> bytes:
-    """From the parameters to the first statement, without what the function is said to return."""
+    """Returns the source from the parameters to the first statement, without the return annotation."""
     code, end = tree.code, tree.end(function.name)
     first = line_start(code, tree.start(function.body.body[0]))
     if function.returns is None:
@@ -183,12 +184,12 @@ def _heading(tree: SyntaxTree, function: cst.FunctionDef) -> bytes:
 
 
 def _end_of_line(tree: SyntaxTree, statement: cst.BaseStatement) -> int:
-    """Where the last line of a statement ends, a comment on it included."""
+    """Returns the offset at which the last line of a statement ends, including a comment on it."""
     return line_end(tree.code, len(tree.code[: tree.end(statement)].rstrip()))
 
 
 def _named_elsewhere(draft: Draft, tree: SyntaxTree, file: str, function: cst.FunctionDef) -> bool:
-    """Whether anything but the map may call the function: in its file, or in another of the same folder."""
+    """Whether anything but the map may call the function, in its file or in another file of the folder."""
     name = function.name.value
     uses = [one for one in name_nodes(tree.module) if one is not function.name and definition_of(tree, one) is function]
     if len(uses) > 1 or re.search(rf"""["']{name}["']""", tree.code.decode()):

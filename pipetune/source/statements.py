@@ -1,4 +1,4 @@
-"""Whole statements: the one a call stands in, what it reads and binds, taking its line out."""
+"""Statements: finds the one around a call, the names it reads and binds, and the splice that removes it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipetune.source.unbound import receiver_of
 
 @dataclass(frozen=True)
 class Statement:
-    """A small statement (`ds = ds.batch(32)`) and the block it stands in."""
+    """A small statement (`ds = ds.batch(32)`) and its block."""
 
     small: cst.BaseSmallStatement
     line: cst.SimpleStatementLine | cst.SimpleStatementSuite
-    block: Sequence[cst.BaseSmallStatement | cst.BaseStatement]  # what stands in the same suite
-    target: cst.BaseAssignTargetExpression | None  # of an assignment to one target
+    block: Sequence[cst.BaseSmallStatement | cst.BaseStatement]  # all statements of its suite
+    target: cst.BaseAssignTargetExpression | None  # of an assignment with a single target
     value: cst.BaseExpression | None
 
     @property
@@ -31,12 +31,12 @@ class Statement:
 
     @property
     def name(self) -> str | None:
-        """The one name it assigns."""
+        """The name it assigns; None unless it assigns exactly one."""
         return self.target.value if isinstance(self.target, cst.Name) else None
 
 
 def statement_of(tree: SyntaxTree, node: cst.CSTNode) -> Statement | None:
-    """The small statement around `node`; None in the head of a compound one."""
+    """Returns the small statement around `node`; None in the head of a compound statement."""
     small = node
     while not isinstance(small, cst.BaseSmallStatement):
         parent = tree.parent(small)
@@ -66,7 +66,7 @@ def _assignment(
 
 
 def assigns_itself(tree: SyntaxTree, statement: Statement | None, call: cst.Call) -> bool:
-    """Whether the statement is `x = x.method(...)` with `call` for the method: without it nothing is left."""
+    """Whether the statement is `x = x.method(...)` and `call` is that method call: nothing is left without it."""
     if statement is None or statement.target is None or statement.value is not call:
         return False
     receiver = receiver_of(tree, call)
@@ -78,14 +78,14 @@ def assigns_itself(tree: SyntaxTree, statement: Statement | None, call: cst.Call
 
 
 def is_dotted(expression: cst.BaseExpression) -> bool:
-    """Whether an expression is a name, or attributes of one."""
+    """Whether an expression is a name or a dotted name, such as `a.b.c`."""
     while isinstance(expression, cst.Attribute):
         expression = expression.value
     return isinstance(expression, cst.Name)
 
 
 def deletion(tree: SyntaxTree, statement: Statement) -> Splice:
-    """The bytes to take out so that the statement is gone, with its line when it stands there alone."""
+    """Returns the splice that removes a statement, with its line if it is alone there; `pass` keeps a block valid."""
     code = tree.code
     start, end = tree.start(statement.small), tree.end(statement.small)
     if len(statement.line.body) > 1:
@@ -100,23 +100,23 @@ def deletion(tree: SyntaxTree, statement: Statement) -> Splice:
     if newline is not None:
         return Splice(first, newline.end(), b"")
     above = first - 2 if code[first - 2 : first] == b"\r\n" else max(first - 1, 0)
-    return Splice(above, last, b"")  # the last line of a file that ends without a newline: as it ended before
+    return Splice(above, last, b"")  # the last line of a file without a final newline, which stays so
 
 
 def names_read(node: cst.CSTNode) -> list[str]:
-    """Every variable a piece of code names, as often as it does; attributes and keywords are none."""
+    """Returns the variables a piece of code names, with repetitions; attributes and keywords do not count."""
     return [name.value for name in name_nodes(node)]
 
 
 def name_nodes(node: cst.CSTNode) -> list[cst.Name]:
-    """Every place in a piece of code where a variable is named; attributes and keywords are none."""
+    """Returns every node that names a variable in a piece of code; attributes and keywords do not count."""
     names = _Names()
     node.visit(names)
     return names.found
 
 
 def names_bound(node: cst.CSTNode) -> set[str]:
-    """Every name a statement may give a new value, nested statements included."""
+    """Returns every name that a statement may bind, including nested statements."""
     bound = _Bound()
     node.visit(bound)
     return bound.found
@@ -180,15 +180,15 @@ class _Bound(cst.CSTVisitor):
 
 
 def function_around(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
-    """The function (or the module) whose variables a statement uses."""
+    """Returns the innermost function around a statement, or the module: the owner of its local variables."""
     return next((parent for parent in tree.ancestors(node) if isinstance(parent, cst.FunctionDef)), tree.module)
 
 
 def block_index(statement: Statement) -> int:
-    """Where in its block the statement's line stands.
+    """Returns the index of the statement's line in its block.
 
     Raises:
-        CannotExpress: it shares its line with other statements.
+        CannotExpress: the statement shares its line with others.
     """
     if not statement.alone:
         raise CannotExpress("The statement shares its line with others.")

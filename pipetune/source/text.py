@@ -13,22 +13,22 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def read_source(path: str) -> str:
-    """The text of a Python file, newlines and byte order mark as they are in the file.
+    """Returns the text of a Python file, with its newlines and byte order mark unchanged.
 
     Raises:
-        OSError: it cannot be read.
-        SyntaxError, UnicodeDecodeError: its bytes are not what its encoding cookie says.
+        OSError: the file cannot be read.
+        SyntaxError, UnicodeDecodeError: its bytes do not match its encoding cookie.
     """
     return decode_source(Path(path).read_bytes())
 
 
 def decode_source(data: bytes) -> str:
-    """Bytes as text, by the file's own encoding cookie (PEP 263); a byte order mark stays in the text."""
+    """Decodes source code by its encoding cookie (PEP 263); a byte order mark stays in the text."""
     return data.decode(_encoding(data))
 
 
 def encode_source(text: str, *, like: bytes) -> bytes:
-    """`text` in the encoding of the file whose bytes are `like`."""
+    """Encodes `text` in the encoding of the source file whose bytes are `like`."""
     return text.encode(_encoding(like))
 
 
@@ -38,7 +38,7 @@ def _encoding(data: bytes) -> str:
 
 
 def line_starts(code: bytes) -> list[int]:
-    """Byte offset of every line, counted as Python counts lines (form feeds and U+2028 end none)."""
+    """Returns the byte offset of every line, as Python counts lines (form feeds and U+2028 do not end one)."""
     return [0, *(match.end() for match in NEWLINE.finditer(code))]
 
 
@@ -54,6 +54,6 @@ def line_end(code: bytes, offset: int) -> int:
 
 
 def newline_of(code: bytes, offset: int) -> bytes:
-    """The newline that ends the line holding `offset`; on the last line the one before, or a line feed."""
+    """Newline that ends the line holding `offset`; on the last line, the first one of the text, or a line feed."""
     found = NEWLINE.search(code, offset) or NEWLINE.search(code)
     return found.group() if found else b"\n"

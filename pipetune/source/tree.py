@@ -28,7 +28,7 @@ class SyntaxTree:
     """The tree of one source text.
 
     Offsets are UTF-8 bytes from the start of the text, which is how `code.co_positions()` counts columns;
-    a byte order mark is no part of the text.
+    a byte order mark is not part of the text.
 
     Raises:
         CannotExpress: LibCST cannot read the text, or would not write the same bytes back.
@@ -50,7 +50,7 @@ class SyntaxTree:
 
     @property
     def unit(self) -> bytes:
-        """What a block is indented by."""
+        """The indentation of one block level."""
         return self.module.default_indent.encode()
 
     def start(self, node: cst.CSTNode) -> int:
@@ -61,9 +61,9 @@ class SyntaxTree:
         return span.start + span.length
 
     def text(self, node: cst.CSTNode) -> str:
-        """The node as written, without parentheses around it.
+        """Returns the source of a node, without parentheses around it.
 
-        Never `Module.code_for_node`, which leaves the indentation of further lines out.
+        `Module.code_for_node` must not be used: it drops the indentation of the lines after the first.
         """
         return self.code[self.start(node) : self.end(node)].decode()
 
@@ -71,19 +71,19 @@ class SyntaxTree:
         return self._parents.get(node)
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Parents of `node`, nearest first."""
+        """Yields the parents of `node`, nearest first."""
         parent = self.parent(node)
         while parent is not None:
             yield parent
             parent = self.parent(parent)
 
     def nodes(self, *kinds: type[Kind]) -> list[Kind]:
-        """Every node of the kinds, in the order written."""
+        """Returns every node of these types, in source order."""
         found = [node for node in self._parents if isinstance(node, kinds)]
         return sorted(found, key=self.start)
 
     def scope(self, node: cst.CSTNode) -> Scope | None:
-        """The scope names are looked up in at `node`."""
+        """Returns the scope in which names at `node` are looked up."""
         for place in (node, *self.ancestors(node)):
             scope = self._scopes.get(place)
             if scope is not None:
@@ -91,7 +91,7 @@ class SyntaxTree:
         return None
 
     def assigned(self, assignment: Assignment) -> cst.BaseExpression | None:
-        """What a name is assigned by a statement of one target; None where it is assigned in another way."""
+        """Returns the value that a statement with a single target assigns; None if the name is bound in another way."""
         for parent in self.ancestors(assignment.node):
             match parent:
                 case cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=value):
@@ -101,7 +101,7 @@ class SyntaxTree:
         return None
 
     def offset(self, line: int, column: int) -> int:
-        """Byte offset of a line (from 1) and a column (from 0, in bytes); -1 when there is no such line."""
+        """Byte offset of a line (from 1) and a column (from 0, in bytes); -1 if there is no such line."""
         return self._lines[line - 1] + column if 0 < line <= len(self._lines) else -1
 
     def line(self, offset: int) -> int:
@@ -119,7 +119,7 @@ class SyntaxTree:
 
 
 def _parents(module: cst.Module) -> dict[cst.CSTNode, cst.CSTNode]:
-    """The parent of every node; read from the fields, which takes a fifth of the time of LibCST's visitor."""
+    """Maps every node to its parent; reading the fields takes a fifth of the time of LibCST's visitor."""
     parents: dict[cst.CSTNode, cst.CSTNode] = {}
     waiting: list[cst.CSTNode] = [module]
     while waiting:
@@ -140,5 +140,5 @@ def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def parse(code: bytes) -> SyntaxTree:
-    """The tree of `code`; parsed once while several edits read it."""
+    """Returns the tree of `code`; cached, because several edits read the same text."""
     return SyntaxTree(code)

@@ -1,4 +1,4 @@
-"""Where the user's files name a function: what else would change with it."""
+"""Finds where the user's files name a function, that is, what a change of the function would affect."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pipetune.source.functions import class_around, class_of_method, is_of_libra
 from pipetune.source.statements import name_nodes
 from pipetune.source.tree import SyntaxTree
 
-_MOST_ENTRIES = 20_000  # of folders that are looked through: a folder of data is none of source
+_MOST_ENTRIES = 20_000  # directory entries that are searched: a folder with more holds data, not source
 _OTHERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", "build", "dist"})
 _TAKE_NAMES = frozenset({"attrgetter", "getattr", "methodcaller", "setattr"})
 _DECORATORS = frozenset(
     {"abstractmethod", "cache", "cached_property", "classmethod", "function", "lru_cache", "override", "property",
      "staticmethod", "wraps"}
 )  # fmt: skip
-"""The last names of decorators that hand a function to nobody else."""
+"""Decorators, by the last part of their names, that do not give the function to other code."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """A place where a function is named: a name, an attribute, or a text that says its name."""
+    """A place where a function is named: a name, an attribute, or a string with its name."""
 
     file: str
     node: cst.CSTNode
@@ -36,10 +36,10 @@ class Use:
 
 
 def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> tuple[Draft, list[Use]]:
-    """Where a function is named, in its file and in the others beside and below it, and the draft with those opened.
+    """Returns the uses of a function in its file, its package and the folders below, and the draft with them opened.
 
-    Of methods and of functions of other files every attribute of that name counts. For a method that makes or calls an
-    object its class, or what was made of it, is named.
+    For methods, and in other files, every attribute with that name counts. Uses of `__init__` are those of its class;
+    uses of `__call__` are calls of instances in the same file.
     """
     tree, name = draft.tree(file), function.name.value
     owner = class_of_method(tree, function)
@@ -78,19 +78,19 @@ def _uses_of_name(
 
 
 def _may_be(tree: SyntaxTree, name: cst.Name, node: cst.FunctionDef | cst.ClassDef) -> bool:
-    """Whether a name stands for a function or class, or may: where it is bound more than once too."""
+    """Whether a name refers to a function or class, or may do so because it is bound more than once."""
     scope = tree.scope(name)
     return scope is not None and any(isinstance(one, Assignment) and one.node is node for one in scope[name.value])
 
 
 def _in_class(tree: SyntaxTree, name: cst.Name, owner: cst.ClassDef | None) -> bool:
-    """Whether a name stands in the body of a class itself, as in `train = property(make)`."""
+    """Whether a name is directly in the body of a class, as in `train = property(make)`."""
     around = (one for one in tree.ancestors(name) if isinstance(one, cst.FunctionDef | cst.ClassDef | cst.Lambda))
     return owner is not None and next(around, None) is owner
 
 
 def _imported(tree: SyntaxTree, name: str) -> Iterator[cst.Name]:
-    """Where a file reads a name that it imports from another."""
+    """Yields where a file reads a name that it imports from another file."""
     bound = {
         alias.evaluated_alias or name
         for alias in tree.nodes(cst.ImportAlias)
@@ -106,7 +106,7 @@ def _imported(tree: SyntaxTree, name: str) -> Iterator[cst.Name]:
 def _attributes(
     draft: Draft, tree: SyntaxTree, file: str, name: str, node: cst.FunctionDef | cst.ClassDef
 ) -> Iterator[cst.Attribute]:
-    """Attributes of a name, but for those of libraries and of other classes' own objects."""
+    """Yields attributes with a name, except those of libraries and of instances of other classes."""
     for one in tree.nodes(cst.Attribute):
         if one.attr.value != name or any(isinstance(up, cst.Import | cst.ImportFrom) for up in tree.ancestors(one)):
             continue
@@ -115,7 +115,7 @@ def _attributes(
 
 
 def _of_another_class(tree: SyntaxTree, attribute: cst.Attribute, node: cst.FunctionDef | cst.ClassDef) -> bool:
-    """Whether it is `self.name` in a class that has a method of that name itself."""
+    """Whether it is `self.name` in a class that defines another method of that name."""
     if not isinstance(attribute.value, cst.Name) or attribute.value.value not in ("self", "cls"):
         return False
     around = class_around(tree, attribute)
@@ -125,7 +125,7 @@ def _of_another_class(tree: SyntaxTree, attribute: cst.Attribute, node: cst.Func
 
 
 def _only_a_type(tree: SyntaxTree, node: cst.CSTNode) -> bool:
-    """Whether a class is named only for what it is: in an annotation, or asked for by isinstance."""
+    """Whether a class is named only as a type: in an annotation, or in `isinstance` or `issubclass`."""
     for parent in tree.ancestors(node):
         if isinstance(parent, cst.Annotation):
             return True
@@ -137,7 +137,7 @@ def _only_a_type(tree: SyntaxTree, node: cst.CSTNode) -> bool:
 
 
 def _texts(tree: SyntaxTree, name: str) -> Iterator[cst.SimpleString]:
-    """Texts that reach for something of that name, as `getattr(self, "make")` does."""
+    """Yields strings that look up an object by that name, as in `getattr(self, "make")`."""
     for one in tree.nodes(cst.SimpleString):
         if one.evaluated_value != name:
             continue
@@ -151,7 +151,7 @@ def _texts(tree: SyntaxTree, name: str) -> Iterator[cst.SimpleString]:
 
 
 def _handed_to_decorators(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
-    """Decorators that may keep the function for others: `@register("train")`."""
+    """Yields decorators that may give the function to other code, such as `@register("train")`."""
     for one in function.decorators:
         named = one.decorator.func if isinstance(one.decorator, cst.Call) else one.decorator
         last = named.attr if isinstance(named, cst.Attribute) else named
@@ -160,7 +160,7 @@ def _handed_to_decorators(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
 
 
 def _calls_of_objects(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterator[Use]:
-    """Calls of what may be an object of a class: by the names and attributes that one was given."""
+    """Yields calls of what may be an instance of a class, by the names and attributes that one was assigned to."""
     names: set[str] = set()
     for statement in tree.nodes(cst.Assign):
         match statement.value:
@@ -175,7 +175,7 @@ def _calls_of_objects(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Itera
 
 
 def _files_naming(draft: Draft, file: str, name: str) -> list[str]:
-    """The other files of the user's that may name a function of `file`."""
+    """Returns the user's other files that may name a function of `file`: with its name, its module's and an import."""
     stem = os.path.splitext(os.path.basename(file))[0]
     module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
@@ -188,7 +188,7 @@ def _files_naming(draft: Draft, file: str, name: str) -> list[str]:
 
 
 def defined_elsewhere(draft: Draft, file: str, function: cst.FunctionDef) -> bool:
-    """Whether another function has the name of a method: that of a class that inherits from its own, say."""
+    """Whether another function has the name of a method, for example an override in a subclass."""
     name = function.name.value
     same = [one for one in draft.tree(file).nodes(cst.FunctionDef) if one.name.value == name]
     word = re.compile(rf"\bdef {re.escape(name)}\b")
@@ -196,7 +196,7 @@ def defined_elsewhere(draft: Draft, file: str, function: cst.FunctionDef) -> boo
 
 
 def _files_beside(file: str) -> Iterator[str]:
-    """The other Python files of the folder, of what is below it, and of the packages it belongs to."""
+    """Yields the other Python files of the folder, of its subfolders, and of the packages it belongs to."""
     own, folder = os.path.abspath(file), os.path.dirname(os.path.abspath(file))
     while os.path.isfile(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)

@@ -1,7 +1,7 @@
-"""A function that makes several datasets, changed for one of them: a parameter says which, by default as it was.
+"""Changes a function that makes several datasets for one of them only, by a parameter that is False by default.
 
-The function as it is and as the edit would leave it are laid over each other, statement by statement: what differs
-stands under a condition, and the calls that lead to the one dataset give the parameter.
+The current function and the edited one are merged statement by statement: what differs is put under a condition on
+the parameter, and the calls that lead to the one dataset pass it.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _UNIT = b"    "
 
 @dataclass(frozen=True)
 class Passage:
-    """The calls from an operator's own to the first that only its dataset passes, as they stand in a draft."""
+    """The calls from an operator's own outward to the first that makes only its dataset, as positions in one draft."""
 
     own: Site
-    around: tuple[Site, ...]  # the last of them is given the parameter
+    around: tuple[Site, ...]  # innermost first; the last one sets the parameter to True
 
 
 def with_parameter(before: Draft, after: Draft, passages: Sequence[Passage], *, name: str) -> Draft:
-    """The draft in which functions that several datasets pass do what `after` has them do for one of them alone.
+    """Returns the draft in which functions that make several datasets behave as in `after` for one of them only.
 
     Args:
-        before: as the functions are.
-        after: as they are to be for the one dataset.
-        passages: of the operators whose calls stand in such functions; places of `before`.
-        name: of the parameter, where it is free.
+        before: the draft before the edit.
+        after: the draft with the edit for all of these datasets.
+        passages: of the operators whose calls are in such functions; positions in `before`.
+        name: of the new parameter.
 
     Raises:
-        CannotExpress: a function on the way cannot be given a parameter, or the differences cannot be laid out.
+        CannotExpress: a function on the way cannot get the parameter, or the two versions cannot be merged.
     """
     names = _functions_passed(before, passages)
     for (file, path), calls in names.items():
@@ -65,10 +65,10 @@ def with_parameter(before: Draft, after: Draft, passages: Sequence[Passage], *, 
 
 
 def refuse_decorated(function: cst.FunctionDef) -> None:
-    """Refuses to give a function a parameter that what is around it may not hand on.
+    """Refuses to add a parameter to a function if decorators or implicit calls may not pass it on.
 
     Raises:
-        CannotExpress: it has a decorator that pipetune does not know, or is none that is called with arguments.
+        CannotExpress: the function has an unknown decorator, or is a special method other than `__init__`.
     """
     for one in function.decorators:
         if not isinstance(one.decorator, cst.Name) or one.decorator.value not in _DECORATORS:
@@ -78,7 +78,7 @@ def refuse_decorated(function: cst.FunctionDef) -> None:
 
 
 def _functions_passed(draft: Draft, passages: Sequence[Passage]) -> dict[Function, list[Site]]:
-    """The functions to be given the parameter, and the calls that are made of each on the way."""
+    """Returns the functions that get the parameter, each with its calls on the way."""
     found: dict[Function, list[Site]] = {}
     for passage in passages:
         inner = passage.own
@@ -96,7 +96,7 @@ def _functions_passed(draft: Draft, passages: Sequence[Passage]) -> dict[Functio
 
 
 def _refuse_other_call(draft: Draft, call: Site, function: cst.FunctionDef) -> None:
-    """Refuses a call that cannot be given an argument of the function's: through apply, partial or another name."""
+    """Refuses a call that cannot pass an argument to the function: through `apply`, `partial` or another name."""
     tree = draft.tree(call.file)
     made = tree.calls.get(call.end)
     if made is None:
@@ -109,7 +109,7 @@ def _refuse_other_call(draft: Draft, call: Site, function: cst.FunctionDef) -> N
 
 
 def _passed_along(draft: Draft, before: Draft, passage: Passage, name: str) -> Draft:
-    """The draft in which the calls of a passage hand the parameter on; the outermost gives it."""
+    """Returns the draft in which the calls of a passage pass the parameter on; the outermost sets it to True."""
     for position, call in enumerate(passage.around):
         last = position == len(passage.around) - 1
         draft = _given(draft, before, call, f"{name}={'True' if last else name}")
@@ -117,7 +117,7 @@ def _passed_along(draft: Draft, before: Draft, passage: Passage, name: str) -> D
 
 
 def _given(draft: Draft, before: Draft, call: Site, text: str) -> Draft:
-    """The draft with an argument more in a call of `before`; only where it is not given yet."""
+    """Returns the draft with one more argument in a call of `before`, unless it is already given."""
     place = next(
         (draft.ways[node][at] for node, way in before.ways.items() for at, one in enumerate(way) if one == call), None
     )

@@ -1,4 +1,4 @@
-"""The numbers of a call of `window` as the user wrote them: names stay names where the windows are taken otherwise."""
+"""The arguments of a `window` call as source text: names stay names when the windows are gathered by index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VALUES = cst.Name | cst.Attribute | cst.BaseNumber | cst.BinaryOperation | cst.
 
 @dataclass(frozen=True)
 class WrittenWindows:
-    """Size, shift and stride as text."""
+    """Size, shift and stride of a `window` call, as source text."""
 
     size: str
     shift: str
@@ -27,11 +27,11 @@ class WrittenWindows:
 
     @property
     def offsets(self) -> str:
-        """The arguments of a range over the rows of a window, from its first."""
+        """Arguments of a `range` over the rows of a window, relative to its first row."""
         return self.size if self.stride == "1" else f"0, {_times(self.size, self.stride)}, {self.stride}"
 
     def starts(self, array: str) -> str:
-        """The arguments of a range over the rows of `array` that windows start at."""
+        """Returns the arguments of a `range` over the rows of `array` at which windows start."""
         if self.size.isdigit() and self.stride.isdigit():
             reach = (int(self.size) - 1) * int(self.stride)
             stop = f"len({array}) - {reach}" if reach else f"len({array})"
@@ -43,10 +43,10 @@ class WrittenWindows:
 
 
 def written_windows(draft: Draft, source: str, window: str) -> WrittenWindows:
-    """The arguments of the call of `window`, which may be named at the call of `source` as well.
+    """Returns the arguments of the call of operator `window`, which can also be written at the call of `source`.
 
     Raises:
-        CannotExpress: they do more than give values, or may mean something else there.
+        CannotExpress: an argument is more than a name, a number or arithmetic, or may mean something else there.
     """
     if source not in draft.captured or window not in draft.captured:
         raise CannotExpress(draft.problems.get(window, "The call of window is not in the source."))
@@ -87,5 +87,5 @@ def _times(size: str, stride: str) -> str:
 
 
 def _grouped(text: str) -> str:
-    """The value as it may stand within a sum or product."""
+    """Returns the value, in parentheses if a sum or product needs them."""
     return text if text.isdigit() or text.replace(".", "").isidentifier() else f"({text})"

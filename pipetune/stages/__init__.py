@@ -1,1 +1,1 @@
-"""The steps of `workflow.analyze`, one file each; the only code that joins measuring, rules, search and source."""
+"""The steps of `workflow.analyze`, one file each: the only code that combines measuring, rules, search and source."""

@@ -1,4 +1,4 @@
-"""Between verdict and trials, on an accelerator only: what one element's copy to it takes."""
+"""Between verdict and trials, with an accelerator only: how long the copy of one element to the device takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipetune.tf.measure.transfer import measure_transfer
 
 
 def time_the_copy(study: Study, profile: Profile) -> Profile:
-    """The profile with the copy to the GPU timed; as it is where the target is none. Takes half a second."""
+    """Returns the profile with the copy to the GPU timed; unchanged if the device is no GPU. Takes half a second."""
     if study.machine.device != "gpu":
         return profile
     journal = study.journal

@@ -1,4 +1,4 @@
-"""Before the trials: advice on what consumes the data, where no edit is tried or none could follow it."""
+"""After the trials: advice on the code that consumes the data, for changes that no edit tries or could make."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
 from pipetune.tf.script.fit_consumer import FitConsumer
 
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 8
-_SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.08, 1.0, 6.0  # of the budget for trials, taken on top of it
+_SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.08, 1.0, 6.0  # of the trial budget, spent in addition to it
 _WINDOW_SECONDS = 0.25
 _FEWEST_CALLS = 4
-_ERROR = 0.05  # of all intervals over one step in a call together
+_ERROR = 0.05  # over all intervals against one step per call together
 
 SeveralSteps = FitConsumer | CoordinatorConsumer
-"""What trains by calling a function, and can have it take several steps a call for a while."""
+"""Consumers that train by calling a function, and can temporarily let each call take several steps."""
 
 
 def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
-    """Measures what advice needs, where what is known already makes it likely; the advice is in the session."""
+    """Measures what the advice needs, where the profile makes it likely; stores the advice in the session."""
     journal = study.journal
     if not journal.studies_training:
         return
@@ -58,7 +58,7 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
 
 
 def _batches_by_length(study: Study, profile: Profile, diagnosis: Diagnosis) -> Iterator[Finding]:
-    """Padding that the model works on, whether the input keeps up or not."""
+    """Yields advice on padding that the model computes on, whether or not the input keeps up."""
     padding = measure_padding(study.subject.source, profile.cardinality or {})
     study.runner.restore()
     if not padding:
@@ -95,7 +95,7 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
 
 
 def _measure(study: Study, consumer: SeveralSteps, step_seconds: float, *, seconds: float) -> CallGains:
-    """The gains of several steps in a call on one cached batch: rounds of a window of each, in turning order."""
+    """Measures the gains of several steps per call on one cached batch, in rounds of one window each, rotating."""
     most = max(STEPS_TRIED)
     calls = max(_FEWEST_CALLS, math.ceil(_WINDOW_SECONDS / (step_seconds * most)))
     for number in STEPS_TRIED:
@@ -121,6 +121,6 @@ def _measure(study: Study, consumer: SeveralSteps, step_seconds: float, *, secon
 
 
 def _window(study: Study, consumer: SeveralSteps, number: int, *, steps: int) -> float:
-    """Seconds of a step where so many are one call."""
+    """Returns the seconds per step with `number` steps per call."""
     with consumer.several_steps(number) if number > 1 else contextlib.nullcontext():
         return study.runner.bound_window(steps=steps).step_seconds

@@ -1,6 +1,6 @@
-"""Step 2b: what each operator costs, measured a second way once the verdict is said.
+"""Step 2b: the cost of each operator, measured in a second way after the verdict.
 
-The runtime's model is quick and cannot tell waiting from working; prefix differencing can, and takes seconds.
+The runtime's model is quick but cannot tell waiting from working; prefix differencing can, and takes seconds.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pipetune.model.stages import fused
 from pipetune.stages.study import Study
 from pipetune.tf.measure.differencing import Differences, measure_costs
 
-_SHARE = 0.1  # of the budget for trials, taken on top of it
+_SHARE = 0.1  # of the trial budget, spent in addition to it
 _LEAST_SECONDS, _MOST_SECONDS = 1.5, 8.0
 
 
 def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[Profile, Diagnosis]:
-    """Profile and diagnosis with the costs that prefix differencing finds; both are in the session.
+    """Returns profile and diagnosis with the costs measured by prefix differencing; both are stored in the session.
 
-    Where it cannot be done the costs stay those of the runtime's model, and a note says why.
+    If that is not possible the costs stay those of the runtime's model, and a note says why.
     """
     pipeline = study.subject.source.pipeline
     notes = (*profile.notes, *fusion_notes(pipeline))
@@ -49,7 +49,7 @@ def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[
 
 
 def with_differences(profile: Profile, pipeline: Pipeline, found: Differences) -> Profile:
-    """The profile with every cost that was measured by differencing; the whole is the sum of its parts."""
+    """Returns the profile with the costs measured by differencing; the input's cost is the sum over its operators."""
     operators = tuple(_measured(operator, found) for operator in profile.operators)
     return replace(
         profile,
@@ -79,7 +79,7 @@ def _measured(operator: OperatorProfile, found: Differences) -> OperatorProfile:
 
 
 def fusion_notes(pipeline: Pipeline) -> tuple[str, ...]:
-    """What is said of operators that TensorFlow makes one of when the pipeline runs as written."""
+    """Returns the notes on operators that TensorFlow fuses when it runs the original pipeline."""
     return tuple(
         f"TensorFlow fuses {pipeline[first].title} and {pipeline[second].title} into one operator; what each costs "
         "is attributed from the unfused form."

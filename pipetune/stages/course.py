@@ -1,7 +1,7 @@
-"""Step 2b: what is apart from steady state, after the verdict: first element, epoch border, later epochs, drift.
+"""After the trials: epochs and what differs from steady state: first element, epoch boundary, later epochs, drift.
 
-Takes a bounded share of the user's time, and says what it left out for want of it. What each of the script's
-datasets costs is put beside it.
+Takes a bounded share of the user's time, and notes what it skipped for lack of time. Also records what each of the
+script's datasets costs.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from pipetune.tf.measure import windows
 _MOST_SECONDS = 6.0
 _SHARE = 0.1  # of the budget, at most
 _WITHOUT_TRIALS_SECONDS, _QUICK_SECONDS = 3.0, 0.5
-_RUN = 0.4  # share of the time for the first run; the same again where it must be confirmed
-_FILL = 0.3  # share of the time for the shuffle fill
-_CACHE_SHARE = 0.1  # of the memory granted, for a cache filled anew
+_RUN = 0.4  # share of the time for the first run; the same again if a drift must be confirmed
+_FILL = 0.3  # share of the time to measure the shuffle fill
+_CACHE_SHARE = 0.1  # of the memory limit, for a second copy of a cache
 _FRESH = 3  # fresh iterators, where no epoch ended
 _OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5  # for each of the script's other datasets, and for all of them
-_PAUSE_MATTERS, _LONG_PAUSE_SECONDS = 0.05, 0.15  # share of an epoch; every new iterator takes some milliseconds
+_PAUSE_MATTERS, _LONG_PAUSE_SECONDS = 0.05, 0.15  # share of an epoch; every new iterator takes a few milliseconds
 
 
 @dataclass
 class _Time:
-    """What is left of the time for all of this."""
+    """A time budget; the clock starts in the constructor."""
 
     seconds: float
 
@@ -59,7 +59,7 @@ class _Time:
 
 
 def take_course(study: Study, profile: Profile) -> Course:
-    """Runs the input alone through its epochs; course, costs and findings are in the session."""
+    """Runs the input alone through its epochs; stores the course, costs and findings in the session."""
     journal = study.journal
     with journal.phase("course", "running the input through its epochs"):
         time = _Time(_seconds(study))
@@ -92,7 +92,7 @@ def _course(study: Study, profile: Profile, time: _Time) -> Course:
     length = _epoch_elements(pipeline)
 
     def run() -> list[Epoch]:
-        # The caches of the script's own dataset are full by now; in a first epoch they are not.
+        # By now the caches of the script's own dataset are full; in a first epoch they are empty.
         fresh = running.with_empty_caches(source)
         most = running.MOST_ELEMENTS if fresh is None else _elements_that_fit(study, profile)
         seen = running.run_epochs(
@@ -124,7 +124,7 @@ def _course(study: Study, profile: Profile, time: _Time) -> Course:
     series = [] if drains_unseen else [drift_series(without_drain(seen, held or 0))]
     if series and looks_like_drift(series[0]) and time.left > 0.5 * _RUN * time.seconds:
         again = drift_series(without_drain(run(), held or 0))
-        series.append(again)  # what comes of other work on the machine does not come back
+        series.append(again)  # a slowdown by other work on the machine does not recur
     if not ended and not endless:
         notes.append("No epoch ended in the time there was: later epochs were not compared.")
     counted = len(ended[0].arrivals) if ended and not endless else None
@@ -144,18 +144,18 @@ def _course(study: Study, profile: Profile, time: _Time) -> Course:
 
 
 def _elements_that_fit(study: Study, profile: Profile) -> int:
-    """How many elements a second copy of a cache may hold."""
+    """Returns how many elements a second copy of a cache may hold."""
     size = profile.element_bytes or 0.0
     fit = _CACHE_SHARE * study.memory_limit_bytes / size if size > 0 else running.MOST_ELEMENTS
     return max(1, min(running.MOST_ELEMENTS, int(fit)))
 
 
 def _fill(study: Study, first: float | None, time: _Time, notes: list[str]) -> float | None:
-    """A first element with its shuffle buffers less one without, medians of alternating ones."""
+    """Measures the shuffle fill: seconds to a first element, with minus without shuffles; medians, alternating runs."""
     bare = running.without_shuffle(study.subject.source)
     if bare is None:
         return None
-    running.first_seconds(bare)  # its graph is optimised once
+    running.first_seconds(bare)  # its graph is optimized once
     known = first or 0.0
     if 2 * known > _FILL * time.seconds:
         notes.append("The shuffle fill rests on the very first element, which also optimises the graph.")
@@ -170,7 +170,7 @@ def _fill(study: Study, first: float | None, time: _Time, notes: list[str]) -> f
 
 
 def _fresh_border(dataset: object, steady: float, first: float, time: _Time) -> float | None:
-    """What the first element of a fresh iterator costs, where no epoch ended in the time there was."""
+    """Returns the extra seconds of a fresh iterator's first element, for use where no epoch ended in time."""
     firsts: list[float] = []
     while len(firsts) < _FRESH and time.left > max(firsts, default=first):
         firsts.append(running.first_seconds(dataset))
@@ -178,7 +178,7 @@ def _fresh_border(dataset: object, steady: float, first: float, time: _Time) -> 
 
 
 def _epoch_elements(pipeline: Pipeline) -> float | None:
-    """Elements of the output per epoch, where the count is known; the epochs of an endless one are its repeat's."""
+    """Returns the output elements per epoch, if known; the epochs of an endless pipeline are those of its repeat."""
     if pipeline.output.cardinality >= 0:
         return float(pipeline.output.cardinality)
     for node in reversed(pipeline.nodes):
@@ -189,7 +189,7 @@ def _epoch_elements(pipeline: Pipeline) -> float | None:
 
 
 def _held_elements(pipeline: Pipeline) -> int | None:
-    """Elements of the output that shuffle buffers hold when their input has ended; None where that is not fixed."""
+    """Returns the output elements left in shuffle buffers when their input is exhausted; None if not fixed."""
     held = 0
     for node in pipeline:
         size = node.argument("buffer_size")
@@ -202,7 +202,7 @@ def _held_elements(pipeline: Pipeline) -> int | None:
 
 
 def _per_output(pipeline: Pipeline, node: Node) -> float | None:
-    """Elements of `node` in one element of the output, where that is fixed."""
+    """Returns the elements of `node` per element of the output; None if not fixed."""
     found = 1.0
     for below in pipeline.downstream(node.id):
         size = below.argument("batch_size")
@@ -214,7 +214,7 @@ def _per_output(pipeline: Pipeline, node: Node) -> float | None:
 
 
 def _costs(study: Study, profile: Profile, course: Course) -> None:
-    """What each dataset of the script costs, beside what the script took before: into every dataset's result."""
+    """Stores the cost of each dataset in its result, with the time that the script has spent on it so far."""
     if not study.journal.studies_training:
         return
     results = list(study.journal.session.datasets)
@@ -256,7 +256,7 @@ def _alone(dataset: object, cost: DatasetCost) -> DatasetCost:
 
 
 def findings(pipeline: Pipeline, profile: Profile, course: Course) -> list[Finding]:
-    """What of the course is worth a warning: a long pause at each epoch border, an input that slows down."""
+    """Returns the warnings about the course: a long pause at each epoch boundary, an input that slows down."""
     found = []
     real = profile.consumer.real_seconds
     elements = course.epoch_elements

@@ -1,4 +1,4 @@
-"""Step 2c: what each worker of the script's job gets of the data, where the environment names several."""
+"""After the trials: what each worker of the script's job gets of the data, if the environment names several."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _CODES = frozenset(
     {"unsharded-workers", "data-left-out", "data-repeated", "too-few-files", "idle-workers", "uneven-workers",
      "read-by-all-workers", "shuffled-apart"}
 )  # fmt: skip
-_MOST_BYTES = 64 * 2**20  # of files; they are read about twice by each worker
+_MOST_BYTES = 64 * 2**20  # of files; each worker reads them about twice
 
 
 def count_division(study: Study) -> None:
-    """Counts what each worker gets of the training data as the script makes it; warnings get the numbers."""
+    """Counts what each worker gets of the training data of the unchanged script; the warnings include the counts."""
     journal, subject = study.journal, study.subject
     if not journal.studies_training:
         return

@@ -1,4 +1,4 @@
-"""Step 5: the plan in the user's source as a patch, and its distributed form."""
+"""Step 5: the plan as a patch to the user's source, and its distributed form."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pipetune.tf.measure.windows import host_part
 from pipetune.tf.pipelines.replay import replay
 from pipetune.tf.script import workers
 
-_DIGESTS = 32  # elements whose digests the patched source must repeat
+_DIGESTS = 32  # elements whose digests the patched source must reproduce
 _DIGEST_SECONDS = 4.0
-_WORKERS = 2  # of the job that the script as it is is looked at in
-_MOST_BYTES = 64 * 2**20  # of files that are read for it, some times over
+_WORKERS = 2  # of the imagined job that would run the unchanged script
+_MOST_BYTES = 64 * 2**20  # of files that are read for it, several times
 
 
 def make_patch(study: Study, plan: Plan) -> PatchResult:
-    """The plan as a diff of the user's files; what cannot be said in source says why."""
+    """Writes the plan as a diff of the user's files; for rewrites that source cannot express, the result says why."""
     journal, subject = study.journal, study.subject
     with journal.phase("emission", "writing the patch"):
         shared = SharedCalls(study)
@@ -56,14 +56,14 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
 
 
 def _process_bytes(study: Study, plan: Plan) -> float:
-    """What a process would need that holds the script at its first step: as this one there, or as it is by now."""
+    """Returns the bytes for a process that holds the script at its first step: as estimated, at least as used now."""
     peak = study.runner.profile.peak_rss_mib if study.runner.profile is not None else None
     input_bytes = max((peak or 0.0) * 2**20, study.runner.predicted_bytes(plan))
     return max(study.resident_bytes + input_bytes, float(machine.rss_bytes()))
 
 
 def _expected(study: Study, edited: Pipeline) -> tuple[str, ...]:
-    """Hashes of the first elements the patched source must yield; none where they cannot be fixed."""
+    """Returns digests of the first elements that the patched source must yield; empty if they are not reproducible."""
     try:
         return expected_digests(replay(study.subject.source, edited), seed=study.settings.seed)
     finally:
@@ -71,7 +71,7 @@ def _expected(study: Study, edited: Pipeline) -> tuple[str, ...]:
 
 
 def expected_digests(dataset: object, *, seed: int) -> tuple[str, ...]:
-    """The same in every process that builds this pipeline; empty where randomness or data cannot be fixed."""
+    """Returns digests of the first elements, equal in every process; empty if randomness or data cannot be fixed."""
     try:
         return tuple(
             reproduction.digests(host_part(dataset), count=_DIGESTS, seed=seed, time_limit_seconds=_DIGEST_SECONDS)
@@ -81,7 +81,7 @@ def expected_digests(dataset: object, *, seed: int) -> tuple[str, ...]:
 
 
 def distribute(study: Study, plan: Plan | None) -> None:
-    """The distributed form of the tuned pipeline: the one asked for, or the one the script's strategy takes."""
+    """Writes the distributed form of the tuned pipeline: the requested one, or the one for the script's strategy."""
     journal, settings = study.journal, study.settings
     pipeline = study.subject.source.pipeline
     choice = choose(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
@@ -92,7 +92,7 @@ def distribute(study: Study, plan: Plan | None) -> None:
     from pipetune.distribution import distribute as emit_distributed
 
     with journal.phase("emission", f"writing the {choice.kind} form and checking its coverage"):
-        # Under a strategy a copy to one device has no place: the strategy makes its own.
+        # A copy to one device does not belong under a strategy, which makes its own copies.
         kept = Plan(plan.name, tuple(one for one in plan.rewrites if not one.only_training)) if plan else Plan("")
         tuned = study.runner.edited(kept)
         result = emit_distributed(
@@ -120,7 +120,7 @@ def _clause(sentence: str) -> str:
 
 
 def overlay_of(session: Session) -> dict[str, str]:
-    """The text of every file with the saved session's patch in it, from the files as they are now."""
+    """Returns the text of every patched file: as it is now, with the saved session's patch applied."""
     dataset, patch = session.tuned_dataset, session.patch
     if dataset is None or dataset.plan is None or patch is None:
         return {}

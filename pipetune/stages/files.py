@@ -16,19 +16,19 @@ from pipetune.core.storage import FileUse, Sweep
 from pipetune.stages.study import Study
 from pipetune.tf.measure import cold, file_reads, reading, small_files, source_reads
 
-_SHARE = 0.08  # of the budget that all of it may take
+_SHARE = 0.08  # of the budget, for all of this step
 _MOST_SECONDS = 5.0
-_ALONE_SECONDS = 2.0  # where nothing is tried
-_FEWEST_SECONDS = 0.8  # below that nothing is swept
+_ALONE_SECONDS = 2.0  # without trials
+_FEWEST_SECONDS = 0.8  # below that no sweep is run
 _SLOW_FACTOR = 2.5
 _OBSERVED = 0.2  # share of the time in which the running pipeline is watched
-_NOTHING_BYTES = 512  # per second: what a process reads that reads no data
-_SHARD = re.compile(r"-\d+-of-\d+$")  # behind the suffix, as TensorFlow Datasets names files
-_READ_AGAIN = 0.5  # with less than this from storage, most of a cold window was warm
+_NOTHING_BYTES = 512  # per second: what a process reads even if it reads no data
+_SHARD = re.compile(r"-\d+-of-\d+$")  # after the suffix, as in the file names of TensorFlow Datasets
+_READ_AGAIN = 0.5  # with less than this share from storage, most of a cold window was warm
 
 
 def measure_files(study: Study, profile: Profile) -> Profile:
-    """The profile with what the pipeline reads; it is in the session too. Takes a small part of the budget."""
+    """Returns the profile, also in the session, with the files the pipeline reads. Takes a small part of the budget."""
     runner, settings, source = study.runner, study.settings, study.subject.source
     named, node = runner.files, source_reads.source_of(source)
     use = FileUse(
@@ -59,14 +59,14 @@ def measure_files(study: Study, profile: Profile) -> Profile:
 
 
 def _seconds(settings: Settings, reader: OperatorProfile | None) -> float:
-    """The time for all of it; more where the source is slow, as what waits is what parallel reads are for."""
+    """Returns the time for this step; more for a slow source, as parallel reads help where reads wait."""
     slow = reader is not None and (reader.wall_seconds or 0.0) > source_reads.SLOW_SECONDS
     seconds = min(_MOST_SECONDS, _SHARE * settings.budget_seconds) if settings.trials else _ALONE_SECONDS
     return (_SLOW_FACTOR if slow else 1.0) * seconds / (5 if settings.quick else 1)
 
 
 def _watched(study: Study, use: FileUse, profile: Profile, *, seconds: float) -> FileUse:
-    """With the bytes the pipeline reads per element, and the rates they stand for."""
+    """Returns `use` with the bytes that the pipeline reads per element, and the corresponding rates."""
     runner = study.runner
     runner.make_cold()
     try:
@@ -98,7 +98,7 @@ def _watched(study: Study, use: FileUse, profile: Profile, *, seconds: float) ->
 def _swept(
     study: Study, use: FileUse, profile: Profile, node: Node | None, *, seconds: float
 ) -> FileUse:
-    """With the sweeps that the time is enough for."""
+    """Returns `use` with the sweeps that finish in time."""
     if seconds < _FEWEST_SECONDS:
         return replace(use, notes=(*use.notes, "the budget is too short for a sweep of parallel reads"))
     before = study.runner.make_cold if use.cold else None
@@ -126,7 +126,7 @@ def _swept(
 
 
 def _may_read(node: Node) -> bool:
-    """Whether files may be read here that nobody names: by Python code, or by a function that makes up the name."""
+    """Whether an operator may read files that are not listed: in Python code, or in a function that computes a name."""
     function = node.function
     return (
         node.op in ("from_generator", "opaque")
@@ -155,12 +155,12 @@ def _size(path: str) -> int:
 def _common_folder(paths: Sequence[str]) -> str:
     try:
         return os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
-    except ValueError:  # none
+    except ValueError:  # no paths
         return ""
 
 
 def _kinds(paths: Sequence[str], most: int = 3) -> tuple[str, ...]:
-    """The commonest suffixes of the files."""
+    """Returns the most common suffixes of the files."""
 
     def suffixes() -> Iterator[str]:
         for path in paths:

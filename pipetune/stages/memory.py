@@ -1,4 +1,4 @@
-"""After the verdict: whether memory goes on growing while the input runs alone, epoch after epoch."""
+"""After the verdict: whether memory keeps growing while the input runs alone, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pipetune.tf.measure.growth import Watched, watch
 
 _SHARE = 0.04  # of the budget
 _MOST_SECONDS = 2.5
-_ALONE_SECONDS = 0.6  # where nothing is tried
+_ALONE_SECONDS = 0.6  # without trials
 _FEWEST_SECONDS = 0.4
 
 
 def watch_memory(study: Study, profile: Profile) -> Profile:
-    """The profile with the slope of memory; a slope that does not end is a finding.
+    """Returns the profile with the growth of memory; growth that does not stop becomes a finding.
 
-    Steady growth is watched a second time, on a fresh iterator: what fills a cache or an allocator's free lists has
-    then come to its end.
+    Steady growth is measured a second time, on a fresh iterator: growth that only fills a cache or the free lists of an
+    allocator has stopped by then.
     """
     settings, journal = study.settings, study.journal
     seconds = min(_MOST_SECONDS, _SHARE * settings.budget_seconds) if settings.trials else _ALONE_SECONDS
@@ -60,7 +60,7 @@ def _growth(study: Study, seen: Watched) -> Growth | None:
 
 
 def finding(study: Study, found: Growth) -> Finding:
-    """What to say of memory that grows, at the Python function that may hold on to what it makes, if there is one."""
+    """Returns the finding about growing memory, at the Python function that may retain what it creates, if any."""
     node = _suspect(study)
     place = node.location if node is not None else None
     slope = found.bytes_per_element.median * (found.epoch_elements or 1000)

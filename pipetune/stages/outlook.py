@@ -1,4 +1,4 @@
-"""Step 4b: what would bound training under other circumstances, from the model alone."""
+"""Step 4b: what would limit training under other conditions, predicted by the model alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipetune.stages.study import Study
 
 
 def look_ahead(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
-    """The table of what would bind, for the tuned pipeline or the one as written, into the session."""
+    """Stores the what-if table in the session, for the tuned pipeline, or without a plan for the original one."""
     written = study.subject.source.pipeline
     pipeline = study.runner.edited(plan) if plan is not None else written
     step = study.settings.step_time_seconds or profile.consumer.bound_seconds
@@ -31,7 +31,7 @@ def look_ahead(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan 
 
 
 def _with_memory(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan) -> tuple[Pipeline, ...]:
-    """What twice the memory would allow beyond the plan: rewrites that need no consent and do not fit now."""
+    """Returns the plan's pipeline with one more rewrite each: those permitted that fit only in twice the memory."""
     here = planning.facts_of(study, profile, diagnosis)
     there = replace(here, memory_limit_bytes=2 * here.memory_limit_bytes)
     fitting = {rewrite.key for rewrite in rules.propose_all(here)[0]}
@@ -45,6 +45,6 @@ def _with_memory(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Pla
     for rewrite in allowed:
         try:
             found.append(study.runner.edited(plan.with_rewrite(rewrite)))
-        except PipetuneError:  # it cannot stand beside what the plan changes
+        except PipetuneError:  # it conflicts with what the plan changes
             continue
     return tuple(found)

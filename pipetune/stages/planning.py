@@ -32,13 +32,13 @@ from pipetune.tf.measure.overheads import measure_overheads
 from pipetune.tf.pipelines.counting import count_elements
 
 _COUNT_SECONDS = 5.0
-_SHARE = 0.025  # of the budget for trials, taken on top of it, to measure the runtime's overheads
+_SHARE = 0.025  # of the trial budget, spent in addition to it, to measure the runtime's overheads
 _LEAST_OVERHEAD_SECONDS, _MOST_OVERHEAD_SECONDS = 0.4, 2.0
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What the search found, the baselines it measured against, and the time that is left."""
+    """The result of the search, the baselines it was measured against, and its time budget."""
 
     result: SearchResult
     baselines: dict[str, Plan]
@@ -47,7 +47,7 @@ class Planned:
 
 
 def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContext:
-    """What the rules may know of what is studied; TensorFlow's own count of the cores stands beside those granted."""
+    """Returns what the rules may know; the cores that TensorFlow detects are given in addition to those available."""
     pipeline = study.subject.source.pipeline
     autotuned = study.runner.readings.get("defaults")
     return RuleContext(
@@ -73,15 +73,15 @@ def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContex
 
 
 def _buffers_granted(machine: Machine) -> int | None:
-    """Half of the memory granted, as AUTOTUNE would take of it; None where it does not count on more than all of it."""
+    """Returns half of the memory limit, AUTOTUNE's usual share; None unless it assumes more than the whole limit."""
     counted_on = machine.believed.autotune_buffer_bytes if machine.believed is not None else None
     return machine.memory_limit_bytes // 2 if (counted_on or 0) > machine.memory_limit_bytes else None
 
 
 def _run_as(pipeline: Pipeline, reading: AutotuneReading | None) -> dict[str, str]:
-    """What TensorFlow runs each serial map as, where the runtime was seen to: its passes know more than we do.
+    """Returns the kernel TensorFlow runs each serial map as, where it was observed: its passes know more than we do.
 
-    A map it fused with a batch and gave no number to choose runs one call at a time.
+    A map that was fused with a batch and has no tunable parallelism runs one call at a time.
     """
     seen: dict[str, str] = {}
     for node in pipeline:
@@ -94,7 +94,7 @@ def _run_as(pipeline: Pipeline, reading: AutotuneReading | None) -> dict[str, st
 
 
 def baselines_of(study: Study) -> dict[str, Plan]:
-    """The pipelines every gain is measured against; AUTOTUNE everywhere is kept to the cores granted."""
+    """Returns the baselines of every gain; the one with AUTOTUNE everywhere is limited to the available cores."""
     pipeline, machine = study.subject.source.pipeline, study.machine
     return {
         "off": baselines.off_plan(pipeline),
@@ -106,7 +106,7 @@ def baselines_of(study: Study) -> dict[str, Plan]:
 
 
 def completed(study: Study, profile: Profile) -> Profile:
-    """The profile with what plans are priced by: elements per epoch, functions in other forms, the overheads."""
+    """Completes the profile with what plans are priced by: elements per epoch, function variants, overheads."""
     study.journal.say("counting the elements of an epoch")
     cardinality = count_elements(study.subject.source, limit_seconds=_COUNT_SECONDS)
     study.journal.say("measuring what the runtime itself takes")
@@ -134,7 +134,7 @@ def completed(study: Study, profile: Profile) -> Profile:
 
 
 def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
-    """Searches within the user's budget; every trial is in the session as soon as it ended."""
+    """Searches for a plan within the user's budget; every trial is in the session as soon as it has ended."""
     profile = completed(study, profile)
     watch_autotune(study)
     context = facts_of(study, profile, diagnosis)
@@ -168,7 +168,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
             gains=found.gains,
             predictions=found.predictions,
         )
-        why = () if found.chosen else (found.why,)  # a plan is told of when it is proven
+        why = () if found.chosen else (found.why,)  # a plan is announced once it is proven
         study.journal.update(
             trials=(*earlier, *found.trials), notes=(*study.journal.session.notes, *why, *found.notes)
         )
@@ -179,7 +179,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
 
 
 def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:
-    """Whether the rewrite writes a number where the author, or TensorFlow's own passes, leave it to AUTOTUNE."""
+    """Whether the rewrite sets a value that the author, or TensorFlow's own passes, leave to AUTOTUNE."""
     if rewrite.rule == freeze_autotune.NAME:
         return True
     for edit in rewrite.edits:
@@ -200,7 +200,7 @@ def _foreseen(study: Study, profile: Profile, plan: Plan) -> Foreseen:
 
 
 def _keep_peak(rates: Mapping[str, Rate], profile: Profile) -> dict[str, Rate]:
-    """The rates of the baselines; the peak of the defaults is the one measured before any trial."""
+    """Returns the rates of the baselines; the peak memory of the defaults is the one measured before any trial."""
     return {
         name: replace(rate, peak_rss_mib=profile.peak_rss_mib) if name == "defaults" else rate
         for name, rate in rates.items()

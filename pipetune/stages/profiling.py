@@ -1,4 +1,4 @@
-"""Step 1: what each operator costs, and how input and model share a training step."""
+"""Step 1: the cost of each operator, and how input and model share a training step."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ AS_WRITTEN = Plan("defaults")
 
 _INPUT_SECONDS = 1.0
 _COST_SECONDS = 1.5
-_MOST_STEPS, _MOST_LOOP_STEPS = 500, 60  # a loop may end after some hundred steps
+_MOST_STEPS, _MOST_LOOP_STEPS = 500, 60  # a loop may end after a few hundred steps
 _QUICK = 0.2  # share of the usual time that a quick profile takes
-_CONTENTION = 3.0  # how much slower than alone the input may get where it shares processors with the model
-_STALL_SECONDS = 12.0  # the verdict is to be known 20 s after the first training step
+_CONTENTION = 3.0  # how many times slower than alone the input may get when it shares cores with the model
+_STALL_SECONDS = 12.0  # the verdict should be known 20 s after the first training step
 
 
 def take_profile(study: Study) -> Profile:
-    """Profiles the pipeline as written and its consumer; the profile is in the session.
+    """Profiles the original pipeline and its consumer; stores the profile in the session.
 
     Raises:
         RunFailed: the pipeline cannot be run at all.
@@ -32,7 +32,7 @@ def take_profile(study: Study) -> Profile:
     journal, runner = study.journal, study.runner
     part = _QUICK if study.settings.quick else 1.0
     with journal.phase("profile", "measuring the input alone"):
-        # Memory first: what later trials take, the process keeps.
+        # Memory first: the process keeps what later trials allocate.
         level = study.resident_bytes
         counted = machine.reset_peak_rss()
         alone = runner.input_window(AS_WRITTEN, seconds=part * _INPUT_SECONDS, warmup_seconds=0.3)
@@ -72,7 +72,7 @@ def take_profile(study: Study) -> Profile:
 
 
 def _as_written(consumer: ConsumerProfile) -> Training:
-    """What is known of the training step before any trial, or why nothing is."""
+    """Returns the training step as measured before any trial, or why it was not."""
     real, bound = consumer.real_seconds, consumer.bound_seconds
     return Training(
         defaults_step_ms=None if real is None else 1000 * real,
@@ -82,10 +82,10 @@ def _as_written(consumer: ConsumerProfile) -> Training:
 
 
 def _bounded(share: Interval, *, most: float) -> Interval:
-    """The share, no larger than an input that never overlapped could make it.
+    """Returns the wait share, limited to what an input that never overlaps with the step could cause.
 
-    Where all of the interval lies above that, something else made the real step longer than the one on a repeated
-    batch (batches of other shapes, other work): the wait is anything up to the bound.
+    If the whole interval lies above that limit, something else made the real step longer than the one on a repeated
+    batch (batches of other shapes, other work): the wait is anything up to the limit.
     """
     if share.high <= most:
         return share

@@ -1,4 +1,4 @@
-"""Step 4: the plan in the source as a patch, which is verified; what is not verified is measured anew here."""
+"""Step 4: the plan as a patch to the source, which is verified later; what is not verified is measured again here."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pipetune.stages.study import Study
 
 
 def prove_plan(study: Study, planned: Planned) -> Plan | None:
-    """The plan of the search, in the session; None where there is none, or fresh measurements do not confirm it.
+    """Stores the plan of the search in the session; None if there is none, or if new measurements do not confirm it.
 
-    A patch that holds all of it is verified in processes of its own, and measured there: in a session that ends here
-    it is without a number. What the source cannot say, and what nobody will verify, is measured in this process.
+    A patch that covers the whole plan is verified and measured in separate processes; a session that ends here reports
+    no number for it. A plan that source cannot express, or that will not be verified, is measured in this process.
     """
     plan = planned.result.chosen
     profile = study.runner.profile
@@ -49,7 +49,7 @@ def prove_plan(study: Study, planned: Planned) -> Plan | None:
 
 
 def _confirmed(study: Study, planned: Planned, plan: Plan) -> Confirmation:
-    """The plan measured anew in this process; the numbers are in the session either way."""
+    """Measures the plan again in this process; the measurements are in the session whether or not they confirm it."""
     journal, profile = study.journal, study.runner.profile
     assert profile is not None
     with journal.phase("confirmation", "measuring the plan anew"):
@@ -89,7 +89,7 @@ def _training(study: Study, proof: Confirmation) -> Training | None:
 
 
 def order_of(pipeline: Pipeline, plan: Plan) -> Order:
-    """Whether order and draws repeat from run to run, before and under the plan."""
+    """Returns whether element order and random draws repeat from run to run, before and under the plan."""
     reasons = [reason for node in pipeline if (reason := _differs_between_runs(node))]
     before = not reasons
     why = reasons[0] if reasons else ""
@@ -105,7 +105,7 @@ def order_of(pipeline: Pipeline, plan: Plan) -> Order:
 
 
 def _differs_between_runs(node: Node) -> str:
-    """Why this operator gives other elements, draws or order in another run; '' where it does not."""
+    """Returns why this operator may yield other elements, draws or order in another run; '' if it does not."""
     function = node.function
     if node.argument("deterministic") is False:
         return f"{node.title} may hand on elements out of order (deterministic=False)"

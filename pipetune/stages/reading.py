@@ -1,4 +1,4 @@
-"""What a library reads for the script, said beside the verdict."""
+"""Next to the verdict: notes on what TensorFlow Datasets reads for the script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pipetune.stages.study import Study
 
 
 def tell_reading(study: Study) -> None:
-    """A note for every call of TensorFlow Datasets in the studied pipeline."""
+    """Adds a note for every call of TensorFlow Datasets in the studied pipeline."""
     if not study.journal.studies_training:
         return
     pipeline = study.subject.source.pipeline

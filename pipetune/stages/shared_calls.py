@@ -1,7 +1,7 @@
-"""Step 5, where one call makes several datasets: a change for all of them, proven and measured for each.
+"""Step 5, if one call creates several datasets: a change for all of them, compared and measured for each.
 
-A helper that makes training and validation data alike is changed for all only where the same change leaves the elements
-of each as they are and makes none of them slower: those that nobody has consumed so far are read as well.
+A helper that creates training and validation data alike is changed for all only if the same change preserves the
+elements of each dataset and makes none slower. Datasets that nothing has consumed so far are included.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pipetune.tf.script.siblings import siblings
 
 _PAIRS = 5
 _WINDOW_SECONDS, _WARMUP_SECONDS = 0.25, 0.1
-_NOT_SLOWER = 0.95  # the lower bound of the ratio from which on a dataset is not made slower
-_MOST_SIBLINGS = 6  # read beside those that are consumed: each is compared and measured
-_HOLDING = ("cache", "shuffle")  # what needs memory once more for each dataset
+_NOT_SLOWER = 0.95  # the lowest lower bound of the speed ratio that counts as not slower
+_MOST_SIBLINGS = 6  # besides the consumed datasets: each is compared and measured
+_HOLDING = ("cache", "shuffle")  # operators that need memory again for each dataset
 
 
 class SharedCalls:
-    """Decides which rewrites may change every dataset of the calls they change; `notes` says what was found."""
+    """Decides which rewrites may change every dataset of the calls they edit; `notes` holds the results."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -39,7 +39,7 @@ class SharedCalls:
         self._others = [*study.subject.others, *_not_consumed(study)]
         self.pipelines = [other.pipeline for other, _ in self._others]
         self._sharing = Sharing(self._mine, self.pipelines)
-        self._plans: dict[int, Plan] = {}  # per other dataset, what it is changed by so far
+        self._plans: dict[int, Plan] = {}  # per other dataset, the rewrites accepted so far
         self._answers: dict[str, bool] = {}
         self.notes: list[str] = []
 
@@ -49,7 +49,7 @@ class SharedCalls:
         return frozenset(key for key, answer in self._answers.items() if answer)
 
     def may_change(self, rewrite: Rewrite) -> bool:
-        """Whether every dataset the rewrite would change keeps its elements and comes no slower; measured once."""
+        """Whether every dataset that the rewrite would change keeps its elements and gets no slower; measured once."""
         if rewrite.key not in self._answers:
             self._answers[rewrite.key] = self._decide(rewrite)
         return self._answers[rewrite.key]
@@ -60,7 +60,7 @@ class SharedCalls:
         for node in touched:
             sharing = self._sharing.sharers(node)
             if self._sharing.datasets(node)[0] > 1 + len(sharing):
-                return False  # there is a dataset that nobody has read so far
+                return False  # the call has created a dataset that was not read here
             others.update(sharing)
         if not others or any(isinstance(edit, Insert) and edit.op in _HOLDING for edit in rewrite.edits):
             return False
@@ -71,7 +71,7 @@ class SharedCalls:
         return True
 
     def _proven(self, index: int, rewrite: Rewrite) -> Plan | None:
-        """The plan of another dataset with this rewrite too; None where it is not the same data, or not faster."""
+        """Returns the plan of another dataset with this rewrite too; None if the data differ or it may get slower."""
         source, use = self._others[index]
         theirs = at_the_same_calls(rewrite, self._mine, source.pipeline)
         if theirs is None:
@@ -104,7 +104,7 @@ class SharedCalls:
 
 
 def _not_consumed(study: Study) -> list[tuple[live.LivePipeline, consumption.Consumption]]:
-    """The living datasets that the calls have made too and that nothing has consumed so far; none where too many."""
+    """Returns the live datasets of the same calls that nothing has consumed so far; none if there are too many."""
     known = [source for source, _ in study.subject.others]
     found = siblings(study.subject.source, known)
     if len(found) > _MOST_SIBLINGS:
@@ -113,7 +113,7 @@ def _not_consumed(study: Study) -> list[tuple[live.LivePipeline, consumption.Con
 
 
 def _named(edit: Edit) -> Iterator[str]:
-    """The operators an edit names."""
+    """Yields the operators that an edit names."""
     for name in ("node", "after"):
         if hasattr(edit, name):
             yield getattr(edit, name)
@@ -121,7 +121,10 @@ def _named(edit: Edit) -> Iterator[str]:
 
 
 def at_the_same_calls(rewrite: Rewrite, mine: Pipeline, theirs: Pipeline) -> Rewrite | None:
-    """The rewrite for another pipeline, where every operator it names was made by the same call in the same form."""
+    """Returns the rewrite for another pipeline; None unless each operator has one counterpart from the same call.
+
+    Counterparts also have the same kind of operator and the same function.
+    """
     names = {}
     for node in mine:
         same = [other for other in theirs if _alike(node, other)]
@@ -153,7 +156,7 @@ def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
 
 
 def _measured(runner: TensorFlowRunner, plan: Plan, *, seed: int) -> Interval:
-    """How many times as fast the input is alone under `plan`: pairs of windows in random order."""
+    """Measures how many times as fast the input alone is under `plan`: pairs of windows in random order."""
     draw, ratios = random.Random(seed), []
     for _ in range(_PAIRS):
         seconds = {}

@@ -1,4 +1,4 @@
-"""Step 1b, with several workers in step: the input of each, alone, on its own share of the data."""
+"""After the verdict, with several workers in lockstep: the input of each, alone, on its own share of the data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WARMUP_SECONDS = 0.1
 
 
 def compare_inputs(study: Study) -> None:
-    """Measures the workers' inputs, one worker after the other while the rest stand still; nothing without others.
+    """Measures the workers' inputs, one worker at a time while the rest wait; does nothing without other workers.
 
-    In rounds, because a worker that is measured once is compared with another moment of the machine.
+    Measures in rounds: with a single measurement each, workers would be compared at different moments of the machine.
     """
     team, journal = study.team, study.journal
     if team is None:

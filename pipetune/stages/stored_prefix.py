@@ -1,4 +1,4 @@
-"""Beside a tf.data service: the part of the pipeline that repeats in every epoch, priced as stored once instead."""
+"""With a tf.data service: what it would cost to store once the part of the pipeline that repeats in every epoch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _COUNT_SECONDS = 5.0
 
 
 def stored_prefix(study: Study) -> StoredPrefix | None:
-    """Where storing what was made saves most; None where nothing repeats, or nobody knows how much it would take."""
+    """Returns where storing the elements saves most; None if nothing repeats, or if their size is unknown."""
     profile, diagnosis = study.journal.result.profile, study.journal.result.diagnosis
     if profile is None or diagnosis is None:
         return None
-    if profile.cardinality is None:  # without trials nobody counted
+    if profile.cardinality is None:  # without trials the elements were not counted
         counted = count_elements(study.subject.source, limit_seconds=_COUNT_SECONDS)
         study.runner.restore()
         profile = replace(profile, cardinality=counted)

@@ -1,4 +1,4 @@
-"""What is studied: the captured pipeline, its consumer, the script's other datasets, and the journal."""
+"""What an analysis studies: the captured pipeline, its consumer, the script's other datasets, and the journal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Subject:
 
     @property
     def partial_read(self) -> bool:
-        """Whether a consumer stops before one epoch of the data was read."""
+        """Whether the consumer stops before it has read one epoch of the data."""
         steps, has = self.use.steps_per_epoch, self.source.pipeline.output.cardinality
         if steps is None or any(node.op == "repeat" for node in self.source.pipeline):
             return False
@@ -65,11 +65,11 @@ class Subject:
 
     @property
     def epochs(self) -> int | None:
-        """Epochs that the script trains on this dataset in all; None where that is not certain."""
+        """Total epochs that the script trains on this dataset; None if not certain."""
         return self.use.epochs if self.use.certain else None
 
     def results(self) -> tuple[DatasetResult, ...]:
-        """Every dataset of the script as the session lists them, the studied one first."""
+        """Returns every dataset of the script as the session lists them, the studied one first."""
         return tuple(
             DatasetResult(
                 pipeline=source.pipeline,
@@ -86,23 +86,23 @@ class Subject:
 
 @dataclass
 class Study:
-    """One analysis under way."""
+    """An analysis in progress."""
 
     subject: Subject
     settings: Settings
     machine: Machine
     journal: Journal
-    team: Team | None = None  # the other workers, where several train in step and this is their chief
-    elsewhere: bool = False  # the job was there before: who shares a machine now does so when it trains
-    verifies: bool = False  # a patch will be verified in processes of its own: only what cannot be is confirmed here
+    team: Team | None = None  # the other workers, if several train in lockstep and this is their chief
+    elsewhere: bool = False  # the job existed before: workers that share a machine now also do when training
+    verifies: bool = False  # a patch will be verified in separate processes: only the rest is confirmed here
     runner: TensorFlowRunner = field(init=False)
-    resident_bytes: int = field(init=False)  # of the process, before pipetune ran the pipeline at all
+    resident_bytes: int = field(init=False)  # of the process, before pipetune first ran the pipeline
     failed: Mapping[str, str] = field(
         default_factory=dict
-    )  # keys of plans that ended a worker before, and how
+    )  # keys of plans that ended an earlier worker process, and how
 
     def __post_init__(self) -> None:
-        # Before the look at one element below fills the buffers: their memory stays with the process.
+        # Before one element is read below, which fills buffers: the process keeps their memory.
         allocator.give_back()
         self.resident_bytes = machine.rss_bytes()
         pipeline = self.subject.source.pipeline
@@ -116,14 +116,14 @@ class Study:
             machine=self.machine,
             examples_per_element=windows.examples_per_element(self.subject.source.dataset, batched(pipeline)),
             seed=self.settings.seed,
-            compare_seconds=min(max(self.settings.budget_seconds / 8, 4.0), 20.0),  # each of some six plans
+            compare_seconds=min(max(self.settings.budget_seconds / 8, 4.0), 20.0),  # for each of about six plans
             cold_files=self.settings.cold,
             handed=self.subject.use.handed,
         )
 
     @functools.cached_property
     def told(self) -> Pipeline:
-        """The pipeline as captured, told what its functions do in other forms and places: they are traced again."""
+        """The original pipeline, annotated with what its functions do in other variants and positions, by retracing."""
         source = self.subject.source
         told = source.pipeline
         for answers in (on_batches, on_inputs, fusion, cropping, shrinking, cuts, gathering):
@@ -131,19 +131,19 @@ class Study:
         return told
 
     def of_other(self, index: int) -> Study:
-        """The study of the script's other dataset number `index`, alone: nothing trains on it."""
+        """Returns the study of the script's other dataset at `index`, input alone: nothing trains on it."""
         return self.of(*self.subject.others[index])
 
     def of(self, source: live.LivePipeline, use: consumption.Consumption) -> Study:
-        """The study of another dataset of the script, alone."""
+        """Returns the study of another dataset of the script, input alone."""
         why = f"The {use.role} dataset is measured alone."
         subject = Subject(source, NoConsumer(why), use, ())
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)
 
     def note_load(self) -> None:
-        """Who used the granted cores during the windows so far, into the session.
+        """Stores in the session how much other processes used the available cores during the windows so far.
 
-        Not beside other processes of the script: they would be taken for neighbours.
+        Skipped if other processes of the script run on this machine: they would be taken for unrelated load.
         """
         load = self.runner.load.load()
         started_here = (self.team is not None and not self.elsewhere) or self.settings.parameter_servers > 0
@@ -165,7 +165,7 @@ class Study:
 
     @property
     def memory_limit_bytes(self) -> float:
-        """What the tuned pipeline may hold: as asked for, or what is free, less a margin."""
+        """Bytes that the tuned pipeline may hold: as requested, or else the free memory minus a margin."""
         if self.settings.memory_limit_bytes is not None:
             return float(self.settings.memory_limit_bytes)
         free = min(self.machine.memory_available_bytes, self.machine.memory_limit_bytes)
@@ -173,7 +173,7 @@ class Study:
 
 
 def _seeded_by_user(node: Node) -> bool:
-    """Whether a shuffle has a seed that no library gave it (Keras's image_dataset_from_directory draws one)."""
+    """Whether a shuffle has a seed that no library set (Keras's image_dataset_from_directory draws one)."""
     if node.op != "shuffle" or node.argument("seed") is None:
         return False
     return node.location is None or node.location.method == "shuffle"
@@ -186,13 +186,13 @@ def batched(pipeline: Pipeline) -> bool:
 
 _BATCHING = frozenset({"batch", "padded_batch", "ragged_batch", "group_by_window", "rebatch"})
 _MARGIN = 0.2
-_BUSY_SHARE = 0.1  # of the granted cores, taken by others: worth a note
+_BUSY_SHARE = 0.1  # of the available cores, used by other processes: worth a note
 
 
 def others_of(
     uses: Sequence[consumption.Consumption], training: consumption.Consumption
 ) -> tuple[tuple[live.LivePipeline, consumption.Consumption], ...]:
-    """The script's other datasets, read; those that cannot be are left out."""
+    """Returns the pipelines of the script's other datasets with their uses, without those used for training."""
     return tuple(
         (replay.read(use.dataset, name=use.name), use)
         for use in uses

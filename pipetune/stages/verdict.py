@@ -1,4 +1,4 @@
-"""Step 2: whether the input holds training back, said before any trial; bugs in the script beside it."""
+"""Step 2: whether the input limits training, reported before any trial together with bugs in the script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipetune.tf.script import capture
 
 
 def give_verdict(study: Study, profile: Profile) -> Diagnosis:
-    """The diagnosis, in the session and told to the listener."""
+    """Returns the diagnosis, stores it in the session and reports it to the listener."""
     journal, subject = study.journal, study.subject
     diagnosis = diagnose(subject.source.pipeline, profile, study.machine, study.settings)
     found = findings.find(subject.source, subject.use, subject.others, profile=profile)
@@ -26,7 +26,7 @@ def give_verdict(study: Study, profile: Profile) -> Diagnosis:
 
 
 def worth_trials(study: Study, diagnosis: Diagnosis) -> bool:
-    """Whether to go on: not where nobody asked for trials, or a better input cannot speed training up."""
+    """Whether to run trials: not if disabled, nor (unless forced) if a faster input cannot speed up training."""
     if not study.settings.trials:
         return False
     return study.settings.force or diagnosis.verdict is not Verdict.NOT_INPUT_BOUND

@@ -1,1 +1,1 @@
-"""The command's side of the process border: starts the worker, watches it, saves and renders."""
+"""The command's side of the process boundary: starts workers, monitors them, saves and renders results."""

@@ -1,4 +1,4 @@
-"""`pipetune analyze` from the outside: worker, restart, verification of the patch, files."""
+"""`pipetune analyze` on the command's side: runs the worker, restarts it, verifies the patch, writes the files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LAST_LINES = 10  # a usage message, or the end of a traceback that a library pr
 
 
 def analyze(request: Request, *, screen: Screen) -> Analysis:
-    """Run the script, measure, verify the patch, write every file.
+    """Run the script, measure it, verify the patch, and write all result files.
 
     Raises:
         PipetuneError: results cannot be written, or no worker can be started.
@@ -45,7 +45,7 @@ def analyze(request: Request, *, screen: Screen) -> Analysis:
     workers, gpus = request.settings.workers, len(accelerators.gpus(os.environ))
     if 0 < gpus < workers:
         screen.warn(f"{workers} workers cannot share {gpus} GPU{'s' * (gpus > 1)}: they train on processors.")
-    if request.place is not None and not request.place.first:  # the first waits for the sessions of this start
+    if request.place is not None and not request.place.first:  # the first task must not gather an old session
         ResultsFolder(results.root).withdraw()
     with (
         Interrupts() as interrupts,
@@ -66,7 +66,7 @@ def _tail(request: Request, screen: Screen) -> contextlib.AbstractContextManager
 
 
 class _Run:
-    """One analysis at work; holds the session as it grows."""
+    """A running analysis; holds the session as it grows."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class _Run:
         screen: Screen,
         interrupts: Interrupts,
         private: Path,
-        tasks: Tasks | None = None,  # the others of a cluster that exists, where they have found each other
-        notes: tuple[str, ...] = (),  # for the report, beside what the worker finds
+        tasks: Tasks | None = None,  # the other tasks of an existing cluster, if all have connected
+        notes: tuple[str, ...] = (),  # for the report, in addition to those of the worker
     ) -> None:
         self._request, self._tasks, self._notes = request, tasks, notes
         self._screen = screen
         self._interrupts = interrupts
-        self._private = private / sessionfile.SESSION_FILE  # never redacted, gone afterwards
+        self._private = private / sessionfile.SESSION_FILE  # never redacted; deleted at the end
         self._started = time.monotonic()
         self._session = Session(version=VERSION, command=self._command())
         self._files = UserFiles(screen, request.results.folder)
@@ -121,7 +121,7 @@ class _Run:
         )
 
     def _last_lines(self, exit_code: int, cause: Conversation) -> str:
-        """Of what the script printed, where it ended by itself: usage, or why it cannot go on, stands there."""
+        """The end of the log if the script exited by itself: it has the usage message or the reason. Otherwise ""."""
         if exit_code != _SCRIPT_FAILED or cause.script_failed or self._request.verbose:
             return ""
         return last_lines(self._request.results.log, count=_LAST_LINES)
@@ -132,7 +132,7 @@ class _Run:
         trial = first.trial
         if trial is None or first.ending not in (Ending.DIED, Ending.HUNG):
             return first
-        if self._tasks is not None and not self._tasks.whole:  # who is gone cannot be started once more
+        if self._tasks is not None and not self._tasks.whole:  # an exited agent cannot restart its worker
             return first
         self._screen.warn(
             f"While trying {trial.plan} the process {first.why}. That plan counts as failed; "
@@ -154,14 +154,14 @@ class _Run:
         return second
 
     def _verify(self) -> int:
-        """Measure the patched script beside the script as it is; the exit status."""
+        """Measure the patched script against the original one. Returns the exit status."""
         patch = self._session.patch
         if patch is None or not patch.diff:
             return 0
         if not self._verifies:
             self._leave_unverified()
             return 0
-        from pipetune.supervisor import verification  # SciPy is half a second that only a patch is worth
+        from pipetune.supervisor import verification  # imports SciPy (0.5 s): only if there is a patch
 
         begun = time.monotonic()
         sessionfile.save(self._session, self._private)
@@ -198,7 +198,7 @@ class _Run:
 
     @property
     def _verifies(self) -> bool:
-        """Whether a patch can be verified: one task of a cluster alone would wait for the others."""
+        """Whether a patch can be verified: a single task of a cluster would block until its peers start."""
         return self._request.place is None or self._tasks is not None
 
     def _tell_verification(self, doing: str) -> None:

@@ -1,4 +1,4 @@
-"""`pipetune bench --accuracy`: starts the process that measures, keeps each figure as soon as it is there."""
+"""`pipetune bench --accuracy`: starts the measuring process and saves each figure as soon as it is measured."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from pipetune.supervisor.watch import watch
 
 BENCH_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench")
 
-_SILENCE_SECONDS = 1800.0  # a figure says something every ten minutes at least
+_SILENCE_SECONDS = 1800.0  # a figure reports progress at least every ten minutes
 
 
 @dataclass(frozen=True)
 class Request:
     """What to measure, and where the results go."""
 
-    names: tuple[str, ...]  # of figures, each measured anew; none named: those the file lacks
+    names: tuple[str, ...]  # of figures, each measured again; if empty: those missing in the file
     out: Path
     quick: bool = False
     seed: int = 0
-    again: bool = False  # those the file has, too
+    again: bool = False  # also measure the figures that the file already has
 
     @property
     def file(self) -> Path:
-        """The short form has a file of its own: it must not take the place of what took an hour."""
+        """The results file. Quick runs have their own, so as not to overwrite results that took an hour."""
         return self.out / ("accuracy-quick.json" if self.quick else "accuracy.json")
 
 
@@ -51,14 +51,19 @@ def bench(
     show: Callable[[str, Figure], None],
     bench_command: Sequence[str] = BENCH_COMMAND,
 ) -> tuple[Accuracy, int]:
-    """Measure what is asked for; all figures known by then, and the exit status of a command that did it.
+    """Measure the requested figures.
 
     Args:
-        screen: shows what is being done.
-        show: called with each figure as soon as it is known; those kept from an earlier run come first.
+        request: what to measure, and where the results go.
+        screen: shows the progress.
+        show: called with each figure as soon as it is measured; figures kept from an earlier run come first.
+        bench_command: starts the measuring process; the path of the job file is appended.
+
+    Returns:
+        All figures known at the end, and the exit status: 1 if a figure was not measured or misses its target.
 
     Raises:
-        PipetuneError: a figure has another name than those, or the results cannot be written.
+        PipetuneError: a figure name is unknown, or the results cannot be written.
     """
     known = kept(request)
     wanted = request.names or tuple(
@@ -100,10 +105,16 @@ def bench(
 
 
 def listen(job: Job, hear: Callable[[Message], None], *, screen: Screen, command: Sequence[str]) -> int:
-    """Starts a process that measures and hears it to its end; the exit status of a command that did it.
+    """Starts a measuring process and receives its messages until it exits. Returns the command's exit status.
+
+    Args:
+        job: the task of the process.
+        hear: called with each message.
+        screen: shows a warning if the process did not finish.
+        command: starts the process; the path of the job file is appended.
 
     Raises:
-        PipetuneError: it said that it cannot go on.
+        PipetuneError: the process reported an error.
     """
     limits = Limits(start=_SILENCE_SECONDS, phases={}, other=_SILENCE_SECONDS)
     with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=command) as running:
@@ -117,10 +128,10 @@ def listen(job: Job, hear: Callable[[Message], None], *, screen: Screen, command
 
 
 def kept(request: Request) -> Accuracy:
-    """What earlier runs of this form, seed and release left in the file; nothing, where they were others.
+    """The figures that earlier runs saved; none if they had another seed, release or `quick` setting.
 
     Raises:
-        PipetuneError: a figure has another name than those, or the file is damaged.
+        PipetuneError: a figure name is unknown, or the file is damaged.
     """
     unknown = [name for name in request.names if name not in accuracy.FIGURES]
     if unknown:

@@ -1,4 +1,4 @@
-"""Several workers on this machine that train in step: started together, each with its `TF_CONFIG`, ended together."""
+"""Starts and ends the local workers of a job that trains in lockstep, each with its own `TF_CONFIG`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipetune.supervisor.process import WORKER_COMMAND, WorkerProcess, worker
 
 @dataclass(frozen=True)
 class Cluster:
-    """Running workers: the chief, who analyses, and the others in their order."""
+    """Running workers: the chief, which runs the analysis, and its peers in index order."""
 
     chief: WorkerProcess
     others: tuple[Beside, ...] = ()
@@ -30,13 +30,13 @@ class Cluster:
 def started(
     job: Job, *, workers: int, logs: Sequence[Path], command: Sequence[str] = WORKER_COMMAND
 ) -> Iterator[Cluster]:
-    """The processes at work on `job`; on leaving, they and everything they started have ended.
+    """Start the worker processes of `job`; on exit, they and everything they started have ended.
 
     Args:
-        job: the task of the chief; the others run the same script, and do what the chief says.
-        workers: 1 starts the one process that a script without a cluster needs, and no `TF_CONFIG`.
-        logs: the files that take what the script of each worker prints.
-        command: how to start a worker; the path of the job file is added.
+        job: the task of the chief; the other workers run the same script and follow the chief's orders.
+        workers: 1 starts a single process without `TF_CONFIG`, for a script without a cluster.
+        logs: one file per worker, for what its script prints.
+        command: starts a worker; the path of the job file is appended.
 
     Raises:
         PipetuneError: no process can be started, or there are no free ports.
@@ -49,7 +49,7 @@ def started(
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
         running = []
-        with contextlib.ExitStack() as ends:  # of the links; who holds the far end is alive
+        with contextlib.ExitStack() as ends:  # our copies: with them closed, a closed link means an exited peer
             pairs = [socket.socketpair() for _ in range(workers - 1)]
             for pair in pairs:
                 for end in pair:
@@ -73,10 +73,10 @@ def started(
 
 
 def free_addresses(count: int) -> list[str]:
-    """So many free ports of this machine, "host:port".
+    """Returns `count` free addresses of this machine, each "host:port".
 
     Raises:
-        PipetuneError: there are not as many.
+        PipetuneError: there are not enough free ports.
     """
     try:
         return tasks.free_addresses(count)

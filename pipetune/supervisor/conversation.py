@@ -1,4 +1,4 @@
-"""What a worker has said so far, and how it ended."""
+"""The state of a worker as known from its messages, and how it ended."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _CHUNK = 1 << 16
 class Ending(enum.StrEnum):
     """How a worker ended."""
 
-    FINISHED = "finished"  # it said so
-    DIED = "died"  # without a last word
-    HUNG = "hung"  # it was silent too long, and was killed
-    INTERRUPTED = "interrupted"  # the user wanted it to stop
+    FINISHED = "finished"  # it sent `Finished`
+    DIED = "died"  # without `Finished`
+    HUNG = "hung"  # no message within the time limit; it was killed
+    INTERRUPTED = "interrupted"  # by the user
 
 
 @dataclass
 class Conversation:
-    """Everything heard from one worker."""
+    """Everything received from one worker, and how it ended."""
 
     session: Session | None = None
     verdict: VerdictKnown | None = None
@@ -52,29 +52,29 @@ class Conversation:
     suppressed: dict[str, int] = field(default_factory=dict)
     trial: TrialStarted | None = None  # the plan being tried now
     phase: str = ""
-    heard: int = 0
-    garbled: int = 0  # lines that were no message
+    heard: int = 0  # messages
+    garbled: int = 0  # lines that are not valid messages
     ending: Ending = Ending.DIED
-    status: int | None = None  # of the process, as `subprocess.Popen.returncode`
-    why: str = ""  # how it ended, in words, where it did not finish
-    worker: int = 0  # which of several that train in step
-    task: str = ""  # what to call it, where it is none of them
-    out_of_step: str = ""  # why they cannot go on together
-    lost: Conversation | None = None  # with another worker, for whose end this one was ended too
-    last_lines: str = ""  # of its log, where it was lost
+    status: int | None = None  # exit status of the process, as `subprocess.Popen.returncode`; None: it runs
+    why: str = ""  # how it ended, in words; "" if it finished
+    worker: int = 0  # index among the workers that train in lockstep
+    task: str = ""  # display name of a process that is not one of these workers
+    out_of_step: str = ""  # why the workers cannot continue in lockstep
+    lost: Conversation | None = None  # the lost peer because of which this worker was ended
+    last_lines: str = ""  # end of its log, if it was lost
 
     @property
     def name(self) -> str:
-        """What to call its process among several."""
+        """The display name of its process, where there are several."""
         return self.task or f"worker {self.worker}"
 
     @property
     def cause(self) -> Conversation:
-        """With the worker whose end it all ended with."""
+        """The state of the worker whose exit decided the outcome: a lost peer, else this one."""
         return self.lost or self
 
     def hear(self, message: Message) -> None:
-        """Take note of one message."""
+        """Update the state from one message."""
         self.heard += 1
         match message:
             case SessionSaved(session=session):
@@ -106,7 +106,7 @@ class Conversation:
 
     @property
     def exit_code(self) -> int:
-        """The command's exit status as far as this worker decides it (README, "Exit codes")."""
+        """The command's exit status, as far as this worker determines it (README, "Exit codes")."""
         if self.ending is Ending.INTERRUPTED:
             return 130
         if self.finished:
@@ -119,15 +119,15 @@ class Conversation:
         if lost and (lost.script_failed or lost.failed or self.session is None or not self.session.studied):
             return lost.exit_code
         if not self.heard or self.out_of_step:
-            return 1  # the worker itself could not start, or go on
+            return 1  # the worker itself failed to start or to continue
         if self.session is None or not self.session.studied:
-            # Only the script itself ran so far: it ended its process, or was ended. Status 0 is no failure.
+            # Only the script has run so far: it exited, or was killed. Status 0 is not a failure.
             return 4 if self.status == 0 else 3
         return 1
 
 
 class Lines:
-    """Cuts what comes out of the pipe into messages; what is none is counted, never obeyed."""
+    """Splits the bytes of the pipe into messages; invalid lines are counted and ignored."""
 
     def __init__(self, conversation: Conversation, on_message: Callable[[Message], None]) -> None:
         self._conversation = conversation
@@ -146,7 +146,7 @@ class Lines:
             self._on_message(message)
 
     def read(self, descriptor: int) -> int:
-        """Take what is there: how many bytes; 0 at the end, -1 when there is nothing now."""
+        """Read what is available. Returns the number of bytes; 0 at end of file, -1 if there is nothing to read yet."""
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
@@ -156,7 +156,12 @@ class Lines:
 
 
 def describe_exit(status: int, *, out_of_memory: bool = False) -> str:
-    """How a process ended, in words, from `subprocess.Popen.returncode`."""
+    """How a process ended, in words.
+
+    Args:
+        status: as `subprocess.Popen.returncode`.
+        out_of_memory: the cgroup memory limit killed a process meanwhile.
+    """
     if status >= 0:
         return f"ended its process with exit status {status}"
     try:

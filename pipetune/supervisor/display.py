@@ -1,4 +1,4 @@
-"""Turns what the worker says into what the user sees while it runs."""
+"""Shows the messages of a running worker to the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipetune.core.messages import Log, Message, Progress, Started, Suppressed, 
 
 
 class Screen(Protocol):
-    """Where progress is shown; `report.progress.Progress` is one."""
+    """Displays progress; implemented by `report.progress.Progress`."""
 
     def update(
         self,
@@ -27,7 +27,7 @@ class Screen(Protocol):
 
 
 def show(message: Message, screen: Screen) -> None:
-    """Show one message, where it is one to show."""
+    """Show one message, if it is meant for the user."""
     match message:
         case Started(sentence=sentence):
             screen.say(sentence)
@@ -49,7 +49,7 @@ def show(message: Message, screen: Screen) -> None:
 
 
 class Tail:
-    """Shows a growing log line by line; a context manager."""
+    """A context manager that shows a growing log line by line."""
 
     def __init__(self, path: Path, screen: Screen, *, every_seconds: float = 0.2) -> None:
         self._path = path

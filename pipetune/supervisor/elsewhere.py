@@ -1,7 +1,7 @@
-"""The tasks of a cluster that exists, from its first one: it tells the others' commands what to start, and hears them.
+"""Drives the tasks of an existing cluster from the first one, the coordinator: starts and ends workers remotely.
 
-Each of them starts the worker of its own task, with its own script and its own `TF_CONFIG`, and sends on what that
-worker says. Between the workers goes a connection of their own, as between those of one machine.
+The command of each other task (an agent, `supervisor.following`) starts the worker of its own task, with its own script
+and `TF_CONFIG`, and forwards that worker's messages. The workers have connections of their own, as on one machine.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pipetune.supervisor.meeting import Door
 from pipetune.supervisor.others import why_lost
 from pipetune.supervisor.process import worker
 
-_COME_SECONDS = 60.0  # for the connections between the workers, once their commands were told
-_END_SECONDS = 60.0  # for workers to be gone: their addresses are wanted again
+_COME_SECONDS = 60.0  # for the workers' own connections, once the agents were told to start
+_END_SECONDS = 60.0  # for workers to exit: the next start reuses their addresses
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Start a worker; paths in the job are not used, nor its script."""
+    """Start a worker. The agent replaces the script and all paths of the job by its own."""
 
-    number: int
+    number: int  # of this start, from 1
     job: Job
-    session: str = ""  # what stands in the file of `Job.session`
-    rendezvous: str = ""  # where ranks of Horovod find each other in this start, "host:port"
+    session: str = ""  # content of the file `Job.session`
+    rendezvous: str = ""  # the server for Horovod's ranks in this start, "host:port"; "" if there are none
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class End:
 
 @dataclass(frozen=True)
 class Dismiss:
-    """Nothing more is wanted; the first command ends with this exit status, and, where that is not 0, this reason."""
+    """The analysis is over: the exit status of the coordinator and, if that is not 0, the reason."""
 
     exit_code: int
     why: str = ""
@@ -59,35 +59,35 @@ Told = Begin | End | Dismiss
 
 @dataclass(frozen=True)
 class LogEnds:
-    """The worker is lost; so its log ends. Comes before what else is heard of that."""
+    """The end of the log of a lost worker. Sent before any other message about the loss."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Said:
-    """The worker has said something."""
+    """A message of the worker, forwarded."""
 
     message: Message
 
 
 @dataclass(frozen=True)
 class Gone:
-    """The worker's process has ended."""
+    """The worker's process has exited."""
 
-    status: int
+    status: int  # as `subprocess.Popen.returncode`
 
 
 @dataclass(frozen=True)
 class Idle:
-    """It and all it started are gone."""
+    """The worker and everything it started have ended."""
 
 
 Heard = LogEnds | Said | Gone | Idle
 
 
 class FarOther:
-    """A worker of another machine, heard through the command there."""
+    """A worker on another machine; its agent there forwards its messages."""
 
     def __init__(self, worker: int, lines: JsonLines) -> None:
         self.conversation = Conversation(worker=worker)
@@ -95,11 +95,11 @@ class FarOther:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What to wait for."""
+        """The descriptors to wait for."""
         return (self._lines.fileno(),)
 
     def hear(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
-        """Takes note of what is said of it; whether it is lost, or can be heard no more."""
+        """Process what its agent sent. Returns whether the worker is lost or its agent disconnected."""
         said = self.conversation
         if self._lines.fileno() in ready:
             for data in self._lines.arrived():
@@ -120,23 +120,34 @@ class FarOther:
 
 
 class Tasks:
-    """The other tasks, each at the far end of a connection to its command."""
+    """The other tasks of the cluster, each reached over a connection to its agent."""
 
     def __init__(self, door: Door, commands: Mapping[int, JsonLines], *, rendezvous_host: str = "") -> None:
-        """`rendezvous_host`: where ranks of Horovod look for each other, an address of this machine; "" for others."""
+        """Keeps the connections.
+
+        Args:
+            door: accepts the connections of the workers.
+            commands: the connection to each agent, by the number of its task.
+            rendezvous_host: this machine's address for the rendezvous of Horovod's ranks; "" if there are none.
+        """
         self._door, self._commands, self._begun = door, commands, 0
         self._rendezvous_host = rendezvous_host
 
     def __len__(self) -> int:
-        """Workers in all, the first among them."""
+        """The number of workers, including the coordinator's own."""
         return len(self._commands) + 1
 
     @contextlib.contextmanager
     def started(self, job: Job, *, log: Path, command: Sequence[str]) -> Iterator[Cluster]:
-        """A worker on every task, at work on `job`; on leaving, all of them have ended.
+        """Start a worker on every task; on exit, all of them have ended.
+
+        Args:
+            job: what each worker does.
+            log: file for what the script prints in the worker on this machine.
+            command: starts the worker on this machine; the path of the job file is appended.
 
         Raises:
-            PipetuneError: the one here cannot be started, or nothing can listen where ranks would find each other.
+            PipetuneError: the local worker cannot be started, or the rendezvous server cannot listen.
         """
         self._begun += 1
         session = Path(job.session).read_text() if job.session else ""
@@ -154,20 +165,25 @@ class Tasks:
             for number, link in sorted(links.items()):
                 others.append(FarOther(number, link if link.ended else self._commands[number]))
                 if not link.ended:
-                    link.close()  # the worker holds it now: whose process ends is heard by the other
+                    link.close()  # now only the worker holds it: its peer sees the link close when it exits
             yield Cluster(chief, tuple(others))
 
     @property
     def whole(self) -> bool:
-        """Whether every task can be told to start another worker."""
+        """Whether all agents are still connected, so that every task can start another worker."""
         return not any(lines.ended for lines in self._commands.values())
 
     def dismiss(self, exit_code: int, why: str) -> None:
-        """The others need not wait any more."""
+        """Tell all agents that the analysis is over.
+
+        Args:
+            exit_code: of the coordinator.
+            why: the reason, if `exit_code` is not 0.
+        """
         self._tell(Dismiss(exit_code, why))
 
     def _links(self, stack: contextlib.ExitStack) -> dict[int, JsonLines]:
-        """A connection to the worker of each task; one that has ended where none came."""
+        """A connection to the worker of each task; an already closed one for each that did not connect."""
         links = self._door.admitted(job=self._begun, seconds=_COME_SECONDS if self.whole else 0.0)
         for number in set(self._commands) - set(links):
             near, far = socket.socketpair()
@@ -180,7 +196,7 @@ class Tasks:
 
     def _tell(self, told: Told) -> None:
         for lines in self._commands.values():
-            with contextlib.suppress(LinkBroken):  # who is gone is found to be lost when it is heard
+            with contextlib.suppress(LinkBroken):  # a disconnected agent is reported as lost at the next receive
                 lines.send(encode(told, Told))
 
     def _end(self) -> None:
@@ -193,18 +209,18 @@ class Tasks:
 
 
 def heard(data: object) -> Heard:
-    """What the command of another task says.
+    """Decode a message of an agent.
 
     Raises:
-        PipetuneError: it is nothing that is said.
+        PipetuneError: it is not a valid message.
     """
     return cast(Heard, decode_union(cast(Any, Heard), data))
 
 
 def told(data: object) -> Told:
-    """What the first command wants.
+    """Decode a message of the coordinator.
 
     Raises:
-        PipetuneError: it is nothing that can be wanted.
+        PipetuneError: it is not a valid message.
     """
     return cast(Told, decode_union(cast(Any, Told), data))

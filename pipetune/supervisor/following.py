@@ -1,4 +1,4 @@
-"""A task of a cluster that exists, not its first: starts its worker when it is told to, and sends on what it says."""
+"""The agent of a cluster task other than the first: starts its worker on command and forwards its messages."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ INTERRUPTED = Dismiss(130, "Interrupted; the first task was told.")
 
 @dataclass(frozen=True)
 class Follower:
-    """This task's command.
+    """Runs the worker of this task for the coordinator, which is the command of the first task.
 
     Args:
         own: a job with the script, the arguments and the folders of this task.
-        place: of this task.
-        invitation: where the workers' own connections go.
-        lines: to the first command.
-        log: takes what the script prints.
+        place: the position of this task in the cluster.
+        invitation: where the worker's own connection goes.
+        lines: the connection to the coordinator.
+        interrupts: Ctrl-C and other signals, as something to wait for.
+        log: file for what the script prints.
         private: a folder that nobody else reads.
-        command: how to start a worker.
-        files: puts back what the script changes here.
+        command: starts a worker.
+        files: restores what the script changes on this machine.
     """
 
     own: Job
@@ -50,13 +51,13 @@ class Follower:
     files: UserFiles
 
     def follow(self) -> Dismiss:
-        """Does what the first command says, until that has ended; how it ended, or that there was an interrupt."""
+        """Follow the coordinator's messages until it ends or the user interrupts. Returns how it ended."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.lines, selectors.EVENT_READ)
             selector.register(self.interrupts.descriptor, selectors.EVENT_READ)
             waiting: list[object] = []
             while True:
-                waiting += self.lines.arrived()  # some of it may have come with what was read before
+                waiting += self.lines.arrived()  # part of it may have been buffered with the handshake
                 while waiting:
                     match told(waiting.pop(0)):
                         case Begin() as begin:
@@ -72,7 +73,11 @@ class Follower:
                     return INTERRUPTED
 
     def _work(self, begin: Begin, selector: selectors.BaseSelector, waiting: list[object]) -> Dismiss | None:
-        """One worker, until the first command ends it; the end of all where that is gone, or the user interrupts."""
+        """Run one worker until the coordinator ends it.
+
+        Returns:
+            None; or the reason to end the agent too: the coordinator has exited, or the user interrupts.
+        """
         try:
             link = self.invitation.connected(self.place.number, job=begin.number)
         except (OSError, LinkBroken):
@@ -111,7 +116,7 @@ class Follower:
                         return GONE
 
     def _job(self, begin: Begin, link: int) -> Job:
-        """What is wanted, of this task's script, in its folders."""
+        """The coordinator's job with the script, arguments and folders of this task."""
         own, session = self.own, self.private / "session.json"
         if begin.session:
             session.write_text(begin.session)
@@ -128,7 +133,7 @@ class Follower:
         )
 
     def _tell(self, heard: Heard) -> None:
-        with contextlib.suppress(LinkBroken):  # read next, the connection says that it has ended
+        with contextlib.suppress(LinkBroken):  # the next read reports the closed connection
             self.lines.send(encode(heard, Heard))
 
 

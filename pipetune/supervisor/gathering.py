@@ -1,6 +1,6 @@
-"""On a cluster whose tasks all run the same command: the chief's session takes in what the others measured.
+"""Merges what the other tasks of a cluster measured into the chief's session.
 
-Each task writes its session below the chief's folder, where that is shared between the machines.
+All tasks run the same command; each writes its session below the chief's folder, if the machines share that folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipetune.core.session import Session
 from pipetune.core.skew import InputSkew, WorkerInput
 from pipetune.supervisor.interrupts import Interrupts
 
-WAIT_SECONDS = 120.0  # for the sessions of tasks that began with this one and are not done
+WAIT_SECONDS = 120.0  # for the sessions of tasks that started with this one and still run
 _LOOK_SECONDS = 0.5
 _ROUNDS = 3
 _ELSEWHERE = (
@@ -28,7 +28,7 @@ _ELSEWHERE = (
 
 
 def others_of(place: Place) -> list[str]:
-    """The names of the other tasks that train, which are those of their folders."""
+    """The names of the other tasks that train, which are also the names of their folders."""
     names = [f"worker-{number}" for number in range(place.workers - place.has_chief)]
     return names if place.has_chief else names[1:]
 
@@ -36,12 +36,15 @@ def others_of(place: Place) -> list[str]:
 def gathered(
     session: Session, folder: Path, place: Place, interrupts: Interrupts, *, wait_seconds: float = WAIT_SECONDS
 ) -> Session:
-    """The chief's session with the skew between its own input and the others'.
+    """The chief's session with the input skew between the workers.
 
     Args:
-        folder: of the chief's results; the others' stand in it.
-        interrupts: ends the waiting.
-        wait_seconds: for tasks that have begun; one without a folder writes it elsewhere, and is not waited for.
+        session: of the chief.
+        folder: the chief's results folder, which contains those of the other tasks.
+        place: the chief's position in the cluster.
+        interrupts: an interrupt ends the wait.
+        wait_seconds: how long to wait for tasks that have started. A task without a folder here writes its results to
+            another place, and is not waited for.
     """
     tuned = session.tuned_dataset
     if tuned is None or place.workers < 2:
@@ -59,7 +62,7 @@ def gathered(
 
 
 def input_of(worker: int, session: Session) -> WorkerInput:
-    """What the session says of the input that its task has consumed alone."""
+    """The input times of one worker from its session; its task consumed the input alone."""
     tuned = session.tuned_dataset
     if tuned is None or tuned.profile is None:
         return WorkerInput(worker, why=session.status_detail or "its session holds no dataset")
@@ -70,7 +73,7 @@ def input_of(worker: int, session: Session) -> WorkerInput:
 
 
 def _means(intervals: Sequence[float]) -> list[float]:
-    """Of as many parts of a window as there are rounds elsewhere; nothing of a window too short for that."""
+    """The mean of each of `_ROUNDS` parts of a window, as many as `stages.skew` has rounds; [] if it is too short."""
     size = len(intervals) // _ROUNDS
     parts = [intervals[number * size : (number + 1) * size] for number in range(_ROUNDS)] if size else []
     return [sum(part) / len(part) for part in parts]

@@ -1,4 +1,4 @@
-"""`pipetune analyze` in a cluster that exists: where the tasks have met, the first decides, the others follow."""
+"""`pipetune analyze` in an existing cluster: if all tasks connect, the first coordinates and the others are agents."""
 
 from __future__ import annotations
 
@@ -38,11 +38,14 @@ def analyze(
     *,
     run: Callable[[Tasks | None, tuple[str, ...]], Analysis],
 ) -> Analysis:
-    """What this task comes to: with the others where all have found each other, else by itself.
+    """Analyze together with the other tasks if all have connected, else this task alone.
 
     Args:
+        request: what to analyze; its `place` is set.
+        screen: shows the progress.
+        interrupts: Ctrl-C and other signals, as something to wait for.
         private: a folder that nobody else reads.
-        run: does it as the first task of these, or alone; and what the report is to say about that.
+        run: runs the analysis as the coordinator of these tasks, or alone if None, with these notes for the report.
     """
     place, wait_seconds = request.place, request.limits.meeting
     assert place is not None
@@ -68,7 +71,7 @@ def analyze(
 def _alone(
     place: Place, screen: Screen, run: Callable[[Tasks | None, tuple[str, ...]], Analysis]
 ) -> Analysis:
-    """As one whose others cannot be asked for anything; of ranks it is said why."""
+    """Analyze this task alone, as its peers cannot be coordinated; for a rank of Horovod, warn with the reason."""
     if not place.of_ranks:
         return run(None, ())
     why = _ALONE.format(place)
@@ -84,10 +87,10 @@ def _follow(
     private: Path,
     first: tuple[Invitation, JsonLines],
 ) -> Analysis:
-    """What a task does that is not the first of those that have found each other: it has no results of its own."""
+    """Run as the agent of a task other than the first; it has no results of its own."""
     where = request.results.root.parent
     screen.update("following", f"{place} does what the first task says; the results will be in {where}")
-    request.results.show()  # the log alone
+    request.results.show()  # only the log
     follower = Follower(
         own=job_of(request, Mode.ANALYZE),
         place=place,

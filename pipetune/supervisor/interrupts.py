@@ -1,4 +1,4 @@
-"""Ctrl-C as something to wait for, in place of an exception that strikes anywhere."""
+"""Ctrl-C as a file descriptor to wait for, instead of an exception that may be raised anywhere."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-PATIENCE = 3  # presses after which Ctrl-C is an exception again, whatever is going on
+PATIENCE = 3  # from this many signals on, Ctrl-C raises `KeyboardInterrupt` again, in any state
 
 
 class Interrupts:
-    """A context manager; inside, Ctrl-C, a request to terminate and a closed terminal are counted, and
-    wake `descriptor`.
+    """A context manager that counts SIGINT, SIGTERM and SIGHUP and makes `descriptor` readable on each.
 
-    Outside the main thread Python delivers no signals, and nothing is ever counted.
+    Python delivers signals to the main thread only: in any other thread, nothing is ever counted.
     """
 
     def __init__(self) -> None:
@@ -43,7 +42,7 @@ class Interrupts:
         os.close(self._write_end)
 
     def take(self) -> None:
-        """Make `descriptor` wait for the next one."""
+        """Drain `descriptor`, so that it becomes readable only at the next signal."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.descriptor, 1 << 10)
 

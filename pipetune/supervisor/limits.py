@@ -1,4 +1,4 @@
-"""How long the supervisor waits for a sign of life before it calls the worker hung."""
+"""How long the supervisor waits for a message before it considers the worker hung."""
 
 from __future__ import annotations
 
@@ -11,34 +11,39 @@ _PHASES = {
     "profile": 300.0,
     "trials": 300.0,
     "confirmation": 300.0,
-    "verification": 1800.0,  # the script again
-    "windows": 300.0,  # one at a time
+    "verification": 1800.0,  # runs the script again
+    "windows": 300.0,  # applies to each window separately
 }
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds without a message, by the phase the worker last named; and seconds to end in."""
+    """Timeouts in seconds: without a message, by the phase the worker last reported, and for ending."""
 
     start: float = 180.0  # until the first message: Python starts and imports TensorFlow
     phases: Mapping[str, float] = field(default_factory=lambda: dict(_PHASES))
     other: float = 300.0
-    ending: float = 60.0  # from the worker's last word until it must be gone
+    ending: float = 60.0  # from `Finished` until the process must have exited
     grace: float = 10.0  # from the request to stop until the kill
-    meeting: float = 60.0  # for the commands of a cluster that exists to find each other
+    meeting: float = 60.0  # for the commands of an existing cluster to connect
 
     def silence(self, phase: str) -> float:
-        """Seconds the worker may be silent in `phase`; "" is before its first message."""
+        """Seconds without a message allowed in `phase`; "" means before the first message."""
         return self.phases.get(phase, self.other) if phase else self.start
 
     @classmethod
     def none(cls) -> Limits:
-        """No limits: the script runs for itself."""
+        """No limits: for a script that runs unsupervised."""
         return cls(start=math.inf, phases={}, other=math.inf, ending=math.inf, grace=math.inf)
 
     @classmethod
     def chosen(cls, *, budget_seconds: float, script_seconds: float | None = None) -> Limits:
-        """The limits of a run: no trial takes longer than the budget; the script as long as the user says."""
+        """The limits of an analysis.
+
+        Args:
+            budget_seconds: of the trials; no single trial takes longer.
+            script_seconds: how long the script may run to its first training step; None for the default.
+        """
         phases = {name: max(_PHASES[name], budget_seconds) for name in ("trials", "confirmation", "windows")}
         start = cls.start
         if script_seconds is not None:

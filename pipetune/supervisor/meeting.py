@@ -1,9 +1,9 @@
-"""The commands of a cluster that somebody else has started find each other: the first one waits, the others come.
+"""Handshake of the commands in an externally started cluster: the coordinator (first task) listens, agents connect.
 
-The first leaves its address and a secret in its results folder, below which the others write theirs: where the machines
-share that folder they find it, and nobody else may read it. Each side proves to the other that it knows the secret,
-which is never sent: a file that an earlier run has left may name a port where somebody else listens by now, and what
-the first command says is run. All come, or each goes on by itself.
+The coordinator writes its address and a secret to its results folder, below which the agents write theirs: they find
+the file if the machines share the folder, and nobody else may read it. Each side proves to the other that it knows the
+secret, which is never sent: a file left by an earlier run may name a port where another program listens by now, and
+agents execute what the coordinator sends. Either all tasks connect, or each runs by itself.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _LOOK_SECONDS, _HELLO_SECONDS, _HELLO_BYTES = 0.3, 5.0, 4096
 
 @dataclass(frozen=True)
 class Hello:
-    """The first line of every connection: who comes, and a number for the other side's proof."""
+    """The first line of every connection: who connects, and a nonce for the coordinator's proof."""
 
     worker: int
-    job: int  # whose way between the workers this connection is; 0: the way between the commands
+    job: int  # number of the start whose workers this connection links; 0: it links the commands
     nonce: str
 
 
 @dataclass(frozen=True)
 class Challenge:
-    """The first command's answer: that it knows the secret, and a number for the same of who comes."""
+    """The coordinator's reply: its proof that it knows the secret, and a nonce for the agent's proof."""
 
     nonce: str
     proof: str
@@ -49,32 +49,36 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Proof:
-    """That who comes knows the secret too."""
+    """The agent's proof that it knows the secret."""
 
     proof: str
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The answer to it: of the way between the commands once all have come or the time is up, of others at once."""
+    """The reply to `Proof`: immediate between workers; between commands once all have connected or the time is up."""
 
     together: bool
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """What stands in the file."""
+    """The connection details in the file."""
 
     host: str
     port: int
     secret: str
 
     def connected(self, worker: int, *, job: int = 0) -> JsonLines:
-        """A connection to the first command.
+        """Connect to the coordinator and authenticate both sides.
+
+        Args:
+            worker: number of this task.
+            job: as in `Hello`.
 
         Raises:
-            OSError: nobody listens there, or it cannot be reached.
-            LinkBroken: it is gone, does not let this one in, or is somebody else.
+            OSError: nobody listens there, or the machine cannot be reached.
+            LinkBroken: the coordinator has exited or refused the connection, or another program listens there.
         """
         lines = JsonLines(keep_alive(socket.create_connection((self.host, self.port), timeout=_HELLO_SECONDS)))
         try:
@@ -88,20 +92,28 @@ class Invitation:
                 raise LinkBroken("is not awaited")
         except BaseException as error:
             lines.close()
-            if isinstance(error, PipetuneError | TypeError):  # no such lines; a proof that is not ASCII
+            if isinstance(error, PipetuneError | TypeError):  # not this protocol, or a proof that is not ASCII
                 raise LinkBroken("is somebody else") from error
             raise
         return lines
 
 
 class Door:
-    """Where the first command lets the others in."""
+    """The coordinator's server: accepts and authenticates the other tasks."""
 
     def __init__(self, listening: socket.socket, secret: str, *, workers: int, interrupts: Interrupts) -> None:
         self._listening, self._secret, self._workers, self._interrupts = listening, secret, workers, interrupts
 
     def admitted(self, *, job: int = 0, seconds: float) -> dict[int, JsonLines]:
-        """A connection to each of the others; fewer where they do not come in time, or the user interrupts."""
+        """Accept a connection from each other task; fewer if the time is up or the user interrupts.
+
+        Args:
+            job: as in `Hello`; connections for another one are refused.
+            seconds: how long to wait for all of them.
+
+        Returns:
+            The connections by task number.
+        """
         end, found = time.monotonic() + seconds, dict[int, JsonLines]()
         while len(found) < self._workers - 1 and not self._interrupts.count:
             left = end - time.monotonic()
@@ -128,7 +140,7 @@ class Door:
             found = decode(Proof, lines.receive(_HELLO_SECONDS, most_bytes=_HELLO_BYTES))
             if not hmac.compare_digest(found.proof, _proof(self._secret, "comes", challenge.nonce, hello)):
                 return None
-            if job:  # from here on its worker speaks, to ours
+            if job:  # from here on, its worker and ours communicate
                 lines.send(encode(Welcome(True)))
         except (LinkBroken, PipetuneError, TypeError):
             return None
@@ -139,10 +151,16 @@ class Door:
 def called(
     folder: Path, place: Place, interrupts: Interrupts, *, wait_seconds: float
 ) -> Iterator[tuple[Door, Mapping[int, JsonLines]] | None]:
-    """The first command's side: all others, by their numbers, and where they come in again; None where not all came.
+    """The coordinator's side: wait until all other tasks have connected.
 
     Args:
-        folder: of its results.
+        folder: the coordinator's results folder.
+        place: the coordinator's position in the cluster.
+        interrupts: an interrupt ends the wait.
+        wait_seconds: how long to wait.
+
+    Yields:
+        The server, for later connections, and the connection to each other task by its number; None if any is missing.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -159,7 +177,7 @@ def called(
             stack.callback(lines.close)
         together = len(others) == place.workers - 1
         for lines in others.values():
-            with contextlib.suppress(LinkBroken):  # who is gone again is missed when there is work
+            with contextlib.suppress(LinkBroken):  # one that has exited again is noticed when it gets work
                 lines.send(encode(Welcome(together)))
         yield (door, others) if together else None
 
@@ -168,15 +186,21 @@ def called(
 def joined(
     folder: Path, place: Place, interrupts: Interrupts, *, wait_seconds: float
 ) -> Iterator[tuple[Invitation, JsonLines] | None]:
-    """Another command's side: the way to the first one, and how to come again; None where it goes on by itself.
+    """An agent's side: connect to the coordinator.
 
     Args:
-        folder: of the first one's results.
+        folder: the coordinator's results folder.
+        place: the agent's position in the cluster.
+        interrupts: an interrupt ends the wait.
+        wait_seconds: how long to try to connect; the wait for the other tasks may take twice as long.
+
+    Yields:
+        How to connect again, and the connection; None if this task has to run by itself.
     """
     end, lines, invitation = time.monotonic() + wait_seconds, None, None
     while lines is None and time.monotonic() < end and not interrupts.count:
         invitation = _read(folder / FILE)
-        with contextlib.suppress(OSError, LinkBroken):  # of an earlier run, or not yet there
+        with contextlib.suppress(OSError, LinkBroken):  # left by an earlier run, or not there yet
             lines = invitation.connected(place.number) if invitation is not None else None
         if lines is None:
             select.select([interrupts.descriptor], [], [], _LOOK_SECONDS)
@@ -198,14 +222,14 @@ def _welcome(lines: JsonLines, interrupts: Interrupts, *, seconds: float) -> boo
 
 
 def _proof(secret: str, side: str, nonce: str, hello: Hello) -> str:
-    """Which only who knows the secret can say, about this number and who comes for what (HMAC, RFC 2104)."""
+    """Proves knowledge of the secret, for this nonce and the fields of `hello` (HMAC, RFC 2104)."""
     return hmac.new(secret.encode(), f"{side} {nonce} {hello.worker} {hello.job}".encode(), "sha256").hexdigest()
 
 
 def _listening(host: str) -> socket.socket:
     try:
         return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError:  # a name by which only the others know this machine
+    except OSError:  # a name that only the other machines can resolve
         return socket.create_server(("", 0))
 
 

@@ -1,4 +1,4 @@
-"""Ends a worker with everything it started.
+"""Ends a worker together with everything it started.
 
 The worker leads its own process group, which is killed as a whole. A process that left the group (launchers
 call `setsid`) is still found: while a worker runs, the supervisor is the "child subreaper" (prctl(2)), so
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_HELPER_SECONDS = 2.0  # they take some milliseconds
+_HELPER_SECONDS = 2.0  # they need a few milliseconds
 
 
 _adopting = False
@@ -25,9 +25,9 @@ _adopting = False
 
 @contextlib.contextmanager
 def adopted() -> Iterator[None]:
-    """Inside, orphaned descendants become children of this process; on leaving, those are killed.
+    """Make orphaned descendants children of this process; on exit, kill those started meanwhile.
 
-    Of several that are open at a time, for workers side by side, the outermost does it for all.
+    When nested, for workers in parallel, only the outermost does this, for all of them.
     """
     global _adopting
     if _adopting:
@@ -50,8 +50,8 @@ def adopted() -> Iterator[None]:
 def kill_group(leader: int) -> None:
     """Kill every process of the group that `leader` leads or led.
 
-    Last the helpers of Python's `multiprocessing` and of joblib, which end by themselves once no other is left, and
-    remove the shared memory of those that could not.
+    Resource trackers of Python's `multiprocessing` and of joblib are killed last: they exit by themselves once no other
+    process is left, and remove the shared memory that the killed processes leaked.
     """
     members = [process for process in psutil.process_iter() if _is_in_group(process, leader)]
     helpers = [process for process in members if _is_helper(process)]

@@ -1,4 +1,4 @@
-"""The workers beside the chief: heard while it is watched; when one of them is lost, all have to be ended."""
+"""The peers of the chief: monitored together with it; if one of them is lost, all workers have to be ended."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ from pipetune.supervisor.process import WorkerProcess
 _TAIL_BYTES, _TAIL_LINES = 8192, 6
 _IN_PASSING = re.compile(
     r"[IW]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d [\d:.]+ [IW] |WARNING: All log messages before absl::"
-)  # absl's information and warnings, in both its forms
+)  # absl messages of level INFO and WARNING, in both formats
 
 
 class Beside(Protocol):
-    """A worker beside the chief, wherever it runs."""
+    """A worker other than the chief, on this or another machine."""
 
     conversation: Conversation
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What to wait for."""
+        """The descriptors to wait for."""
 
     def hear(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
-        """Takes note of what is heard from it; whether it is lost."""
+        """Process what arrived. Returns whether the worker is lost.
+
+        Args:
+            ready: readable descriptors.
+            selector: holds `descriptors`; those at end of file are unregistered.
+        """
 
 
 class Other:
-    """One worker of this machine, and everything heard from it."""
+    """A worker on this machine, and everything received from it."""
 
     def __init__(
         self,
@@ -50,11 +55,11 @@ class Other:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What to wait for: its messages, and its end."""
+        """The descriptors to wait for: its messages and its exit."""
         return self._running.messages, self._running.ended
 
     def hear(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
-        """Takes note of what it says and of its end; whether it is lost: gone, failed, or out of the others' step."""
+        """Process its messages and its exit. Returns whether it is lost: exited, failed, or no longer in lockstep."""
         messages, ended = self._running.messages, self._running.ended
         if messages in ready and self._lines.read(messages) == 0:
             selector.unregister(messages)
@@ -70,10 +75,10 @@ class Other:
 
 
 def why_lost(said: Conversation) -> str:
-    """Why the others cannot go on with a worker that has said this, and ended so; "" where they can."""
+    """Why its peers cannot continue with a worker in this state; "" if they can."""
     if said.out_of_step:
         return f"fell out of step: {said.out_of_step}"
-    if said.script_failed:  # its process lives on, and takes no step
+    if said.script_failed:  # its process is still running, but takes no steps
         return "could not go on: its script raised"
     if said.finished:
         return f"ended with exit status {said.finished.exit_code}" if said.finished.exit_code else ""
@@ -81,7 +86,7 @@ def why_lost(said: Conversation) -> str:
 
 
 def last_lines(log: Path, *, count: int = _TAIL_LINES) -> str:
-    """The end of a log, without what TensorFlow's runtime says in passing; '' where there is nothing."""
+    """The end of a log, without information and warnings of TensorFlow's runtime; "" if there is nothing."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))

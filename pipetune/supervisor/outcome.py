@@ -1,4 +1,4 @@
-"""What a session comes to, from what its workers said and how they ended."""
+"""Completes a session from what its workers reported and how they ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
 
 
 def concluded(session: Session, conversation: Conversation) -> Session:
-    """The session with the end its worker came to."""
+    """The session with status and side effects as its worker ended."""
     status = _STATUS.get(conversation.exit_code, "failed")
     suppressed = conversation.suppressed
     side_effects = {
@@ -60,10 +60,10 @@ def _detail(session: Session, conversation: Conversation) -> str:
 
 
 def last_line(traceback: str) -> str:
-    """The line of a traceback that names the exception: the first behind its frames.
+    """The line of a traceback that names the exception: the first one after the frames.
 
-    TensorFlow's messages go on behind it for lines, and may quote another traceback (a blank line follows its
-    first).
+    TensorFlow's messages continue for several lines after it, and may quote another traceback (whose header is followed
+    by a blank line).
     """
     lines = traceback.strip().splitlines()
     starts = [number for number, line in enumerate(lines[:-1]) if line == _TRACEBACK and lines[number + 1]]
@@ -72,7 +72,14 @@ def last_line(traceback: str) -> str:
 
 
 def carried_over(before: Session, after: Session, trial: TrialStarted, why: str) -> Session:
-    """`after`, from a restarted worker, with the trials of the worker that died."""
+    """`after`, from a restarted worker, with the trials of the worker that died.
+
+    Args:
+        before: the session of the worker that died.
+        after: the session of the restarted worker.
+        trial: the trial during which the worker died; added as failed, unless `after` has it.
+        why: how the worker died.
+    """
     trials = [old for old in before.trials if old not in after.trials]
     noted = any(new.plan.key == trial.plan and new.outcome is Outcome.FAILED for new in after.trials)
     if trial.details and not noted:
@@ -81,7 +88,7 @@ def carried_over(before: Session, after: Session, trial: TrialStarted, why: str)
 
 
 def with_verification(session: Session, found: Verification) -> Session:
-    """The session after its patch was run. One that is not proven is never emitted, nor said to be faster."""
+    """The session after its patch was run. A patch that is not confirmed is never emitted or reported as faster."""
     session = replace(session, patch=found.patch or session.patch)
     patch, dataset = session.patch, session.tuned_dataset
     if patch is None or dataset is None or dataset.plan is None:
@@ -112,13 +119,14 @@ def with_verification(session: Session, found: Verification) -> Session:
 
 
 def withheld(session: Session, why: str, *, verified: bool | None = False) -> Session:
-    """The session without its patch, and without any number that spoke for it.
+    """The session without its patch and without any number that supported it.
 
-    A plan of which the source says a part alone has been measured by itself, and stays.
+    A plan that the patch covers only in part was measured separately, and stays.
 
     Args:
-        why: a sentence, for the reader.
-        verified: as in `PatchResult`: None where the patch was not measured at all.
+        session: holds the patch.
+        why: the reason, a sentence for the report.
+        verified: as in `PatchResult`; None if the patch was not measured at all.
     """
     patch, dataset = session.patch, session.tuned_dataset
     if patch is None or dataset is None:
@@ -153,7 +161,7 @@ def withheld(session: Session, why: str, *, verified: bool | None = False) -> Se
 
 
 def _with_dataset(session: Session, **changes: Any) -> Session:
-    """With these fields of the dataset that the session is about."""
+    """The session with these fields of its tuned dataset replaced."""
     tuned = session.tuned_dataset
     datasets = (replace(one, **changes) if one is tuned else one for one in session.datasets)
     return replace(session, datasets=tuple(datasets))

@@ -1,4 +1,4 @@
-"""One worker process: started apart from the terminal, heard over its own pipe, ended with all it started."""
+"""A worker process: detached from the terminal, sends messages over its own pipe, ended with all it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipetune.core.messages import Job, write_job
 from pipetune.core.restoration import VARIABLE
 from pipetune.supervisor.offspring import adopted, kill_group
 
-# -P: the user's folder takes its place on the module path when the script runs, not before.
+# -P: the user's folder is added to `sys.path` when the script runs, not before.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "pipetune.worker")
 
 
@@ -28,12 +28,12 @@ class WorkerProcess:
     """A running worker."""
 
     process: subprocess.Popen[bytes]
-    messages: int  # the read end of its pipe
-    ended: int  # becomes readable when the process has ended
+    messages: int  # descriptor: the read end of its pipe
+    ended: int  # descriptor: becomes readable when the process has exited
     attached: bool  # it shares our terminal and our process group
 
     def ask_to_stop(self) -> None:
-        """As Ctrl-C would."""
+        """Send SIGINT, as Ctrl-C does."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
 
@@ -54,15 +54,18 @@ def worker(
     alone: bool = True,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
-    """A worker at work on `job`; on leaving, it and everything it started has ended.
+    """Start a worker on `job`; on exit, it and everything it started have ended.
 
     Args:
-        job: the task; its `message_descriptor` is filled in here, and the descriptors of its sockets are handed down.
-        log: file that takes what the user's script prints; None: it prints where we print.
-        command: how to start a worker; the path of the job file is added.
-        attached: stay on the terminal: its input, its Ctrl-C.
-        alone: no other runs beside it; of several, whoever starts them adopts what they leave behind.
-        environment: variables to set, beside those we have.
+        job: the task; `message_descriptor` is filled in here, and the descriptors of its sockets are inherited.
+        log: file for what the user's script prints; None: the worker prints to our output.
+        command: starts a worker; the path of the job file is appended.
+        attached: keep the terminal: its input and its Ctrl-C.
+        alone: no other worker runs in parallel. Of several, the caller that starts them adopts their orphans.
+        environment: variables to set in addition to ours.
+
+    Raises:
+        PipetuneError: the process cannot be started.
     """
     with contextlib.ExitStack() as stack:
         read_end, write_end = os.pipe()
@@ -74,14 +77,14 @@ def worker(
             write_job(replace(job, message_descriptor=write_end), path)
             if job.undo:
                 environment = {**(environment or {}), VARIABLE: job.undo}
-            if alone and not attached:  # what a script that runs for itself starts is its own business
+            if alone and not attached:  # an unsupervised script manages its own children
                 stack.enter_context(adopted())
             orders = (job.orders,) if job.orders >= 0 else ()
             handed_down = (write_end, *orders, *(job.task.link if job.task else ()))
             with _output(log) as output:
                 process = _start([*command, str(path)], job, output, handed_down, environment, attached=attached)
         finally:
-            os.close(write_end)  # only the worker holds it now: its end is the end of the messages
+            os.close(write_end)  # now only the worker holds it: end of file once it has exited
         ended_read, ended_write = os.pipe()
         stack.callback(os.close, ended_read)
         running = WorkerProcess(process, read_end, ended_read, attached)
@@ -126,4 +129,4 @@ def _output(log: Path | None) -> Iterator[IO[bytes] | None]:
 
 def _wait(process: subprocess.Popen[bytes], ended: int) -> None:
     process.wait()
-    os.close(ended)  # end of file wakes whoever waits
+    os.close(ended)  # end of file wakes any waiter

@@ -1,9 +1,9 @@
-"""Where ranks of Horovod that are started together find each other: a server of their own for every start.
+"""A Gloo rendezvous server for the ranks of Horovod, a new one for every start of the ranks.
 
-That of `horovodrun` is meant for one start. A rank that ends before all have found each other leaves its address there,
-and the next one of that number is looked for where nobody is: then all of them wait. The protocol is that of 0.28.1
-(`horovod/runner/http/http_server.py`): PUT and GET of a value at /SCOPE/KEY, 404 while there is none, and DELETE by who
-has found all others; what is said to the server ends with the server, so that nothing need be taken away.
+The server of `horovodrun` is meant for a single start. A rank that exits before the rendezvous is complete leaves its
+address there; the next rank with that number is then looked up at the stale address, and all ranks hang. The protocol
+is that of Horovod 0.28.1 (`horovod/runner/http/http_server.py`): PUT and GET of a value at /SCOPE/KEY, 404 while there
+is none, and DELETE by a rank that has found all others. DELETE does nothing here: the values end with the server.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.ranks import RENDEZVOUS_HOST, RENDEZVOUS_PORT
 
 _REQUEST_SECONDS = 30.0
-_MOST_BYTES = 1 << 20  # of a value; a rank says some hundred
+_MOST_BYTES = 1 << 20  # of a value; ranks send a few hundred
 _END_LOOK_SECONDS = 0.05
 
 
 @contextlib.contextmanager
 def opened(host: str) -> Iterator[str]:
-    """A server at this address of ours, as "host:port"; on leaving it is gone, with all it was told.
+    """Run a server on an address of this machine; yields "host:port". It and its values are gone on exit.
 
     Raises:
-        PipetuneError: nothing can listen there.
+        PipetuneError: the server cannot listen on `host`.
     """
     try:
         server = _Server((host, 0), _Request)
@@ -49,21 +49,21 @@ def opened(host: str) -> Iterator[str]:
 
 
 def variables(address: str) -> Mapping[str, str]:
-    """What tells a rank of it; nothing without an address, "host:port"."""
+    """The environment variables that name the server at "host:port" to a rank; none if `address` is ""."""
     host, _, port = address.rpartition(":")
     return {RENDEZVOUS_HOST: host, RENDEZVOUS_PORT: port} if host else {}
 
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    request_queue_size = 128  # ranks ask again and again for who is not there yet
+    request_queue_size = 128  # ranks poll for the peers that are not there yet
 
     def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
         self.values: dict[str, bytes] = {}
         super().__init__(address, handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A rank that was killed in the middle of a request: said by who has started it."""
+        """Ignores a rank killed during a request: its supervisor reports that."""
 
 
 class _Request(http.server.BaseHTTPRequestHandler):
@@ -79,7 +79,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
         if not length.isdecimal() or int(length) > _MOST_BYTES:
             return self._answer(400)
         value = self.rfile.read(int(length))
-        if len(value) < int(length):  # cut off: the rank is gone
+        if len(value) < int(length):  # cut off: the rank has exited
             return None
         self.server.values[self.path] = value
         return self._answer(200)
@@ -88,7 +88,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
         self._answer(200)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: the terminal is the command's."""
+        """Logs nothing: the terminal belongs to the command."""
 
     def _answer(self, status: int, value: bytes = b"") -> None:
         self.send_response(status)

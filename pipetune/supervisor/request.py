@@ -1,4 +1,4 @@
-"""What `pipetune analyze` was asked for, and what it comes to."""
+"""The request and the result of `pipetune analyze`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipetune.supervisor.target import Target
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be analysed, how, and where the results go."""
+    """What to analyze, how, and where the results go."""
 
     target: Target
     settings: Settings
@@ -25,23 +25,23 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     worker_command: Sequence[str] = WORKER_COMMAND
     verbose: bool = False  # show what the script prints
-    place: Place | None = None  # of this machine, where somebody else has started a cluster
+    place: Place | None = None  # of this machine in an externally started cluster; None: there is none
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """The session, and what the command ends with."""
+    """The session, the exit status and what to print at the end."""
 
     session: Session
     exit_code: int
     results: Results  # in the folder of this run
-    traceback: str = ""  # the user's own
+    traceback: str = ""  # of the user's code only
     failed: Failed | None = None
-    last_lines: str = ""  # of the log of the worker that was lost, or of the script that ended by itself
+    last_lines: str = ""  # of the log: of the lost worker, or of a script that exited by itself
 
 
 def job_of(request: Request, mode: Mode) -> Job:
-    """What a worker is to do with the script that was named."""
+    """The job of a worker for the script of this request."""
     target = request.target
     return Job(
         mode=mode,

@@ -1,4 +1,4 @@
-"""The files that one run leaves behind."""
+"""The result files of one run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from pipetune.supervisor.runs import FINISHED, RUNS, ResultsFolder
 class Results:
     """The files of one run, in a folder of its own: session.json, report.html, tuned.patch, plan.json, script.log.
 
-    Of several processes each has its own log, worker-0.log and so on, in place of script.log.
+    With several processes, each has its own log (worker-0.log and so on) instead of script.log.
 
     Args:
         root: the results folder, which shows the last finished run.
-        run: the name of the run's folder; empty until it is begun.
+        confidential: redact source text, paths and arguments.
+        workers: number of local workers.
+        parameter_servers: number of local parameter servers.
+        run: the name of the run's folder; empty until `begun`.
     """
 
     root: Path
@@ -39,7 +42,7 @@ class Results:
 
     @property
     def logs(self) -> tuple[Path, ...]:
-        """What the script printed, process by process: the one that is analysed first."""
+        """The log of each process; that of the analyzed process is the first."""
         if self.parameter_servers:
             _, *others = with_servers(workers=self.workers, servers=self.parameter_servers)
             return (self.folder / "chief.log", *(self.folder / f"{kind}-{index}.log" for kind, index in others))
@@ -49,7 +52,7 @@ class Results:
 
     @property
     def log(self) -> Path:
-        """What the script printed where it was analysed."""
+        """The log of the analyzed process."""
         return self.logs[0]
 
     @property
@@ -61,15 +64,15 @@ class Results:
         return self.folder / "report.html"
 
     def typed_folder(self, directory: str) -> str:
-        """The run's folder as someone in `directory` would type it."""
+        """The path of the run's folder, relative to `directory` if it is inside."""
         inside = os.path.relpath(self.folder, directory or ".")
         return str(self.folder) if inside.startswith("..") else inside
 
     def begun(self) -> Results:
-        """These results in a folder of their own, with empty logs in it, before anything runs.
+        """These results with a new run folder that has empty logs; called before anything runs.
 
         Raises:
-            PipetuneError: it cannot be written to.
+            PipetuneError: the folder cannot be written to.
         """
         try:
             results = replace(self, run=ResultsFolder(self.root).new_run().name)
@@ -80,7 +83,10 @@ class Results:
         return results
 
     def show(self) -> tuple[str, ...]:
-        """Lets the results folder show this run; names there that are the user's own, and stay.
+        """Make the results folder show this run.
+
+        Returns:
+            Names in the results folder that are the user's own files; they are kept.
 
         Raises:
             PipetuneError: the folder cannot be written to.
@@ -93,20 +99,20 @@ class Results:
             ) from error
 
     def shown(self, session: Session) -> Session:
-        """The session as it may leave this process."""
+        """The session as it may be written or shown: redacted if `confidential`."""
         return redact(session) if self.confidential else session
 
     def save(self, session: Session) -> None:
-        """Write session.json as far as it got. A results folder that shows nothing yet shows it."""
+        """Write the current session.json. A results folder that shows no session yet will show this run."""
         sessionfile.save(self.shown(session), self.session)
         if not ResultsFolder(self.root).shows_session:
             self.show()
 
     def write_all(self, session: Session) -> tuple[str, ...]:
-        """Write every file. The results folder shows them, unless it shows a finished run and this is none.
+        """Write every file. The results folder shows them, except that an unfinished run never replaces a finished one.
 
         Returns:
-            Names in the results folder that are the user's own, and stay.
+            Names in the results folder that are the user's own files; they are kept.
         """
         from pipetune.report.render import render
 
@@ -123,7 +129,7 @@ class Results:
 
 
 def cannot_write(folder: Path, error: OSError) -> PipetuneError:
-    """What is said where results cannot be written, before anything was run."""
+    """The error for a results folder that cannot be written to, raised before anything has run."""
     return PipetuneError(
         f"Results cannot be written to {folder}: {error.strerror or error}.",
         hint="Name a folder you may write to with --out DIR. Nothing was run.",

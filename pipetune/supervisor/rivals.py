@@ -1,4 +1,4 @@
-"""`pipetune bench`: starts the process that measures workloads beside rivals, keeps each as soon as it is there."""
+"""`pipetune bench`: starts the process that benchmarks workloads against rivals and saves each result at once."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ RIVALS_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench.rivals")
 class Request:
     """Which workloads, and where the results go."""
 
-    names: tuple[str, ...]  # each measured anew; none named: those the file lacks
+    names: tuple[str, ...]  # each measured again; if empty: those missing in the file
     out: Path
     quick: bool = False
     seed: int = 0
-    again: bool = False  # those the file has, too
+    again: bool = False  # also measure the workloads that the file already has
     examples: Path = FOLDER
 
     @property
     def file(self) -> Path:
-        """The short form has a file of its own: it must not take the place of what took hours."""
+        """The results file. Quick runs have their own, so as not to overwrite results that took hours."""
         return self.out / ("benchmarks-quick.json" if self.quick else "benchmarks.json")
 
 
@@ -48,14 +48,19 @@ def bench_rivals(
     show: Callable[[WorkloadResult], None],
     command: Sequence[str] = RIVALS_COMMAND,
 ) -> tuple[Benchmarks, int]:
-    """Measure what is asked for; all workloads known by then, and the exit status of a command that did it.
+    """Measure the requested workloads.
 
     Args:
-        screen: shows what is being done.
-        show: called with each workload as soon as it is known; those kept from an earlier run come first.
+        request: which workloads, and where the results go.
+        screen: shows the progress.
+        show: called with each workload as soon as it is measured; those kept from an earlier run come first.
+        command: starts the measuring process; the path of the job file is appended.
+
+    Returns:
+        All workloads known at the end, and the exit status of the command.
 
     Raises:
-        PipetuneError: there are no workloads, or none of that name, or the results cannot be written.
+        PipetuneError: there are no workloads, a name is unknown, or the results cannot be written.
     """
     chosen = choose_workloads(request.names, quick=request.quick, folder=request.examples)
     known = replace(kept(request), suite=_suite(request))
@@ -95,7 +100,7 @@ def bench_rivals(
 
 
 def kept(request: Request) -> Benchmarks:
-    """What earlier runs of this form, seed and release left in the file; nothing, where they were others.
+    """The workloads that earlier runs saved; none if they had another seed, release or `quick` setting.
 
     Raises:
         PipetuneError: the file is damaged.
@@ -107,7 +112,7 @@ def kept(request: Request) -> Benchmarks:
 
 
 def _suite(request: Request) -> tuple[str, ...]:
-    """The names of all workloads; of the short form none but those measured."""
+    """The names of all workloads to measure; () for a quick run, which has no others than those measured."""
     return () if request.quick else tuple(find_workloads(request.examples))
 
 

@@ -1,4 +1,4 @@
-"""Workers that measure nothing: a script run with a plan, and a look at the machine."""
+"""Workers that measure nothing: run a script with a plan, or read the machine."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipetune.supervisor.watch import watch
 
 
 def run_with_plan(target: Target, plan: Path, *, worker_command: Sequence[str] = WORKER_COMMAND) -> int:
-    """Run `target` on our terminal with `plan` applied; the exit status.
+    """Run `target` on our terminal with `plan` applied. Returns the exit status.
 
     Raises:
-        PipetuneError: the plan does not fit, or the script failed without a traceback of its own.
+        PipetuneError: the plan does not match the pipeline, or the worker failed without a traceback of the script.
     """
     job = Job(
         mode=Mode.RUN,
@@ -50,10 +50,10 @@ def run_with_plan(target: Target, plan: Path, *, worker_command: Sequence[str] =
 def read_machine(
     device: str = "auto", *, limits: Limits | None = None, worker_command: Sequence[str] = WORKER_COMMAND
 ) -> Session:
-    """A session that holds the machine as TensorFlow sees it, and nothing else.
+    """A session that holds only the machine, as TensorFlow sees it.
 
     Raises:
-        PipetuneError: TensorFlow cannot be imported, or the device is absent.
+        PipetuneError: TensorFlow cannot be imported, the device is absent, or the worker was lost.
     """
     job = Job(Mode.DOCTOR, message_descriptor=-1, settings=Settings(device=device), directory=os.getcwd())
     with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=worker_command) as running:

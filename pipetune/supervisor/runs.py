@@ -1,14 +1,14 @@
-"""A results folder: each run has a folder of its own in it, and the results folder shows the last finished one.
+"""The results folder: it has a subfolder per run, and shows the files of the last finished run.
 
-    DIR/runs/2026-03-01-141500/   session.json, report.html, ... of one run; never changed by another one
-    DIR/latest                    a link to the run that is shown
-    DIR/session.json, ...         links to latest/session.json, ...
-    DIR/applied.json, originals/  written by `pipetune apply` alone
+    DIR/runs/2026-03-01-141500/   session.json, report.html, ... of one run; never changed by another run
+    DIR/latest                    a symbolic link to the run that is shown
+    DIR/session.json, ...         symbolic links to latest/session.json, ...
+    DIR/applied.json, originals/  written only by `pipetune apply`
 
-Only `latest` is exchanged, in one step: all files of DIR come from one run at any moment, and what is open in a reader
-stays what it was. Where links cannot be made (FAT, some network drives) the files are copied, session.json last; each
-copy is whole, and session.json alone holds all that the other commands read. No run is ever deleted: what a run leaves
-takes about a megabyte, and only its user knows which one is still wanted.
+Only `latest` is replaced, atomically: at any moment all files of DIR come from one run, and a file that is open in a
+reader does not change. Where links are not supported (FAT, some network drives) the files are copied, session.json
+last; each copy is atomic, and session.json alone has all that the other commands read. No run is ever deleted: a run
+takes about a megabyte, and only the user knows which ones are still needed.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ LOGS = ("script.log", "chief.log", "worker-[0-9]*.log", "ps-[0-9]*.log")
 FINISHED, _UNFINISHED = "done", ("failed", "interrupted", "no-dataset")  # of `Session.status`
 _LOCK, _COPIED, _SCRIPT = ".lock", ".copied.json", ".script"
 _EARLIER_RELEASE = (SESSION_FILE, PLAN_FILE, "report.html", "tuned.patch", "convert_to_tfrecord.py", *LOGS)
-"""What releases that had one run per folder left in it, beside the module that the session names."""
+"""The files of releases that had one run per folder; in addition to the module that the session names."""
 
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """What `--out` names."""
+    """The folder given by `--out`."""
 
     path: Path
 
     def new_run(self) -> Path:
-        """An empty folder for a run that begins now.
+        """Create an empty folder for a run that starts now.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: the folder cannot be created.
         """
         runs = self.path / RUNS
         runs.mkdir(parents=True, exist_ok=True)
@@ -56,22 +56,22 @@ class ResultsFolder:
 
     @property
     def status(self) -> str:
-        """How the run ended that the folder shows; empty without one. What this release cannot read is finished."""
+        """The status of the run that the folder shows; "" if none. A session without a readable status is "done"."""
         return str(_read(self.path / SESSION_FILE).get("status", FINISHED)) if self.shows_session else ""
 
     @property
     def shows_session(self) -> bool:
-        """Whether the folder shows a run that has measured something."""
+        """Whether the folder shows a session.json."""
         return (self.path / SESSION_FILE).is_file()
 
     def show(self, run: Path) -> tuple[str, ...]:
-        """Lets the folder show the files of `run`, and no others.
+        """Make the folder show the files of `run`, and no others.
 
         Args:
-            run: one of the folders that `new_run` made.
+            run: a folder created by `new_run`.
 
         Returns:
-            Names under which the folder holds something that pipetune did not write: that stays, and is not shown.
+            Names of files in the folder that pipetune did not write. They are kept, and the run's are not shown.
 
         Raises:
             OSError: the folder cannot be written to.
@@ -81,7 +81,7 @@ class ResultsFolder:
             return self._show(run)
 
     def withdraw(self) -> None:
-        """Shows no session until the next run does; the run that was shown keeps its own."""
+        """Show no session until a run is shown again; the run's own copy of it stays."""
         if self.path.is_dir():
             with self.locked():
                 self._move_earlier_release()
@@ -89,7 +89,7 @@ class ResultsFolder:
                     (self.path / SESSION_FILE).unlink(missing_ok=True)
 
     def unfinished_since(self) -> Path | None:
-        """The last run that failed or was interrupted after the one that is shown was written; None without one."""
+        """The last unfinished run whose session is newer than the one shown; None if there is none."""
         try:
             shown = (self.path / SESSION_FILE).stat().st_mtime_ns
         except OSError:
@@ -112,7 +112,7 @@ class ResultsFolder:
                     _link(f"{LATEST}/{name}", self.path / name)
             _link(f"{RUNS}/{run.name}", self.path / LATEST)
             copied = False
-        except OSError:  # no links on this file system, or `latest` is a folder of the user's
+        except OSError:  # no links on this file system, or the user has a folder `latest`
             self._copy(run, names, own)
             copied = True
         for name in own - names:
@@ -131,7 +131,7 @@ class ResultsFolder:
             (self.path / LATEST).unlink()
 
     def _own_names(self) -> set[str]:
-        """What stands in the folder to show a run."""
+        """The names in the folder that pipetune put there to show a run."""
         links = {entry.name for entry in self.path.iterdir() if self._is_link(entry.name)}
         try:
             copied = json.loads((self.path / RUNS / _COPIED).read_text())
@@ -151,7 +151,7 @@ class ResultsFolder:
             note.unlink(missing_ok=True)
 
     def _move_earlier_release(self) -> None:
-        """Makes a run of the files of a release that had one run per folder."""
+        """Convert the files of a release that had one run per folder into a run."""
         session = self.path / SESSION_FILE
         data = _read(session)
         if not {"schema", "pipetune"} <= set(data) or SESSION_FILE in self._own_names():
@@ -169,7 +169,7 @@ class ResultsFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One command at a time changes what the folder shows."""
+        """Hold the lock: only one command at a time may change what the folder shows."""
         runs = self.path / RUNS
         runs.mkdir(parents=True, exist_ok=True)
         with open(runs / _LOCK, "ab") as lock:
@@ -179,10 +179,10 @@ class ResultsFolder:
 
 
 def results_folder_of(session: Path) -> Path:
-    """The results folder that a session belongs to.
+    """The results folder to which a session belongs.
 
     Args:
-        session: a session.json, or a folder that holds one: of a run, or the results folder itself.
+        session: a session.json, or the folder with it: that of a run, or the results folder itself.
     """
     folder = session if session.is_dir() else session.parent
     real = folder.resolve()
@@ -190,12 +190,12 @@ def results_folder_of(session: Path) -> Path:
 
 
 def default_results_folder(target: Target, reports: Path) -> Path:
-    """The folder in `reports` that is this script's alone, and the same one each time.
+    """The folder in `reports` for this script only, the same one each time.
 
-    It has the script's name; where that is another script's, the name of the script's folder in front.
+    It has the script's name; if that folder belongs to another script, prefixed with the name of the script's folder.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     identity = _identity(target, reports)
     names = _names(target, identity)
@@ -216,13 +216,16 @@ def _names(target: Target, identity: str) -> list[str]:
 
 
 def _identity(target: Target, reports: Path) -> str:
-    """Tells scripts apart. It moves with the project, and names nothing: the folder may be shown to others."""
+    """A hash that distinguishes scripts.
+
+    Of the path relative to the project, which may be moved; hashed, as the folder may be shared with others.
+    """
     where = os.path.relpath(target.script, reports.absolute().parent) if target.script else f"-m {target.module}"
     return hashlib.sha256(os.fsencode(where)).hexdigest()
 
 
 def _owner(folder: Path, reports: Path) -> str:
-    """The identity of the script whose results a folder takes; "" for none, "?" where it cannot be known."""
+    """The identity of the script to which a results folder belongs; "" for none, "?" if unknown."""
     with contextlib.suppress(OSError):
         return (folder / RUNS / _SCRIPT).read_text().strip()
     if not folder.exists():
@@ -235,7 +238,7 @@ def _owner(folder: Path, reports: Path) -> str:
 
 
 def _claim(folder: ResultsFolder, identity: str) -> bool:
-    """Notes whose folder it is, unless another script was faster."""
+    """Record that the folder belongs to this script. False if another script was faster."""
     with folder.locked():
         try:
             with open(folder.path / RUNS / _SCRIPT, "x") as file:
@@ -246,7 +249,7 @@ def _claim(folder: ResultsFolder, identity: str) -> bool:
 
 
 def _named(session: dict[str, object]) -> list[str]:
-    """The module for several machines and what belongs beside it, as the session names them."""
+    """The file names of the distributed module and its companions, according to the session."""
     distributed = session.get("distributed")
     found = distributed if isinstance(distributed, dict) else {}
     companions = found.get("companions")
@@ -254,7 +257,7 @@ def _named(session: dict[str, object]) -> list[str]:
 
 
 def _read(session: Path) -> dict[str, object]:
-    """What a session.json holds, undecoded: another release may have written it. Nothing, where it cannot be read."""
+    """The content of a session.json, not decoded, as another release may have written it; {} if unreadable."""
     try:
         data = json.loads(session.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -275,7 +278,7 @@ def _new_folder(parent: Path, seconds: float) -> Path:
 
 
 def _link(to: str, path: Path) -> None:
-    """Makes `path` a link to `to`, whatever file or link it was, in one step."""
+    """Replace the file or link `path` by a symbolic link to `to`, atomically."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.unlink(missing_ok=True)
     os.symlink(to, new)

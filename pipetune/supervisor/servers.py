@@ -1,4 +1,4 @@
-"""A job with parameter servers on this machine: a chief, who is analysed, workers and servers, ended together.
+"""Runs a parameter server job on this machine: the chief, which is analyzed, workers and parameter servers.
 
 Source: "Parameter server training with ParameterServerStrategy" (guide), "Clusters in the real world".
 """
@@ -26,12 +26,14 @@ _KINDS = {"worker": "worker", "ps": "parameter server"}
 def started_with_servers(
     job: Job, *, workers: int, servers: int, logs: Sequence[Path], command: Sequence[str] = WORKER_COMMAND
 ) -> Iterator[Cluster]:
-    """The processes of the script, each with its `TF_CONFIG`; on leaving, they and all they started have ended.
+    """Start the processes, each with its `TF_CONFIG`; on exit, they and everything they started have ended.
 
     Args:
-        job: the task of the chief; all others run the same script, unmeasured, and serve.
-        logs: the files that take what the script prints in each of the `core.cluster.with_servers`.
-        command: how to start a process; the path of the job file is added.
+        job: the task of the chief; all others run the same script without measuring, to serve the chief.
+        workers: number of worker processes, the chief not included.
+        servers: number of parameter servers.
+        logs: one file per process for what the script prints, in the order of `core.cluster.with_servers`.
+        command: starts a process; the path of the job file is appended.
 
     Raises:
         PipetuneError: no process can be started, or there are no free ports.

@@ -1,4 +1,4 @@
-"""What the user wants run: a script or a module, with its arguments."""
+"""The program to run: a script or a module, with its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOROVOD = re.compile(r"^\s*(import|from)\s+horovod\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Target:
-    """A script (absolute path) or a module (as after `python -m`), its arguments, and where it runs."""
+    """A script (absolute path) or a module (as after `python -m`), its arguments and its working directory."""
 
     script: str = ""
     module: str = ""
@@ -25,11 +25,11 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The name its results go under: "train" for train.py and for package.train."""
+        """The name used for its results: "train" for train.py and for package.train."""
         return Path(self.script).stem if self.script else self.module.rpartition(".")[2]
 
     def names_horovod(self) -> bool:
-        """Whether the script's own text imports Horovod; that of a module is not looked for."""
+        """Whether the source of the script itself imports Horovod; False for a module, which is not searched."""
         try:
             return bool(self.script) and bool(_HOROVOD.search(Path(self.script).read_text(errors="replace")))
         except OSError:
@@ -37,10 +37,10 @@ class Target:
 
 
 def script_target(script: str, arguments: tuple[str, ...]) -> Target:
-    """The script at `script`, run where we are.
+    """The target for the script at `script`, run in the current directory.
 
     Raises:
-        PipetuneError: there is no such script, or it cannot be Python.
+        PipetuneError: there is no such script, or it is not Python source.
     """
     path = Path(os.path.abspath(script))
     if path.is_dir() and (path / "__main__.py").is_file():
@@ -76,10 +76,10 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
 
 
 def module_target(module: str, arguments: tuple[str, ...]) -> Target:
-    """The module `module`, run where we are.
+    """The target for the module `module`, run in the current directory.
 
     Raises:
-        PipetuneError: the name cannot be a module's.
+        PipetuneError: the name is not a valid module name.
     """
     if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
         raise PipetuneError(

@@ -1,4 +1,4 @@
-"""The user's files around workers: what their script changes is put back once they have ended, and said."""
+"""Restores and reports the user files that the script changed, once the workers have ended."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from pipetune.core import restoration, scratch
 from pipetune.core.restoration import Restoration
 from pipetune.supervisor.display import Screen
 
-_MOST_NAMED = 5  # of the files that changed, nobody knows by whom: a folder of thousands is one sentence, too
+_MOST_NAMED = 5  # of the files changed by an unknown process, which may be thousands
 
 
 class UserFiles:
-    """What happens to the user's files during one command, over all starts of workers."""
+    """Restores the user's files and counts them, over all starts of workers in one command."""
 
     def __init__(self, screen: Screen, results: Path) -> None:
-        """Changes in the folder `results`, which pipetune itself writes, are not compared."""
+        """Unexplained changes in the folder `results` are not reported: pipetune itself writes there."""
         self._screen, self._results = screen, results
         self._counts: Counter[str] = Counter()
         self._warnings: list[str] = []
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[str]:
-        """The folder for the undo journals of one start of workers; they have to end before it is closed."""
+        """Yield the folder for the undo journals of one start of workers, and restore the files on exit.
+
+        The workers have to be ended before that. The folder is "" if it cannot be created.
+        """
         with restoration.folder() as folder:
             try:
                 yield folder
@@ -39,21 +42,21 @@ class UserFiles:
 
     @property
     def side_effects(self) -> dict[str, int]:
-        """Files put back and removed, for `Session.side_effects`; nothing where there were none."""
+        """The numbers of files restored and removed, for `Session.side_effects`; counts of 0 are left out."""
         return {name: count for name, count in self._counts.items() if count}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader of the session should know."""
+        """What was restored, and all warnings, for the notes of the session."""
         put_back = _put_back(self._counts["files_restored"], self._counts["files_removed"])
         return tuple(filter(None, (put_back, *self._warnings)))
 
 
 def recover() -> list[str]:
-    """Does what killed commands did not come to: files are put back, processes ended, folders removed.
+    """Clean up after killed commands: restore files, end processes, remove temporary folders.
 
     Returns:
-        Sentences for the user; none where there was nothing to do.
+        Sentences for the user; [] if there was nothing to do.
     """
     scratch.remove_abandoned()
     said = []
@@ -64,7 +67,7 @@ def recover() -> list[str]:
 
 
 def warnings(done: Restoration) -> Iterator[str]:
-    """What was not put back, and why; each in a sentence or two."""
+    """One or two sentences on each file that was not restored, with the reason."""
     for path, copy in done.left:
         kept = f"What it held before is in {copy}." if copy else "The script's loop had made it."
         yield f"{path} was changed by somebody else since the script's loop changed it: it is left as it is. {kept}"

@@ -1,7 +1,7 @@
-"""Verifies a patch: the patched script beside the script as it is, each held at its first training step by a process.
+"""Verifies a patch: runs the patched and the original script in two processes, each held at its first training step.
 
-Both measure when they are asked to, one at a time, so that what stands in the report is a ratio of this patch. The one
-that is not asked waits for its next order: it has no iterator, so nothing fills a buffer there.
+Both measure on request, one at a time, so that the ratio in the report is that of this very patch. The idle one waits
+for its next order: it has no iterator, so no buffer is filled in the background.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pipetune.supervisor.limits import Limits
 from pipetune.supervisor.outcome import last_line
 from pipetune.supervisor.watch import Watch
 
-_ROUNDS = 3  # of running a patch: each takes out of it what failed
+_ROUNDS = 3  # of running a patch: each removes the rewrites that failed
 _ORIGINAL = Plan("defaults")
-_MARGIN = 0.2  # of the memory, for what cannot be predicted: as in the search
-_ANSWER_SECONDS = 60.0  # for the rest of an answer whose beginning is there
+_MARGIN = 0.2  # share of the memory kept free for what cannot be predicted, as in `stages.study`
+_ANSWER_SECONDS = 60.0  # for the rest of an answer that has begun to arrive
 
 
 class Stopped(Exception):
-    """A script came to no answer; how its process ended is in the conversation."""
+    """A script ended without an answer; `conversation` holds how its process ended."""
 
     def __init__(self, script: str, conversation: Conversation) -> None:
         super().__init__(f"{script} {_how(conversation)}")
@@ -45,16 +45,16 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of it."""
+    """The result of verifying a patch."""
 
-    why: str = ""  # the patch was not measured, or yields something else: the reason
-    checked: str = ""  # how it was compared with the plan, in words
+    why: str = ""  # the reason, if it was not measured, yields other elements or is not confirmed
+    checked: str = ""  # how the patched pipeline was compared with the plan, in words
     proof: Confirmation | None = None
-    peak_rss_mib: float | None = None  # of the patched input, alone
-    rate: Rate | None = None  # the same, at a first look
-    start_seconds: float = 0.0  # the ways of the processes to their first training steps
-    interrupted: Conversation | None = None  # the user ended it
-    patch: PatchResult | None = None  # what is left of it, where a part of it was taken out
+    peak_rss_mib: float | None = None  # of the patched input pipeline alone
+    rate: Rate | None = None  # of the same, in the first window
+    start_seconds: float = 0.0  # until the processes had reached their first training steps, in total
+    interrupted: Conversation | None = None  # set if the user interrupted
+    patch: PatchResult | None = None  # the remaining patch, if failed rewrites were removed from it
 
     @property
     def verified(self) -> bool:
@@ -62,25 +62,29 @@ class Verification:
 
 
 class Held:
-    """One script at its first training step, or on its way there."""
+    """A script held at its first training step, or about to run to it."""
 
     def __init__(self, name: str, link: Link, watched: Watch, *, end_seconds: float) -> None:
         self.name, self._link, self._watched, self._end_seconds = name, link, watched, end_seconds
         self._prepared, self._over = _ORIGINAL.name, False
 
     def begin(self) -> Answer:
-        """Runs the script to its first training step; what is known of it there.
+        """Run the script to its first training step. Returns what it reports there.
 
         Raises:
-            Stopped: it did not come there.
+            Stopped: it did not get there.
         """
         return self._ask(Begin())
 
     def measure(self, plan: str, order: Order) -> Window:
-        """A window of the pipeline that the script has built, or of a baseline of it.
+        """Measure a window of the pipeline that the script has built, or of a baseline of it.
+
+        Args:
+            plan: name of the baseline; "defaults" for the pipeline that the script has built.
+            order: `MeasureInput` or `MeasureTraining`.
 
         Raises:
-            RunFailed: it could not be taken.
+            RunFailed: no window could be measured.
             Stopped: the process ended, or had to be ended.
         """
         if plan != self._prepared:
@@ -92,7 +96,7 @@ class Held:
         return answer.window
 
     def patch_of(self, rewrites: tuple[str, ...]) -> PatchResult | None:
-        """The patch of these rewrites alone; None where it cannot be written.
+        """Write the patch of only these rewrites, given by key; None if that is not possible.
 
         Raises:
             Stopped: the process ended, or had to be ended.
@@ -100,7 +104,7 @@ class Held:
         return self._ask(WritePatch(rewrites)).patch
 
     def leave(self) -> None:
-        """Has the process end by itself, so that it releases what it holds.
+        """Let the process exit by itself, so that it releases its resources.
 
         Raises:
             Stopped: the user interrupted meanwhile.
@@ -119,7 +123,7 @@ class Held:
             self._link.order(order)
             if self._watched.wait(self._link.fileno()):
                 return self._link.next_answer(_ANSWER_SECONDS)
-        except LinkBroken:  # it ends, as is heard next
+        except LinkBroken:  # it is exiting: wait for that
             self._watched.wait(seconds=self._end_seconds)
         self._over = True
         raise Stopped(self.name, self._watched.end())
@@ -129,21 +133,21 @@ class Held:
 class Starter:
     """Starts the processes of a script."""
 
-    job: Job  # to verify, of the script as it is
+    job: Job  # of mode VERIFY, for the original script
     processes: Callable[[Job], contextlib.AbstractContextManager[Cluster]]
-    files: Callable[[], contextlib.AbstractContextManager[str]]  # folder of the undo journals of what is started in it
+    files: Callable[[], contextlib.AbstractContextManager[str]]  # yields the folder for undo journals; restores on exit
     limits: Limits
     interrupts: Interrupts
     on_message: Callable[[Message], None]
 
     @contextlib.contextmanager
     def started(self, *, patched: bool, checks: bool = False, undo: str = "") -> Iterator[Held]:
-        """A process that waits until it may run the script; on leaving it has ended.
+        """Start a process that waits for the order to run the script; on exit, it has ended.
 
         Args:
-            patched: it runs the patched source.
-            checks: it compares what it builds with the plan.
-            undo: of `files`: what the script's loop does to files is put back when that is left.
+            patched: run the patched source.
+            checks: compare the elements with those of the plan, and measure the memory.
+            undo: folder yielded by `files`, at whose exit the files changed by the script's loop are restored.
         """
         near, far = socket.socketpair()
         with contextlib.ExitStack() as stack, far:
@@ -151,7 +155,7 @@ class Starter:
             stack.callback(link.close)
             job = replace(self.job, patched=patched, checks=checks, orders=far.fileno(), undo=undo)
             cluster = stack.enter_context(self.processes(job))
-            far.close()  # the worker alone holds it now
+            far.close()  # now only the worker holds it
             watched = Watch(
                 cluster.chief,
                 limits=self.limits,
@@ -180,9 +184,9 @@ def verify(
         session: holds the patch, and what was measured before.
         starter: starts the processes.
         settings: of the analysis.
-        together: both may be there at a time; else each is started twice, one after the other. Where one cannot stand
-            beside the other after all (a port, a file that one of them locks), that is tried next.
-        told: hears how far it is.
+        together: both processes may run at the same time; else they run one after the other, each started twice for
+            six pairs (ABBA). If they interfere after all (a port, a file that one of them locks), that is tried next.
+        told: called with the progress, in words.
     """
     race = _Scripts(session, starter, settings, told)
     try:
@@ -196,9 +200,13 @@ def verify(
 
 
 def fits_twice(session: Session, *, processes: int) -> bool:
-    """Whether both scripts can be there at a time: what they need in memory is below what is free, less a margin.
+    """Whether both scripts can run at the same time: they need less memory than is free, minus a margin.
 
-    On an accelerator they cannot: a process takes all the memory that it has.
+    False on an accelerator, as a process allocates all of its memory.
+
+    Args:
+        session: holds the machine and the memory that a process needs.
+        processes: number of processes per script.
     """
     machine, patch = session.machine, session.patch
     if machine is None or patch is None or patch.process_mib is None or machine.device != "cpu":
@@ -208,7 +216,7 @@ def fits_twice(session: Session, *, processes: int) -> bool:
 
 
 class _Scripts:
-    """Both scripts: takes windows as `search.confirmation.Windows` do, each in the process that it belongs to."""
+    """The original and the patched script; implements `search.confirmation.Windows`, with one process per script."""
 
     def __init__(self, session: Session, starter: Starter, settings: Settings, told: Callable[[str], None]) -> None:
         dataset = session.tuned_dataset
@@ -216,21 +224,21 @@ class _Scripts:
         self._starter, self._settings, self._told = starter, settings, told
         self._take(session)
         self._profile, self._pipeline = dataset.profile, dataset.pipeline
-        self._there: dict[bool, Held] = {}  # by whether it is patched
-        self._arrived: Answer | None = None  # the patched one, for the first time
+        self._there: dict[bool, Held] = {}  # keyed by whether it is patched
+        self._arrived: Answer | None = None  # the first answer of the patched script
         self._interrupted: Conversation | None = None
         self._stack = contextlib.ExitStack()
-        self.patch: PatchResult | None = None  # what is left of it, where something was taken out
+        self.patch: PatchResult | None = None  # the remaining patch, if rewrites were removed
         self.start_seconds = 0.0
 
     def _take(self, session: Session) -> None:
-        """From now on the patch is the one of this session."""
+        """Use the patch of this session from now on."""
         assert session.patch is not None and session.plan is not None
         covered = [one for one in session.plan.rewrites if one.key in session.patch.covered]
         self._session, self._whole = session, len(covered) == len(session.plan.rewrites)
         self._plan = Plan("the patched script", tuple(covered))
 
-    # -- what a confirmation asks for
+    # -- the interface for `confirm`
 
     @property
     def trains(self) -> bool:
@@ -250,16 +258,17 @@ class _Scripts:
         patched = plan is self._plan
         try:
             return self._there[patched].measure(_ORIGINAL.name if patched else plan.name, order)
-        except Stopped as stopped:  # what was measured until then counts
+        except Stopped as stopped:  # the measurements until then count
             self._interrupted = self._interrupted or _interrupted(stopped)
             raise RunFailed(str(stopped)) from stopped
 
     # -- processes
 
     def side_by_side(self) -> Verification:
-        """Both at a time: they import side by side; the second runs the user's script once the first stands.
+        """Verify with both processes at the same time.
 
-        Rewrites that fail are taken out of the patch, and what is left is run again.
+        They import in parallel; the second runs the user's script once the first is held. Rewrites that fail are
+        removed from the patch, and the remaining patch is run again.
         """
         with self._starter.files() as undo, self._starter.started(patched=False, undo=undo) as original:
             for _ in range(_ROUNDS):
@@ -273,7 +282,7 @@ class _Scripts:
             return Verification(answer.why)
 
     def _take_out(self, answer: Answer, original: Held) -> bool:
-        """Whether the patch can do without the rewrites that failed: then it is what is left of it from now on."""
+        """Replace the patch by one without the rewrites that failed. False if there is none."""
         before = self._session.patch
         assert before is not None
         left = tuple(one.key for one in self._plan.rewrites if one.key not in answer.failed)
@@ -292,12 +301,15 @@ class _Scripts:
         return True
 
     def in_turn(self) -> Verification:
-        """One at a time, in fresh processes."""
+        """Verify with one process at a time, each freshly started."""
         with self._stack:
             return self._measured(visit=self._visit)
 
     def disturbed(self, found: Verification) -> bool:
-        """Whether one that stood beside the other came to no number, and the user did not want it so."""
+        """Whether both ran at the same time and no gain was measured: they may have interfered.
+
+        False if the user interrupted.
+        """
         without = found.proof is None or found.proof.gain is None
         return without and len(self._there) == 2 and found.interrupted is None
 
@@ -312,7 +324,7 @@ class _Scripts:
             raise RunFailed(why)
 
     def _begin(self, held: Held, *, patched: bool) -> Answer:
-        """Has it run to its first training step; what it says there, or why it did not come there.
+        """Run a script to its first training step. Returns its answer, or why it did not get there.
 
         Raises:
             Stopped: the user interrupted.
@@ -358,7 +370,7 @@ class _Scripts:
         )
 
     def _claimed(self) -> Trial | None:
-        """The trial that the search has accepted the plan by; None where the patch says less than the plan."""
+        """The trial by which the search accepted the plan; None if the patch does not cover the whole plan."""
         plan = self._session.plan
         accepted = (
             trial

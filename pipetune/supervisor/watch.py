@@ -1,4 +1,4 @@
-"""Listens to one worker until it ends, is silent too long, or the user interrupts; to those that train with it too."""
+"""Monitors a worker until it exits or hangs, one of its peers is lost, or the user interrupts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
 class Watch:
-    """Everything a worker says, from its start on."""
+    """Monitors one worker, from its start on."""
 
     def __init__(
         self,
@@ -32,30 +32,30 @@ class Watch:
         phase: str = "",
         others: Sequence[Beside] = (),
     ) -> None:
-        """Takes what is listened to.
+        """Create this right after starting the worker: kills for lack of memory are counted from here on.
 
         Args:
             running: the worker.
-            limits: how long it may be silent.
-            interrupts: where Ctrl-C is noticed.
-            on_message: called with each message, after the conversation took note of it.
-            phase: which limit holds until the worker names its phase.
-            others: that train in step with it; when one of them is lost, the worker is ended.
+            limits: how long it may send nothing.
+            interrupts: Ctrl-C and other signals, as something to wait for.
+            on_message: called with each message, after `conversation` was updated from it.
+            phase: whose limit applies until the worker reports a phase.
+            others: the peers that train in lockstep with it; if one of them is lost, the worker is ended.
         """
         self.conversation = Conversation(phase=phase)
         self._running, self._limits, self._interrupts, self._others = running, limits, interrupts, others
         self._lines = Lines(self.conversation, on_message)
         self._killed_before = _memory_kills()
-        self._speaks = True  # its pipe is open
+        self._speaks = True  # its message pipe is open
 
     def wait(self, answer: int | None = None, *, seconds: float | None = None) -> bool:
-        """Listens until the descriptor `answer` can be read; False once the worker has ended, or has to be ended.
+        """Process messages until `answer` is readable; False once the worker has exited or must be ended.
 
-        Whoever is told False, or waits no more, calls `end`.
+        Call `end` after False, or to stop waiting.
 
         Args:
-            answer: None: until it has ended.
-            seconds: how long it may be silent; None: as the phase says that it is in.
+            answer: a descriptor; None to wait until the worker exits.
+            seconds: how long it may send nothing; None for the limit of its current phase.
         """
         running, said = self._running, self.conversation
         with selectors.DefaultSelector() as selector:
@@ -85,10 +85,10 @@ class Watch:
                     return False
                 if self._interrupts.descriptor in ready:
                     self._interrupts.take()
-                    if running.attached:  # the terminal told it already, and what it does then is its own affair
+                    if running.attached:  # the terminal sent it the signal too; how it reacts is up to it
                         continue
                     said.ending = Ending.INTERRUPTED
-                    if stopping:  # asked twice: at once
+                    if stopping:  # the second interrupt: end it at once
                         return False
                     stopping = True
                     deadline = time.monotonic() + self._limits.grace
@@ -101,7 +101,7 @@ class Watch:
                     return False
 
     def end(self) -> Conversation:
-        """Ends the worker where it has not; what it said, and how it ended."""
+        """End the worker, unless it has exited. Returns its final state."""
         self._running.kill()
         self._running.process.wait()
         while self._lines.read(self._running.messages) > 0:
@@ -122,7 +122,7 @@ def watch(
     phase: str = "",
     others: Sequence[Beside] = (),
 ) -> Conversation:
-    """Everything the worker says, until it has ended; it is stopped where that is needed. Takes what `Watch` does."""
+    """Monitor the worker until it has exited, ending it if needed. The arguments are those of `Watch`."""
     watched = Watch(
         running, limits=limits, interrupts=interrupts, on_message=on_message, phase=phase, others=others
     )
@@ -131,7 +131,7 @@ def watch(
 
 
 def _ended_meanwhile(others: Sequence[Beside]) -> list[Beside]:
-    """Of the workers, one that ends now: a step fails where another is gone, and may be heard of first."""
+    """Peers that exit within `_CAUSE_SECONDS`: a failed step may be reported before the exit that caused it."""
     end = time.monotonic() + _CAUSE_SECONDS
     with selectors.DefaultSelector() as selector:
         for descriptor in (descriptor for other in others for descriptor in other.descriptors):
@@ -170,7 +170,7 @@ def _ended(
 
 
 def _memory_kills() -> int:
-    """How often the container's memory limit ended a process (cgroup v2); 0 where that is not told."""
+    """How many processes the cgroup memory limit has killed (cgroup v2); 0 if unknown."""
     try:
         rows = dict(line.split() for line in _MEMORY_EVENTS.read_text().splitlines())
         return int(rows.get("oom_kill", 0))

@@ -1,1 +1,1 @@
-"""Public test kit: pipelines from words, checks of a rule, a clock and a runner with invented times."""
+"""Public test kit: pipelines written as text, checks of rules, a fake clock and a runner with synthetic times."""

@@ -1,4 +1,4 @@
-"""The words for what a function does and what was found out about it, as `words` reads them."""
+"""The words for properties of a function and the results of probing it, as parsed by `words`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FLAGS: Mapping[str, FunctionFacts] = {
     "raises": replace(STEADY, can_raise=True),
     "asserts": replace(STEADY, can_raise=True, operations=("Assert",)),
 }
-"""What a function does, a word each."""
+"""One word for each property of a function."""
 
 _SIZES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -68,7 +68,7 @@ def shrinking(words: str) -> Shrinking:
 
 
 def on_batches(words: str) -> OnBatches:
-    """`rows=exact`, `rows=Exp+Log` (not bit-equal on batches), `rows=parts` (when it is cut in two), `rows=no`."""
+    """`rows=exact`, `rows=Exp+Log` (not bit-equal on batches), `rows=parts` (if it is split in two), `rows=no`."""
     if words == "no":
         return OnBatches(why_not="its op MatMul mixes rows")
     if words == "parts":
@@ -97,14 +97,14 @@ def cut(words: str) -> Cut:
 
 
 def on_inputs(words: str) -> tuple[OnInput, ...]:
-    """`early=2` (the same above two maps), `early=no` (not above one), `early=1+no`."""
+    """`early=2` (the same upstream of two maps), `early=no` (not upstream of one), `early=1+no`."""
     count = words.removesuffix("no").removesuffix("+")
     found = tuple(OnInput(digest=f"above {place + 1}") for place in range(int(count or 0)))
     return (*found, OnInput(why_not="its predicate reads what the map makes")) if words.endswith("no") else found
 
 
 def with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) -> FunctionFacts:
-    """`function` with what `flag` says added; `name` renames the variable."""
+    """`function` with the properties of `flag` added; `name` replaces the name of the variable."""
     old = function if function is not None else STEADY
     variables = (name,) if name and flag.reads_variables else flag.reads_variables
     return replace(
@@ -147,11 +147,11 @@ ANSWERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
     "shrink": lambda function, words: replace(function, shrinking=shrinking(words)),
     "unfused": lambda function, words: replace(function, fused=fused(words, why_not=_APART)),
 }
-"""What was found out about a function, by the word before the equals sign."""
+"""Setters for the results of probing a function, by the word before the equals sign."""
 
 
 def value(text: str) -> Value:
-    """A number, a truth value, None, AUTOTUNE, or the text itself."""
+    """Parses an integer, True, False, None, AUTOTUNE, or the text itself."""
     words: dict[str, Value] = {"None": None, "True": True, "False": False, "AUTOTUNE": AUTOTUNE}
     if text in words:
         return words[text]

@@ -1,9 +1,9 @@
-"""Real windows, recorded: how long real steps took, slice by slice, on a machine that is not quiet.
+"""Recorded windows: how long real steps took, slice by slice, on a machine with and without other load.
 
-The file `recorded_windows.json` beside this one holds series of consecutive windows of a real pipeline, alone
+The file `recorded_windows.json` in this folder holds series of consecutive windows of a real pipeline, alone
 ("input") and inside a real training step ("training"), each on a fresh iterator, on two cores: with nothing else
-running ("quiet"), beside a process that takes a core for a second now and then ("neighbour"), and beside test
-suites and compilers of other people ("shared"). `python -m pipetune.bench.recording` makes it.
+running ("quiet"), with a process that takes a core for a second now and then ("neighbour"), and with test suites and
+compilers of other users ("shared"). `python -m pipetune.bench.recording` creates it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ CONDITIONS = ("quiet", "neighbour", "shared")
 UNITS = ("input", "training")
 
 SCALE = 1000
-"""Slowness is kept in thousandths: 1000 is the series' median."""
+"""Durations are stored in thousandths of the median of the series: 1000 is the median."""
 
 
 @dataclass(frozen=True)
 class RecordedWindow:
-    """One window: what it took to get going, then its slices in order.
+    """One window: its startup overhead, then its slices in order.
 
-    Seconds and CPU seconds per step of each slice are kept over the median of the series, in thousandths.
+    Seconds and CPU seconds per step of each slice are relative to the median of the series, in thousandths.
     """
 
-    overhead_ms: int  # from the request to the first counted step, the warm-up left out
+    overhead_ms: int  # from the request to the first counted step, without the warm-up
     wall: tuple[int, ...]
     cpu: tuple[int, ...]
     converged: bool = True
@@ -45,14 +45,14 @@ class Series:
 
     step_seconds: float  # median over all slices
     cpu_step_seconds: float
-    slice_steps: int  # steps of one slice of a training window; 0 where slices were cut by time
+    slice_steps: int  # steps of one slice of a training window; 0 if slices have a fixed duration
     slice_seconds: float  # of a slice at the median
     windows: tuple[RecordedWindow, ...]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """All series, by "unit, condition"; `about` says where and on what they were recorded."""
+    """All series, by "unit, condition"; `about` describes the machine they were recorded on."""
 
     about: str
     series: Mapping[str, Series]
@@ -62,7 +62,7 @@ class Recording:
 
 
 def save(recording: Recording, path: Path = FILE) -> None:
-    """Write it compactly: a line a window."""
+    """Write a recording compactly, with one line per window."""
     data = encode(recording)
     assert isinstance(data, dict)
     for series in data["series"].values():
@@ -73,7 +73,7 @@ def save(recording: Recording, path: Path = FILE) -> None:
 
 @cache
 def load(path: Path = FILE) -> Recording:
-    """What `save` wrote.
+    """Load a recording that `save` wrote.
 
     Raises:
         Malformed: the file is damaged.

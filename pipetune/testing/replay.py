@@ -1,8 +1,8 @@
-"""A runner whose noise is replayed from recorded real windows: what whole sessions are simulated on.
+"""A runner that replays the noise of recorded real windows, to simulate whole sessions.
 
-The windows of a series are served in the order recorded, from an offset drawn anew for each runner, in blocks of
-random length (the stationary bootstrap of Politis and Romano, 1994): autocorrelation, spikes, drift and a
-neighbour's second on one of the cores stay as they were, and no two sessions are alike.
+The windows of a series are served in the order recorded, from an offset drawn for each runner, in blocks of random
+length (the stationary bootstrap of Politis and Romano, 1994). This preserves autocorrelation, spikes, drift and the
+seconds in which a neighbor process takes one of the cores, and no two sessions are alike.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from pipetune.testing.recorded import SCALE, RecordedWindow, Series
 from pipetune.testing.runner import FakeClock
 
 BLOCK_WINDOWS = 40
-"""Mean length of a block: about half a minute, longer than what neighbouring windows share."""
+"""Mean length of a block: about half a minute, longer than the correlation between neighboring windows."""
 
 
 @dataclass
 class ReplayRunner:
-    """Speeds that differ by what was recorded, and by `gain`.
+    """A runner whose speeds vary as recorded, and by the `gain` of a plan.
 
     Args:
+        clock: the clock that windows advance.
         input: the series that input windows are taken from.
-        training: the series of training windows; None where the consumer cannot be switched.
-        seed: of offsets and block lengths.
-        gain: how many times as fast a plan truly is.
-        compare_seconds: what one proof of equality takes; every plan is found equal.
+        training: the series of training windows; None if the consumer cannot be switched.
+        seed: seed of offsets and block lengths.
+        gain: the true speedup of a plan.
+        compare_seconds: duration of one equality proof; every plan is found equal.
+        batch: examples per step.
     """
 
     clock: FakeClock
@@ -84,7 +86,7 @@ class ReplayRunner:
         *,
         steps: int = 0,
     ) -> Window:
-        """A window of that many slices; where one recorded window has too few, the next one's follow."""
+        """Builds a window of `slices` slices; if a recorded window has too few, continues with those of the next."""
         tape = self._tapes.setdefault(id(series), _Tape(series, self._draw))
         first = tape.next()
         wall, cpu = list(first.wall[:slices]), list(first.cpu[:slices])
@@ -93,12 +95,12 @@ class ReplayRunner:
             wall += more.wall[: slices - len(wall)]
             cpu += more.cpu[: slices - len(cpu)]
         speed = self.gain(plan) / series.step_seconds
-        if slice_seconds is not None:  # so many seconds: how many steps fit into each slice?
+        if slice_seconds is not None:  # fixed duration: how many steps fit into each slice?
             done = sum(slice_seconds * speed * SCALE / one for one in wall)
             steps = max(1, round(done))
             seconds = steps * slices * slice_seconds / done
             weights = [1 / one for one in wall]
-        else:  # so many steps: how many seconds do they take?
+        else:  # fixed number of steps: how many seconds do they take?
             seconds = steps / speed * sum(wall) / slices / SCALE
             weights = [1.0] * slices
         cpu_share = sum(w * one for w, one in zip(weights, cpu, strict=True)) / sum(weights) / SCALE
@@ -114,7 +116,7 @@ class ReplayRunner:
 
 
 class _Tape:
-    """A series read in blocks, round and round."""
+    """Reads a series cyclically in blocks of random length, each from a random position."""
 
     def __init__(self, series: Series, draw: random.Random) -> None:
         self._windows = series.windows

@@ -1,4 +1,4 @@
-"""Checks for rules: where one must stay silent, where it must fire.
+"""Checks that a rule proposes nothing where it must not, and proposes a rewrite where it must.
 
 check_silent("cache", "range 10 | map random elements=10 bytes=1k | batch 2")
 rewrites = check_fires("prefetch", "range 10 | map | batch 2")
@@ -20,7 +20,7 @@ from pipetune.testing.words import read
 def context(
     words: str, *, options: Mapping[str, Value] | None = None, profiled: bool = True, **fields: Any
 ) -> RuleContext:
-    """The context of the pipeline that `words` describe; `fields` go to RuleContext (two cores)."""
+    """The context of the pipeline that `words` describe; `fields` go to `RuleContext` (default: two cores)."""
     described = read(words, options=options)
     fields.setdefault("cores", 2)
     fields.setdefault("profile", described.profile if profiled else None)
@@ -28,7 +28,7 @@ def context(
 
 
 def proposals(rule: Rule | str, context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
-    """What one rule says about one pipeline; every rewrite is checked to be well formed."""
+    """The rewrites and reasons for no proposal of one rule for one pipeline; checks that rewrites are well formed."""
     rule = find_rule(rule) if isinstance(rule, str) else rule
     rewrites: list[Rewrite] = []
     silences: list[Silence] = []
@@ -43,21 +43,21 @@ def proposals(rule: Rule | str, context: RuleContext) -> tuple[list[Rewrite], li
 
 
 def check_silent(rule: Rule | str, words: str, **fields: Any) -> list[Silence]:
-    """Assert that `rule` proposes nothing for `words`; what it says about that."""
+    """Assert that `rule` proposes nothing for `words`; return its reasons."""
     rewrites, silences = proposals(rule, context(words, **fields))
     assert not rewrites, f"must stay silent: {words}\n" + "\n".join(map(repr, rewrites))
     return silences
 
 
 def check_fires(rule: Rule | str, words: str, **fields: Any) -> list[Rewrite]:
-    """Assert that `rule` proposes something for `words`, and hand it over."""
+    """Assert that `rule` proposes something for `words`; return the rewrites."""
     rewrites, silences = proposals(rule, context(words, **fields))
     assert rewrites, f"must fire: {words}\n" + "\n".join(silence.why for silence in silences)
     return rewrites
 
 
 def check_rewrite(rewrite: Rewrite, pipeline: Pipeline, *, rule: str) -> Pipeline:
-    """Assert that `rewrite` can be applied, changes something and leaves a sound pipeline; that pipeline."""
+    """Assert that `rewrite` applies, changes something and leaves a well-formed pipeline; return that pipeline."""
     assert rewrite.rule == rule and rewrite.node in pipeline and rewrite.edits and rewrite.group, rewrite
     assert rewrite.summary.endswith("."), rewrite.summary
     for edit in rewrite.edits:
@@ -70,7 +70,7 @@ def check_rewrite(rewrite: Rewrite, pipeline: Pipeline, *, rule: str) -> Pipelin
 
 
 def check_well_formed(pipeline: Pipeline) -> None:
-    """Assert that ids are unique, inputs stand before their readers, and everything reaches the output."""
+    """Assert that ids are unique, inputs come before their consumers, and every node reaches the output."""
     seen: set[str] = set()
     for node in pipeline:
         assert node.id not in seen, f"{node.id} twice"

@@ -1,6 +1,6 @@
-"""A clock that is told the time and a runner with invented times: what the search is tested with.
+"""A fake clock and a runner with synthetic times, for tests of the search.
 
-The noise is what shared machines show: slow drift, correlation between neighbouring windows, rare spikes.
+The noise is that of shared machines: slow drift, correlation between neighboring windows, rare spikes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipetune.core.measurement import RunFailed, Window
 
 
 class FakeClock:
-    """Seconds that pass when `advance` is called, and never otherwise."""
+    """A clock that only advances by calls of `advance`."""
 
     def __init__(self, start: float = 1000.0) -> None:
         self._now = start
@@ -30,11 +30,11 @@ class FakeClock:
 
 @dataclass
 class Noise:
-    """Multiplies a window's seconds; every figure is of the logarithm.
+    """A random factor on the duration of windows; `spread`, `wander` and `drift` are those of its logarithm.
 
-    `spread`: independent, per window of one second (longer windows average it out). `wander`: the standard
-    deviation of a first-order autoregressive process with time constant `wander_seconds`. `drift`: per 100
-    seconds. `spike_share` of the windows take `spike` times as long.
+    `spread`: standard deviation of independent noise, for a window of one second (longer windows average it out).
+    `wander`: standard deviation of a first-order autoregressive process with time constant `wander_seconds`. `drift`:
+    change per 100 seconds. A share of `spike_share` of the windows takes `spike` times as long.
     """
 
     spread: float = 0.03
@@ -51,7 +51,7 @@ class Noise:
         self._draw = random.Random(self.seed)
 
     def factor(self, now: float, seconds: float) -> float:
-        """How much longer a window of `seconds` beginning at `now` takes."""
+        """The factor on the duration of a window of `seconds` that begins at `now`."""
         if self._at is None:
             self._state = self._draw.gauss(0, self.wander)
         else:
@@ -68,7 +68,7 @@ class Noise:
 def rewrite(
     name: str, *, safety: Safety = Safety.EXACT, group: str = "", number: int | None = None, node: str = "n1"
 ) -> Rewrite:
-    """An invented rewrite called `name`; with `number` one of several that differ by it only."""
+    """A synthetic rewrite called `name`; with `number`, one of several that differ only in that value."""
     if number is None:
         return Rewrite(
             name, node, safety, (Insert(node, name, f"{name}@{node}"),), f"does {name}", group=group
@@ -80,18 +80,20 @@ def rewrite(
 
 @dataclass
 class FakeRunner:
-    """Invented speeds.
+    """A runner with synthetic speeds.
 
     Args:
-        gain: how many times as fast the input is under a plan, e.g. from the names of its rewrites.
-        cpu: how many times as few CPU seconds per example it needs.
-        fails: rewrite key to the message of the failure its windows raise.
+        clock: the clock that windows advance.
+        gain: speedup of the input under a plan, e.g. from the names of its rewrites.
+        cpu: factor by which a plan reduces CPU seconds per example.
+        noise: noise of the windows' durations.
+        fails: by rewrite key, the message of the failure that its windows raise.
         unequal: keys of rewrites that change the data.
-        unprovable: values cannot be compared, whatever the plan.
-        bytes_of: rewrite key to predicted bytes.
-        unsettled: rewrite key to the seconds of warm-up below which its windows have not converged.
-        step_seconds: of the model alone; None where the consumer cannot be switched.
-        epoch_steps: as of `Runner`.
+        unprovable: whether values cannot be compared under any plan.
+        bytes_of: by rewrite key, predicted bytes.
+        unsettled: by rewrite key, the seconds of warm-up below which its windows have not converged.
+        step_seconds: step time of the model alone; None if the consumer cannot be switched.
+        epoch_steps: as in `Runner`.
     """
 
     clock: FakeClock
@@ -110,8 +112,8 @@ class FakeRunner:
     batch_seconds: float = 0.02
     first_seconds: float = 0.2
     compare_seconds: float = 1.0
-    windows: list[tuple[str, str]] = field(default_factory=list)  # unit and plan key, as they were asked for
-    warm_ups: list[tuple[str, float]] = field(default_factory=list)  # plan key and seconds, of input windows
+    windows: list[tuple[str, str]] = field(default_factory=list)  # unit and plan key, in the order requested
+    warm_ups: list[tuple[str, float]] = field(default_factory=list)  # plan key and warm-up seconds of input windows
     compared: list[str] = field(default_factory=list)
 
     @property

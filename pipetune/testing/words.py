@@ -1,44 +1,45 @@
-"""Pipelines from words, for tests of rules and models. No TensorFlow.
+"""Builds pipelines from a short text notation, for tests of rules and models. No TensorFlow.
 
-The little language::
+The notation::
 
     list_files | interleave cycle_length=4 | map! random | shuffle 1000 | batch 32 | repeat
 
 - `|` joins stages; `;` or a new line separates statements; the last statement is the pipeline's output.
-- `name = ...` keeps a branch; a statement that begins with the name goes on from it, and `zip a b`,
+- `name = ...` names a branch; a statement that begins with the name continues it, and `zip a b`,
   `concatenate a b`, `choose a b` join branches.
-- A stage is an operator (`Node.op`) and words. `list_files` becomes the two operators TensorFlow makes of it,
-  `from_tensor_slices` and `shuffle`; with `shuffle=False` only the first.
+- A stage is an operator (`Node.op`) followed by words. `list_files` becomes the two operators that TensorFlow makes of
+  it, `from_tensor_slices` and `shuffle`; with `shuffle=False` only the first.
 - A bare number or AUTOTUNE is the operator's main argument (`shuffle 1000`, `batch 32`, `take 5`).
-- `argument=value` sets an argument: whole numbers, True, False, None, AUTOTUNE, text.
-- What the function does: `random`, `seeded` (random with seeds), `python`, `python_random`, `variable` or
+- `argument=value` sets an argument: an integer, True, False, None, AUTOTUNE, or text.
+- Properties of the function: `random`, `seeded` (random with seeds), `python`, `python_random`, `variable` or
   `variable=name` (reads it), `writes` or `writes=name`, `table`, `print`, `file` (writes one), `reads_file`,
-  `raises`, `unknown` (nothing is known about it). Without such a word it is stateless.
-- `inner=TFRecordDataset+map` names what an interleave or flat_map function makes (default: TFRecordDataset),
-  `calls=ReadFile+Cast` the kernels in a function and in those it calls.
-- `rows=exact` says that the function gives the same rows when called on a batch, `rows=Exp` that the op named
-  makes them differ in the last bits, `rows=parts` that it does when it is cut in two, `rows=no` that it does not.
-  `gathers` says that rows of arrays in memory can be gathered by their numbers, `gathers=windows` that windows of 3
-  of them can, `gathers=no` that they cannot;
-  `gathers=series` that an operator puts out windows which functions above it take by number.
-- `early=2` says that a predicate says the same above the two maps nearest to it, `early=no` that it does not above one.
-- `fused=n1` says that the function computes the same when it calls that of the map n1 (`n1+n2`: of both) itself, as one
-  function, `unfused=n1` that it does not.
-- `passes=0+1` says that a function hands on the components of its input unchanged (-1: one that it makes), and
-  `spec=x` what elements look like behind an operator (like all others if not said).
-- `crop=yes` says that the function could decode only what it crops, `crop=no` that it needs the whole image.
-- `cuts=draws:2k` says that the function can be cut in front of its draws, `cuts=end:2k` that it can in front of ops
-  that treat every number by itself, and that 2k bytes are handed on there (`cuts=end:2k+Exp`: such an op is Exp);
-  `cuts=draws:no`, `cuts=end:no` that it cannot. `head=80%` is the measured share of the first part, `saves=3us` what
-  the other saves per element behind the batch.
-- `spread` says that the kernels of an operator were measured to use several threads at once, `padding=0.4:9+17:0.1`
-  that 40 % of its batches is padding, and 10 % would be in buckets that begin at the lengths 9 and 17, `padding=0.4:no`
-  that its batches cannot be made by length.
-- `shrink=2` says that the function could decode at half the scale, `shrink=no` that it needs the image as it is.
+  `raises`, `asserts` (raises in an Assert op), `unknown` (nothing is known about it). Without such a word it is
+  stateless.
+- `inner=TFRecordDataset+map` names the operators that an interleave or flat_map function makes (default:
+  TFRecordDatasetV2), `calls=ReadFile+Cast` the ops in a function and in those it calls.
+- `rows=exact`: the function gives the same rows when called on a batch; `rows=Exp`: the op Exp makes them differ in the
+  last bits; `rows=parts`: they are the same if the function is split in two; `rows=no`: they are not.
+- `gathers`: rows of arrays in memory can be gathered by index; `gathers=windows`: windows of 3 rows can;
+  `gathers=series`: the operator outputs windows that functions upstream of it gather one by one; `gathers=no`: the rows
+  cannot be gathered.
+- `early=2`: a predicate gives the same result upstream of the two maps nearest to it; `early=no`: not upstream of one.
+- `fused=n1`: the function computes the same if it calls the function of the map n1 (`n1+n2`: of both) itself, as one
+  function; `unfused=n1`: it does not.
+- `passes=0+1`: a function passes these components of its input through unchanged (-1: a component that it computes);
+  `spec=x`: the element_spec after an operator (by default the same for all operators).
+- `crop=yes`: the function could decode only what it crops; `crop=no`: it needs the whole image.
+- `cuts=draws:2k`: the function can be split before its random draws; `cuts=end:2k`: it can be split before elementwise
+  ops at its end; 2k bytes are passed on there (`cuts=end:2k+Exp`: one of these ops is Exp); `cuts=draws:no`,
+  `cuts=end:no`: it cannot. `head=80%` is the measured share of the first part in the cost, `saves=3us` what the second
+  part saves per element when it runs after the batch.
+- `spread`: the kernels of an operator were measured to use several threads at once. `padding=0.4:9+17:0.1`: 40 % of its
+  batches is padding, and 10 % would be with buckets that begin at the lengths 9 and 17; `padding=0.4:no`: its batches
+  cannot be built by length.
+- `shrink=2`: the function could decode at half the scale; `shrink=no`: it needs the image at full scale.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
-  that the spec fixes, `elements=2000` how many there are, `cpu=2ms` the measured cost per element (s, ms, us;
-  10us if not said), `waits=2ms` that it waits so long beside, as measured, `!` behind the operator a cost of
-  10ms. `shared=2` says the call site made two datasets.
+  that the spec fixes, `elements=2000` the number of elements, `cpu=2ms` the measured cost per element (s, ms, us;
+  default 10us), `waits=2ms` the measured waiting in addition to it. `!` after the operator means a cost of 10ms.
+  `shared=2`: the call site made two datasets.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ _SPENT_HEAVY = 10e-3
 
 @dataclass(frozen=True)
 class Words:
-    """A pipeline and the profile that its words describe."""
+    """A pipeline and its profile, as described by the text."""
 
     pipeline: Pipeline
     profile: Profile
@@ -113,7 +114,7 @@ class Words:
 
 @dataclass
 class _Stage:
-    """One stage while it is read."""
+    """One stage while it is parsed."""
 
     op: str
     arguments: dict[str, Value]
@@ -137,7 +138,7 @@ def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str
     """The pipeline that `text` describes.
 
     Raises:
-        ValueError: a word nobody knows.
+        ValueError: a word is unknown.
     """
     return read(text, options=options, name=name).pipeline
 
@@ -252,10 +253,10 @@ _OF_OPERATORS: Mapping[str, Callable[[_Stage, str], None]] = {
     "static_bytes": _sets("static_bytes", size),
     "waits": _sets("waits", seconds),
 }
-"""What is said of an operator, beside its arguments and its function."""
+"""Setters for words about an operator other than its arguments and its function."""
 
 _BARE = frozenset({"gathers", "spread"})
-"""Those of them that need no value."""
+"""The words of `_OF_OPERATORS` that need no value."""
 
 
 def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:

@@ -1,4 +1,4 @@
-"""What an error of TensorFlow, or of the user's code under it, says in one line."""
+"""Reduces errors of TensorFlow, or of user code that it calls, to one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 
 
 def first_line(error: BaseException | None) -> str:
-    """What an error says in one line; TensorFlow's own stack stands before it where a graph ran."""
+    """The message of an error as one line of at most 300 characters; "unknown" if there is none.
+
+    If a graph ran, TensorFlow puts its own stack before the message; that is skipped.
+    """
     lines = str(error).splitlines() if error is not None else []
     told = [line.strip() for line in lines if line.strip() and not line.startswith(_STACK)]
     told = [_ROOT.sub("", line) for line in told if not _SEVERAL.fullmatch(line)]
@@ -14,5 +17,5 @@ def first_line(error: BaseException | None) -> str:
 
 
 _STACK = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "  File ", "\t [[")
-_SEVERAL = re.compile(r"\d+ root error\(s\) found\.")  # of which it lists some: the first is told
+_SEVERAL = re.compile(r"\d+ root error\(s\) found\.")  # followed by a list of errors: the first is reported
 _ROOT = re.compile(r"^\(0\) [A-Z_]+: +")

@@ -1,6 +1,6 @@
-"""Every private name of TensorFlow and Keras that pipetune depends on, each under one name of its own.
+"""All private names of TensorFlow and Keras that pipetune depends on, each wrapped under one name of its own.
 
-`tests/tf/test_private.py` holds one test per fact stated here, so that a new TensorFlow version tells at once.
+`tests/tf/test_private.py` has one test per fact stated here, so that an incompatible TensorFlow version fails there.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ DistributedDataset = input_lib.DistributedDataset
 DistributedFromFunction = input_lib.DistributedDatasetsFromFunction
 DistributedIterator = input_lib.DistributedIterator
 DistributedVariable = distribute_values.DistributedVariable
-"""What stands for a variable of every replica, each of which is a variable of its own. Reading it may take a step that
-every process of a job has to take with this one.
+"""A variable with one component per replica, each of them a variable of its own. Reading it may run a step in which
+every process of a job has to take part.
 """
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
 CheckpointSaver = functional_saver.MultiDeviceSaver
-"""Writes the files of a checkpoint, whatever asks for one."""
+"""Writes the files of every checkpoint, whichever API was called."""
 file_operations = _pywrap_file_io
-"""The module through which everything in TensorFlow that is Python writes, renames and removes files."""
+"""The module through which all Python code of TensorFlow writes, renames and removes files."""
 
 
 PerWorkerDataset = coordinator_values.PerWorkerDatasetFromDatasetFunction
 PerWorkerIterator = coordinator_values.PerWorkerDistributedIterator
-"""What `schedule` is given: each worker of a coordinator takes its own iterator out of it."""
+"""An argument of `schedule`, from which each worker of a coordinator takes its own iterator."""
 
 
 def inputs(dataset: Any) -> tuple[Any, ...]:
-    """The datasets a live dataset reads, also those a reader keeps for its file names."""
+    """The input datasets of a live dataset, including those that a reader keeps for its file names."""
     try:
         return tuple(dataset._inputs())
     except (AttributeError, NotImplementedError):
@@ -62,27 +62,27 @@ def inputs(dataset: Any) -> tuple[Any, ...]:
 
 
 def serialized_graph(dataset: Any) -> bytes:
-    """The dataset as a GraphDef; state outside of it is left out. Arrays become constants."""
+    """The dataset as a serialized GraphDef. External state is left out; arrays become constants."""
     policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     return bytes(dataset._as_serialized_graph(external_state_policy=policy).numpy())
 
 
 def snapshot_is_finished(folder: str) -> bool:
-    """Whether a folder in the folder of a snapshot holds all of the data of one graph: then it is only read."""
+    """Whether a subfolder of a snapshot holds the complete data of one graph; it is then only read."""
     try:
         with open(os.path.join(folder, "snapshot.metadata"), "rb") as stream:
             return bool(snapshot_pb2.SnapshotMetadataRecord.FromString(stream.read()).finalized)
-    except Exception:  # it is not there, or no such record: protobuf's own error has no types to name
+    except Exception:  # the file is missing or not such a record; protobuf's own error has no public type
         return False
 
 
 def dataset_from_graph(graph_def: Any, spec: Any) -> Any:
-    """The dataset that a GraphDef describes, given in bytes or as a tensor of them."""
+    """The dataset that a serialized GraphDef describes, given as bytes or as a string tensor."""
     return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph_def), spec)
 
 
 def op_is_stateful(op_type: str) -> bool:
-    """Whether TensorFlow registers the op as stateful; an op it does not know counts as such."""
+    """Whether TensorFlow registers the op as stateful; True for unknown ops."""
     definition = op_def_registry.get(op_type)
     return True if definition is None else bool(definition.is_stateful)
 
@@ -96,21 +96,21 @@ def op_has_seed(op_type: str) -> bool:
 
 
 def op_is_vectorizable(op_type: str) -> bool:
-    """Whether `tf.vectorized_map` knows a form for an op; True where this TensorFlow does not say."""
+    """Whether `tf.vectorized_map` has a converter for an op; True if this TensorFlow version does not expose that."""
     known = getattr(pfor, "_pfor_converter_registry", None)
     return known is None or op_type in known
 
 
 def called_graph(op: Any) -> Any:
-    """The graph of the function that a `PartitionedCall` calls; None where TensorFlow does not hold it."""
+    """The graph of the function that a `PartitionedCall` calls; None if TensorFlow does not keep it."""
     try:
         return op.graph._get_function(op.get_attr("f").name).graph
-    except AttributeError:  # a function that came with a graph, not one that was traced here
+    except AttributeError:  # the function was imported with a graph, not traced in this process
         return None
 
 
 def autograph_origin(generated_file: str, line: int) -> tuple[str, int, str] | None:
-    """File, line and function of the user's statement that AutoGraph turned into a generated line."""
+    """File, line and function of the user's statement from which AutoGraph generated a line; None if unknown."""
     for factories in list(api._TRANSPILER._cache._cache.values()):
         for factory in list(factories.values()):
             for location, origin in (factory.source_map or {}).items():
@@ -121,11 +121,11 @@ def autograph_origin(generated_file: str, line: int) -> tuple[str, int, str] | N
 
 @contextmanager
 def reusing_traced_functions() -> Iterator[None]:
-    """While open, a traced function given where a Python function is expected is used as it is."""
+    """Context manager: while open, a traced function passed where a Python function is expected is used as it is."""
     original = structured_function.StructuredFunctionWrapper
 
     def reuse(func: Any, *args: Any, **kwargs: Any) -> Any:
-        # group_by_window wraps what it is given in functions of its own that close over it.
+        # group_by_window wraps its argument in functions of its own that close over it.
         traced = next((held for held in (func, *_closed_over(func)) if isinstance(held, original)), None)
         return traced if traced is not None else original(func, *args, **kwargs)
 
@@ -138,20 +138,20 @@ def reusing_traced_functions() -> Iterator[None]:
 
 def _closed_over(function: Any) -> Iterator[Any]:
     for cell in getattr(function, "__closure__", None) or ():
-        with suppress(ValueError):  # a name that is not bound yet
+        with suppress(ValueError):  # the name is not bound yet
             yield cell.cell_contents
 
 
 def python_function(traced: Any) -> Any:
-    """The Python function that a dataset's function was traced from."""
+    """The Python function from which a dataset's function was traced."""
     return traced._func
 
 
 def with_function(traced: Any, concrete: Any, *, gives: Any = None) -> Any:
-    """A dataset's traced function that runs another concrete function of the same arguments.
+    """A copy of a dataset's traced function that runs another concrete function with the same arguments.
 
     Args:
-        gives: the spec of what it gives, where that is something else.
+        gives: the output spec, if it differs; None keeps the original's.
     """
     made = copy.copy(traced)
     made._function = concrete
@@ -161,20 +161,20 @@ def with_function(traced: Any, concrete: Any, *, gives: Any = None) -> Any:
 
 
 def data_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
-    """The concrete function that a dataset would make of `function`, given flat tensors: AutoGraph leaves it alone."""
+    """Traces `function` of flat tensors to a concrete function as a dataset would, but without AutoGraph."""
     attributes = {"_tf_data_function": True}
     return tf.function(function, autograph=False, experimental_attributes=attributes).get_concrete_function(*specs)
 
 
 def call_traced(traced: Any, element: Any) -> Any:
-    """What a dataset's traced function gives for an element; for use inside another function."""
+    """Calls a dataset's traced function on an element and returns its result; for use inside another function."""
     flat = structure.to_tensor_list(traced._input_structure, element)
     return structure.from_compatible_tensor_list(traced.output_structure, traced.function(*flat))
 
 
 @contextmanager
 def seeds_given(seed: Any, seed2: Any) -> Iterator[None]:
-    """While open, datasets that ask for seeds get these two and draw nothing from the global state."""
+    """Context manager: while open, new datasets get these two seeds and draw none from the global state."""
     original = random_seed.get_seed
     random_seed.get_seed = lambda _seed: (seed, seed2)
     try:
@@ -184,23 +184,23 @@ def seeds_given(seed: Any, seed2: Any) -> Iterator[None]:
 
 
 def never_converted(function: Any) -> Any:
-    """Marks a function as one that AutoGraph calls as it is; costs nothing when it is called.
+    """Marks a function as one that AutoGraph calls without conversion, at no cost per call.
 
-    The public `tf.autograph.experimental.do_not_convert` wraps it in a function that opens and closes a context,
-    which a function on the way of every training step cannot afford.
+    The public `tf.autograph.experimental.do_not_convert` wraps it in a function that opens and closes a context, which
+    is too expensive for a function that every training step calls.
     """
     return api.autograph_artifact(function)
 
 
 def global_seed() -> int | None:
-    """The seed `tf.random.set_seed` has set, or None."""
+    """The seed set by `tf.random.set_seed`, or None."""
     seed = context.global_seed()
     return None if seed is None else int(seed)
 
 
 def op_seed_generator() -> Any:
-    """The generator that op seeds are drawn from after `tf.random.set_seed`, or None."""
-    return getattr(context.context(), "_rng", None)  # there only once a seed was set
+    """The generator from which op seeds are drawn after `tf.random.set_seed`, or None."""
+    return getattr(context.context(), "_rng", None)  # exists only once a seed was set
 
 
 def op_determinism_enabled() -> bool:
@@ -209,22 +209,24 @@ def op_determinism_enabled() -> bool:
 
 
 def unused_keys(table: Any) -> tuple[Any, ...]:
-    """The keys a DenseHashTable marks empty and deleted buckets with; none for other tables."""
+    """The keys with which a DenseHashTable marks empty and deleted buckets, as arrays; none for other tables."""
     if not isinstance(table, tf.lookup.experimental.DenseHashTable):
         return ()
     keys = [tf.constant(key, table.key_dtype) for key in (table._empty_key, table._deleted_key)]
-    return tuple(tf.reshape(key, [-1]).numpy().reshape(key.shape) for key in keys)  # arrays, strings too
+    return tuple(tf.reshape(key, [-1]).numpy().reshape(key.shape) for key in keys)  # arrays even for scalar strings
 
 
 def table_values(table: Any, values: Any) -> Any:
-    """Exported values of a DenseHashTable in the shape `insert` takes them."""
+    """Exported values of a DenseHashTable in the shape that `insert` expects."""
     return values.numpy().reshape(len(values), *table._default_value.shape)
 
 
 def host_part(dataset: Any) -> tuple[Any, Callable[[Any], Any]] | None:
-    """The dataset in front of a final copy to a device, and what puts that end behind another dataset.
+    """Splits off a final `copy_to_device` (and any `prefetch` after it).
 
-    None where `dataset` does not end in `copy_to_device` (and `prefetch`): everything may stand behind it then.
+    Returns:
+        The dataset before the copy, and a function that appends the same copy and prefetches to another dataset. None
+        if `dataset` does not end so; operators may then be appended directly to it.
     """
     behind: list[Callable[[Any], Any]] = []
     while isinstance(dataset, prefetch_op._PrefetchDataset):
@@ -248,12 +250,12 @@ def _prefetch(dataset: Any, *, buffer_size: int) -> Any:
 
 
 def source_device(dataset: Any) -> str:
-    """The device a `copy_to_device` copies from."""
+    """The device from which a `copy_to_device` copies."""
     return str(dataset._source_device_string)
 
 
 def tracing_seconds() -> float:
-    """Seconds this process has spent tracing `tf.function`s so far."""
+    """Seconds that this process has spent on tracing `tf.function`s so far."""
     return float(tracing_compilation._graph_building_time_counter.get_cell().value()) / 1e6
 
 
@@ -265,12 +267,12 @@ NoneTensorSpec = none_tensor.NoneTensorSpec
 
 
 def restructured(dataset: Any, spec: Any) -> Any:
-    """The dataset with its components under another structure of the same flat types."""
+    """The dataset with its components in another structure of the same flat types."""
     return dataset_ops._RestructuredDataset(dataset, spec)
 
 
 def optimized(dataset: Any, passes: tuple[str, ...], *, autotune: bool) -> Any:
-    """The dataset after TensorFlow's graph passes of these names, and no other; names it does not know do nothing."""
+    """The dataset after exactly these graph passes of TensorFlow; unknown names have no effect."""
     configs = [f"{name}:autotune:{'true' if autotune else 'false'}" for name in passes]
     variant = tf.raw_ops.OptimizeDatasetV2(
         input_dataset=dataset._variant_tensor,
@@ -284,31 +286,31 @@ def optimized(dataset: Any, passes: tuple[str, ...], *, autotune: bool) -> Any:
 
 
 def source_tensors(dataset: Any) -> tuple[Any, ...]:
-    """The tensors a dataset made of arrays holds; none for other datasets."""
+    """The tensors of a dataset built from arrays; none for other datasets."""
     return tuple(getattr(dataset, "_tensors", ()))
 
 
 def slept(dataset: Any, microseconds: int) -> Any:
-    """The dataset with a wait before each element, in TensorFlow: what its own tests use."""
+    """The dataset with a sleep before each element, by the C++ op that TensorFlow's own tests use."""
     from tensorflow.python.data.experimental.ops import testing
 
     return testing._SleepDataset(dataset, microseconds)
 
 
 def is_default(strategy: Any) -> bool:
-    """Whether it is the strategy in force where the script names none: it hands datasets on as they are."""
+    """Whether it is the default strategy, in force if the script sets none; it passes datasets through unchanged."""
     return isinstance(strategy, distribute_lib._DefaultDistributionStrategy)
 
 
 def cluster_resolver(strategy: Any) -> Any:
-    """What knows the processes of a strategy, or None; the one with parameter servers keeps it to itself."""
+    """The cluster resolver of a strategy, or None; `ParameterServerStrategy` has it as a private attribute."""
     return getattr(strategy, "cluster_resolver", None) or getattr(strategy, "_cluster_resolver", None)
 
 
 def own_devices() -> tuple[str, ...]:
-    """The devices that this process works on: of a job of several processes in step, those of its own task.
+    """The devices that this process uses; where several processes train in lockstep, those of its own task.
 
-    TensorFlow lists every process's devices there, and can run nothing on the others'.
+    TensorFlow then lists the devices of all processes, but cannot run anything on those of the others.
     """
     names = [device.name for device in tf.config.list_logical_devices()]
     served = context.context()._collective_ops_server_def
@@ -319,7 +321,7 @@ def own_devices() -> tuple[str, ...]:
 
 
 def sync_devices() -> None:
-    """As `tf.test.experimental.sync_devices`, which fails where several processes train in step."""
+    """Like `tf.test.experimental.sync_devices`, which fails where several processes train in lockstep."""
     for name in own_devices():
         with tf.device(name):
             tf.raw_ops.SyncDevice()
@@ -327,13 +329,13 @@ def sync_devices() -> None:
 
 
 def host_pipelines(distributed: Any) -> tuple[Any, ...]:
-    """The datasets that feed a distributed one, with what the strategy put behind them; one for each worker."""
+    """The datasets that feed a distributed one, with the operators the strategy appended; one per worker."""
     name = "_datasets" if isinstance(distributed, DistributedFromFunction) else "_cloned_datasets"
     return tuple(getattr(distributed, name, ()))
 
 
 def batch_size_seen(dataset: Any) -> int | None:
-    """The size of a full batch as strategies see it, who divide by it; None where they cannot tell."""
+    """The size of a full batch as strategies infer it to divide batches; None if they cannot."""
     try:
         size = int(distribute_ops.compute_batch_size(dataset))
     except IndexError:  # an element without rows
@@ -342,17 +344,19 @@ def batch_size_seen(dataset: Any) -> int | None:
 
 
 def handle_partial_batches_like(distributed: Any, other: Any) -> None:
-    """Has a distributed dataset take its elements as `other` does: where batches may be partial that costs more."""
+    """Makes a distributed dataset fetch elements as `other` does; possible partial batches make that more expensive."""
     if other._enable_get_next_as_optional and distributed._cardinality == tf.data.INFINITE_CARDINALITY:
         distributed._cardinality = tf.data.UNKNOWN_CARDINALITY
     distributed._enable_get_next_as_optional = other._enable_get_next_as_optional
 
 
 def pipeline_of_worker(dataset: Any, *, workers: int, worker: int, replicas: int) -> Any:
-    """What `experimental_distribute_dataset` makes of `dataset` on one worker of a cluster, without the cluster.
+    """The pipeline that `experimental_distribute_dataset` builds on one worker of a cluster, without the cluster.
 
     Args:
-        replicas: on all workers together.
+        workers: number of workers.
+        worker: index of the worker.
+        replicas: number of replicas on all workers together.
     """
     devices = input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))])
     made = DistributedDataset(
@@ -367,27 +371,27 @@ def pipeline_of_worker(dataset: Any, *, workers: int, worker: int, replicas: int
 
 
 def made_by_function(distributed: Any) -> Any:
-    """What the function of a distributed dataset that is not built yet makes for its first worker."""
+    """Calls the dataset function of a distributed dataset that is not built yet, for its first worker."""
     return distributed._dataset_fn(distributed._input_contexts[0])
 
 
 def before_distribution(distributed: Any) -> Any:
-    """The dataset that a distributed one, not built yet, is to be made of."""
+    """The original dataset of a distributed dataset that is not built yet."""
     return distributed._original_dataset
 
 
 def dataset_function(given: Any) -> Any:
-    """The script's function in what `create_per_worker_dataset` was given; what was given where there is none."""
+    """The script's dataset function in an argument of `create_per_worker_dataset`; else the argument itself."""
     return given._dataset_fn if isinstance(given, DistributedFromFunction) else given
 
 
 def captured_by(made: Any) -> tuple[Any, ...]:
-    """The tensors from outside that the function of a per-worker dataset, as it was traced, uses."""
+    """The outside tensors that the traced function of a per-worker dataset captures."""
     return tuple(outside for outside, _ in made._dataset_fn.graph.captures)
 
 
 def stands_for(value: Any) -> tuple[Any, ...]:
-    """The tensors by which functions know a dataset, an iterator, a variable or a table; none for other values."""
+    """The tensors that stand for a dataset, iterator, variable or table when a function captures it; else none."""
     if isinstance(value, tf.random.Generator):
         value = value.state
     names = ("_variant_tensor_attr", "_iterator_resource", "_handle", "_resource_handle")
@@ -395,41 +399,41 @@ def stands_for(value: Any) -> tuple[Any, ...]:
 
 
 def made_on_workers(coordinator: Any, function: Any, *args: Any) -> Any:
-    """What `function` gives on each worker of a coordinator: one value, of which each worker takes its own part.
+    """Calls `function` on each worker of a coordinator; returns one value, of which each worker takes its own part.
 
-    What it raises is raised by the steps that take the value.
+    An exception it raises is raised by the steps that use the value.
     """
     return coordinator._create_per_worker_resources(function, args=args)
 
 
 def iterator_like(made: Any, iterator: Any) -> Any:
-    """Iterators made on the workers, as a value that `schedule` takes for the script's: no function is traced again."""
+    """Wraps iterators made on the workers so that `schedule` accepts them as the script's, without retracing."""
     for mine, theirs in zip(made._values, iterator._values, strict=True):
         mine._type_spec = theirs._type_spec
     return PerWorkerIterator(made._values)
 
 
 def free_on_workers(made: Any) -> None:
-    """Frees what every worker holds of a value; no step can take it any more."""
+    """Frees a value on every worker; no step can use it afterwards."""
     for value in made._values:
-        value._get_error()  # it may not have been made yet
+        value._get_error()  # waits: it may not have been made yet
         value._values = None
 
 
 def read_on_workers(coordinator: Any, function: Any, *args: Any) -> tuple[Any, ...]:
-    """What `function` gives on each worker, brought here; waits for the last.
+    """Calls `function` on each worker and fetches the results; waits for all workers.
 
     Raises:
-        Exception: what it raised on the first worker that failed.
+        Exception: the exception of the first worker that failed.
     """
     return tuple(value.fetch() for value in made_on_workers(coordinator, function, *args)._values)
 
 
 def take_step_on_workers(coordinator: Any, function: Any, args: Any, kwargs: Any) -> None:
-    """Has each worker take one step of a scheduled function, traced as `schedule` traces it; returns when all have.
+    """Runs one step of a scheduled function on each worker, traced as `schedule` traces it, and waits for all.
 
     Raises:
-        Exception: what it raised on the first worker that failed.
+        Exception: the exception of the first worker that failed.
     """
     strategy = coordinator.strategy
     with strategy.scope():
@@ -438,27 +442,27 @@ def take_step_on_workers(coordinator: Any, function: Any, args: Any, kwargs: Any
             made = coordinator._create_per_worker_resources(function, args=args, kwargs=kwargs)
         finally:
             strategy.extended._being_scheduled = False
-    for error in [value._get_error() for value in made._values]:  # all of them first: none is at work any more
+    for error in [value._get_error() for value in made._values]:  # collects all first: then no worker is still busy
         if error is not None:
             raise error
 
 
 def workers_lost() -> int:
-    """How often a coordinator of this process has lost a worker so far; one that came back was lost all the same.
+    """How often a coordinator of this process has lost a worker so far, including workers that came back.
 
-    Nothing else tells: what such a worker had to do is done by others, or again, and no error is raised.
+    Nothing else reveals a loss: the work is done by other workers, or again, and no error is raised.
     """
     return int(metric_utils.get_metric_summary("worker_failures")) if metric_utils._METRICS_MAPPING else 0
 
 
 def workers_answer(coordinator: Any) -> bool:
-    """Whether every worker does what it is told now: none is away, or has come back and been given what it held."""
+    """Whether every worker executes functions now: a worker that was lost is back and has its resources again."""
     made = coordinator._create_per_worker_resources(lambda: tf.constant(0))
     return not [error for error in [value._get_error() for value in made._values] if error is not None]
 
 
 def raised_on_worker(error: BaseException) -> BaseException:
-    """What a worker's input raised, where a coordinator tells of it in words of its own."""
+    """The exception that a worker's input raised, unwrapped from a coordinator's own exceptions."""
     wrapping = (cluster_coordinator.ClosureInputError, cluster_coordinator.ClosureAbortedError)
     while isinstance(error, wrapping):
         error = error.original_exception
@@ -466,5 +470,5 @@ def raised_on_worker(error: BaseException) -> BaseException:
 
 
 def at_work_for_coordinator() -> bool:
-    """Whether this thread is one of a coordinator's, at work for one of its workers."""
+    """Whether this thread belongs to a coordinator and is dispatching work to one of its workers."""
     return coordinator_context.get_current_dispatch_context() is not None

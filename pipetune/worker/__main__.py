@@ -1,4 +1,4 @@
-"""`python -m pipetune.worker JOB`: does what the job file says, and tells the supervisor over its pipe."""
+"""`python -m pipetune.worker JOB`: runs the job of a job file and reports to the supervisor over its pipe."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pipetune.worker.orphaned import end_without_supervisor
 
 
 def main() -> int:
-    """Runs the job named by the first argument; the exit code is also in the last message.
+    """Runs the job named by the first argument and returns the exit code, which is also in the last message.
 
-    Does not return where a script was stopped: the process has ended then (`shutdown`).
+    Does not return if a script was stopped: the process has then exited (`shutdown`).
     """
     path = Path(sys.argv[1]).absolute()
     job = read_job(path)
-    scratch.use(str(path.parent))  # which the command removes, however this process ends
+    scratch.use(str(path.parent))  # the command removes this folder, however this process ends
     writer = MessageWriter(job.message_descriptor)
     end_without_supervisor(job.message_descriptor, undo=job.undo)
     try:
-        if job.mode is Mode.SERVE:  # nothing is measured: only what the script itself imports is needed
+        if job.mode is Mode.SERVE:  # nothing is measured, so only what the script itself imports is loaded
             from pipetune.worker import serving, shutdown
 
             code = serving.serve(job, writer)

@@ -1,4 +1,4 @@
-"""`pipetune run`: the user's script with a plan applied, source untouched, nothing measured or stopped."""
+"""`pipetune run`: runs the unchanged user script with a plan applied; nothing is measured or stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pipetune.worker import script
 
 
 def run(job: Job, writer: MessageWriter) -> int:
-    """Runs the script to its end; every dataset the plan was made for is served as planned.
+    """Runs the script to its end; every dataset that matches the plan is replaced by the planned one.
+
+    Returns:
+        The exit code: 0, or 3 if the script raised or exited with another status.
 
     Raises:
         PlanMismatch: no dataset of the script matched; the message names the first operator that differs.

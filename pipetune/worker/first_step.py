@@ -1,4 +1,4 @@
-"""What is studied once the script stands at its first training step."""
+"""Builds the study of the training pipeline once the script has reached its first training step."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ def study_of(
     consumer: consumers.Consumer,
     seen: hooks.Hooks,
 ) -> Iterator[Study]:
-    """The pipeline that trains, with its consumer; while open, the other workers of the job wait for orders.
+    """Context manager: the study of the training pipeline and its consumer; while open, peer workers await orders.
+
+    Args:
+        use: how the script uses the training dataset.
+        consumer: what trains on it; replaced by an emulated one if the settings give a step time.
+        seen: the hooks of the script, with its other datasets.
 
     Raises:
-        PipetuneError: the dataset has no operator that can be read, or the job trains in another way than was said.
+        PipetuneError: no operator of the dataset can be read, or the job does not train in the way it was started for.
     """
     if job.settings.step_time_seconds is not None:
         consumer = step_consumers.EmulatedConsumer(job.settings.step_time_seconds)

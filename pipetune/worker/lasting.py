@@ -1,8 +1,8 @@
-"""Loops over `range` that last as long as pipetune measures in them.
+"""Extends loops over `range` for as long as pipetune measures in them.
 
-`for _ in range(steps): train_step(next(iterator))` of a short training is through before anything is measured. The
-outermost such loop begins anew instead, as if the script had been asked for more epochs: what stands around the inner
-ones (steps that add gradients up, an evaluation) stays as it is. A loop over a dataset needs none of this.
+`for _ in range(steps): train_step(next(iterator))` of a short training would be exhausted before anything is measured.
+The outermost such loop is restarted instead, as if the script had been asked for more epochs; whatever surrounds the
+inner loops (gradient accumulation steps, an evaluation) keeps its meaning. A loop over a dataset needs none of this.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Lasting:
-    """What the compiled loops ask: whether one that is through begins anew."""
+    """Restarts instrumented loops that are exhausted while pipetune still measures in them."""
 
     def __init__(self, taken: Callable[[], int]) -> None:
-        """`taken`: elements that this thread has been handed in windows so far."""
+        """`taken` returns how many elements this thread has received in measuring windows so far."""
         self._taken = taken
         self._standing = threading.local()
         self.begun_anew = False
 
     def put_in_place(self) -> None:
-        """From now on code of `compiled` asks this one, to the end of the process."""
+        """Makes the code of `compiled` call this object, from now on to the end of the process."""
         setattr(builtins, _NAME, self.turns)
 
     def turns(self, turns: Iterable[Any]) -> Iterable[Any]:
-        """What the loop goes through instead of `turns`."""
+        """The iterable that an instrumented loop iterates in place of `turns`; only a `range` is extended."""
         return self._rounds(turns) if type(turns) is range else turns
 
     def _rounds(self, turns: range) -> Iterator[int]:
@@ -43,18 +43,18 @@ class Lasting:
         try:
             before = self._taken()
             yield from turns
-            while loops[0] is loop and self._taken() > before:  # once round without a window: none is to come
+            while loops[0] is loop and self._taken() > before:  # a round without a window: no more will come
                 before, self.begun_anew = self._taken(), True
                 yield from turns
-        finally:  # also where the script leaves it by `break`
+        finally:  # also if the script leaves the loop by `break`
             loops.remove(loop)
 
 
 def compiled(source: str | bytes, path: str) -> CodeType:
-    """The script's code, every call at its place, its loops over `range` that may train made to last.
+    """Compiles the script with loops over `range` that may train extended; all source positions are kept.
 
     Raises:
-        SyntaxError, ValueError: it is not Python.
+        SyntaxError, ValueError: the source is not Python.
     """
     tree = ast.parse(source, path)
     loops = list(_loops_that_may_train(tree))
@@ -67,9 +67,9 @@ def compiled(source: str | bytes, path: str) -> CodeType:
 
 
 def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For]:
-    """Those over `range(...)` that take from an iterator, or go through something and leave it early.
+    """Loops over `range(...)` that take elements from an iterator, or iterate something and leave it early by `break`.
 
-    In their body, or in a function of this file that it calls.
+    In their body, or in a function of the same file that the body calls.
     """
     functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
     taking = set(_TAKING)

@@ -1,8 +1,8 @@
-"""Runs the user's script under the hooks until training begins, and ends its process once the work there is done.
+"""Runs the user's script under the hooks until training begins, and exits its process once the work there is done.
 
-From the first element of the loop that trains, or from the call of `fit`, until the process has ended nothing of the
-user's changes: saving is switched off, and what the script writes all the same is recorded in an undo journal. The
-script is not unwound at the end (`shutdown`).
+From the first element of the training loop, or from the call of `fit`, until the process has exited, nothing of the
+user's changes: saving is switched off, and whatever the script still writes is recorded in an undo journal. The script
+is not unwound at the end (`shutdown`).
 """
 
 from __future__ import annotations
@@ -37,24 +37,29 @@ from pipetune.worker import lasting, script, shutdown
 from pipetune.worker.stopping import Stopping
 
 Work = Callable[[consumption.Consumption, consumers.Consumer, hooks.Hooks], int]
-"""What to do with the training pipeline; returns the exit code."""
+"""Works on the training pipeline; returns the exit code."""
 
 Conclude = Callable[[int, str], int]
-"""Gets the exit code so far, and what of the script does not run, in a sentence; returns the exit code of the job."""
+"""Takes the exit code so far and a sentence on what of the script does not run; returns the exit code of the job."""
 
-_MOST_FLUSHES = 16  # each looks at all that is alive, which takes a tenth of a second: a script may begin many loops
-_MARK = "_pipetune_undo_mark"  # the attribute of a dataset with the generation in which the script first iterated it
-_GLANCE = 1  # elements that `next(iter(dataset))` or `take(1)` takes to look at them
+_MOST_FLUSHES = 16  # each scans all live objects, which takes a tenth of a second; a script may begin many loops
+_MARK = "_pipetune_undo_mark"  # attribute of a dataset: the undo generation in which the script first iterated it
+_GLANCE = 1  # elements taken by `next(iter(dataset))` or `take(1)`, only to look at them
 
 NO_DATASET = 4
 SCRIPT_FAILED = 3
 
 
 class Observation:
-    """One run of the script: hands its training pipeline to `work`, whatever thread that has to run on."""
+    """One run of the script: calls `work` with its training pipeline, on whichever thread that requires."""
 
     def __init__(self, job: Job, writer: MessageWriter, work: Work, conclude: Conclude = lambda code, _: code) -> None:
-        """Takes what to do where training begins, and what when that is over: the process may end right then."""
+        """Prepares the run; nothing of the script runs yet.
+
+        Args:
+            work: called where training begins.
+            conclude: called when all is over, as the process may exit right after.
+        """
         self._job, self._writer, self._work, self._conclude = job, writer, work, conclude
         self._hooks = hooks.Hooks(
             self._training,
@@ -67,19 +72,19 @@ class Observation:
         self._suppressed: Counter[str] = Counter()
         self._process = os.getpid()
         self._stopping = Stopping(lambda: shutdown.end(130, None, self._journal))
-        self._raised = ""  # in a turn that pipetune had the script's loop begin anew
+        self._raised = ""  # what the script raised in a loop that pipetune restarted
         self._lasting = lasting.Lasting(self._taken_here)
         self._journal = undo.journal_in(job.undo)
         self._exit_handlers = pending_cleanup.ExitHandlers()
         self._flushes = 0
-        self._left = False  # the script has left its loop, or the loop's process is ending
+        self._left = False  # the script has left its loop
         self._leaving = threading.Lock()
         self.code: int | None = None
 
     def run(self) -> int:
-        """Runs the script; the exit code of the whole job. Returns only if the script did not come to training.
+        """Runs the script and returns the exit code of the job, but only if the script did not reach training.
 
-        Else the process has ended, with that exit code and all messages sent.
+        Otherwise the process exits with that code, after sending all messages.
         """
         file_events.tell(self._journal)
         self._stopping.listen()
@@ -100,10 +105,10 @@ class Observation:
             file_events.tell(None)
         return self._conclude(code, "")
 
-    # -- the script's side
+    # -- running the script
 
     def _run_script(self) -> str:
-        """Runs the script; '' when it came to its end or was stopped, else how it ended."""
+        """Runs the script; returns '' if it reached its end or was stopped, else "exit" or "error"."""
         try:
             self._lasting.put_in_place()
             script.run(self._job, lasting.compiled, modules=lambda path: not capture.is_library(path))
@@ -119,7 +124,7 @@ class Observation:
         except PipetuneError:
             raise
         except BaseException as error:
-            if self._lasting.begun_anew:  # in a turn that the script does not take by itself
+            if self._lasting.begun_anew:  # raised in an iteration that the script would not run by itself
                 self._raised = f"; begun anew it raised {type(error).__name__}: {first_line(error)}"
                 return ""
             if self.code is None or (self._thread is not None and self._thread.is_alive()):
@@ -168,12 +173,12 @@ class Observation:
     # -- where training begins
 
     def _loop_begins(self, dataset: Any) -> None:
-        """The script iterates a dataset: if this turns out to be training, what it writes from here on is undone."""
+        """Called when the script iterates a dataset: if that turns out to be training, later writes are undone."""
         if os.getpid() == self._process and not self._hooks.begun and not hasattr(dataset, _MARK):
             object.__setattr__(dataset, _MARK, self._mark(dataset))
 
     def _mark(self, dataset: Any) -> int:
-        """A new generation of the undo journal; what is in buffers by then is written."""
+        """Begins a new generation of the undo journal, after flushing buffered writes; returns its number."""
         if self._journal is None:
             return 0
         if self._flushes < _MOST_FLUSHES and self._journal.open_files():
@@ -186,7 +191,7 @@ class Observation:
 
     def _training(self, use: consumption.Consumption, consumer: consumers.Consumer) -> None:
         if os.getpid() != self._process:
-            return  # a child process the script has forked
+            return  # in a child process that the script has forked
         consumer = self._begin(consumer, getattr(use.dataset, _MARK, 0) or self._mark(use.dataset))
         if isinstance(consumer, loop_consumer.LoopConsumer):
             self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
@@ -196,7 +201,7 @@ class Observation:
             self._end(self.code or 0, sys._getframe())
 
     def _begin(self, consumer: consumers.Consumer, generation: int) -> consumers.Consumer:
-        """From `generation` of the undo journal to the end of the process nothing changes; what may train then."""
+        """Protects the user's files from `generation` of the undo journal on; returns the consumer that may train."""
         large = self._journal.begin(generation) if self._journal is not None else ()
         self._silence()
         if not isinstance(consumer, loop_consumer.LoopConsumer):
@@ -207,7 +212,7 @@ class Observation:
         return consumers.NoConsumer(_TOO_LARGE.format(large[0])) if large else consumer
 
     def _too_large(self, path: str) -> None:
-        """A call of the script would change more than can be copied: it does not, and its loop goes no further."""
+        """Called when the script would change more than can be copied: the change is refused and its loop held."""
         why, loop = _TOO_LARGE.format(path), self._hooks.loop
         if loop is not None:
             loop.abandon(why)
@@ -216,7 +221,7 @@ class Observation:
         raise undo.TooLarge(why)
 
     def _hold(self) -> NoReturn:
-        """A thread of the script goes no further, and nothing of it is unwound: its process ends with the work."""
+        """Blocks a thread of the script forever, without unwinding it; its process exits when the work is done."""
         if os.getpid() != self._process:
             raise consumers.ScriptStopped  # in a child process that the script has forked
         while True:
@@ -230,7 +235,7 @@ class Observation:
                 self._end(self.code or 0, sys._current_frames().get(consumer.thread))
 
     def _end(self, code: int, frame: FrameType | None) -> NoReturn:
-        """Ends the process; the script stands at `frame`, or has come to its end."""
+        """Exits the process while the script stands at `frame`; None if the script has reached its end."""
         code = self._conclude(code, pending_cleanup.described(frame, self._exit_handlers.count))
         shutdown.end(code, self._writer, self._journal)
 
@@ -248,7 +253,7 @@ class Observation:
             self.code = 1
 
     def _report_failure(self, failure: RunFailed) -> int:
-        """A pipeline that cannot be run: the user's own error where there is one."""
+        """Reports a pipeline that cannot be run, as the user's own error if there is one; returns the exit code."""
         if failure.__cause__ is not None:
             self._writer.send(ScriptFailed(script.users_traceback(failure.__cause__)))
             return SCRIPT_FAILED
@@ -256,7 +261,7 @@ class Observation:
         return NO_DATASET
 
     def _work_on_most_consumed(self) -> None:
-        """No consumer trained for long enough: take what was consumed most, alone."""
+        """Works on the most consumed dataset, without a training step, if no consumer trained for long enough."""
         wanted = _wanted(self._job)
         uses = [
             use
@@ -269,14 +274,14 @@ class Observation:
         use = max(uses, key=lambda one: one.elements)
         use.role = "training"
         self._hooks.begun = True
-        self._begin(consumers.NoConsumer(""), self._mark(use.dataset))  # what the script has done is its own
+        self._begin(consumers.NoConsumer(""), self._mark(use.dataset))  # what the script wrote until now stays
         taken = (
             f"only {use.elements} elements were taken" if use.elements else f"it was consumed by {use.how}"
         )
         self._do(use, consumers.NoConsumer(f"No training step could be timed: {taken}."))
 
     def _silence(self) -> None:
-        """From here to the end of the process no model, checkpoint or summary is saved, and no bytecode is kept."""
+        """Switches off, to the end of the process, saving of models, checkpoints and summaries, and of bytecode."""
         sys.dont_write_bytecode = True
         saving.switch_off(self._count_suppressed)
         self._stopping.listen()

@@ -1,4 +1,4 @@
-"""A worker whose supervisor was killed ends, with all it started: nobody hears it any more, and nobody would end it."""
+"""Exits a worker, with all it started, when its supervisor dies: SIGKILL leaves the supervisor no chance to do it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from pipetune.core.restoration import VARIABLE
 
 
 def end_without_supervisor(descriptor: int, *, undo: str = "") -> bool:
-    """Ends this process and its group once the other end of its pipe is closed; False where the group is not its own.
-
-    A script that shares the terminal of its user (`pipetune run`) runs for itself, and goes on.
+    """Starts a thread that kills this process group once the other end of the pipe is closed.
 
     Args:
-        descriptor: the end of the pipe that is written to, which a supervisor reads until this process has ended.
-        undo: the folder of undo journals; "" for none. What they recorded is put back by another process.
+        descriptor: the write end of a pipe that the supervisor reads until this process has exited.
+        undo: the folder of undo journals, "" for none. Another process then restores what they recorded.
+
+    Returns:
+        False, without a thread, if this process does not lead its group: a script that shares its user's terminal
+        (`pipetune run`) is independent, and goes on.
     """
     if os.getpgrp() != os.getpid():
         return False
@@ -30,16 +32,16 @@ def end_without_supervisor(descriptor: int, *, undo: str = "") -> bool:
 
 def _wait(descriptor: int, undo: str) -> None:
     poller = select.poll()
-    poller.register(descriptor, 0)  # that nobody reads is reported unasked
+    poller.register(descriptor, 0)  # POLLERR, when nobody reads any more, is reported without being requested
     poller.poll()
     if undo:
-        with contextlib.suppress(OSError):  # then the next command does it
+        with contextlib.suppress(OSError):  # the next command then restores instead
             _start_restoration()
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _start_restoration() -> None:
-    """Puts back what killed commands left, in a process that does not end with this one."""
+    """Restores what killed commands left behind, in a process that outlives this one."""
     subprocess.Popen(
         [sys.executable, "-P", "-m", "pipetune.core.restoration"],
         env={name: value for name, value in os.environ.items() if name != VARIABLE},

@@ -19,24 +19,24 @@ from pipetune.core.messages import Job
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 Compile = Callable[[str | bytes, str], types.CodeType]
-"""Source and path to code."""
+"""Compiles source text, given with its path, to a code object."""
 
 
 def as_written(source: str | bytes, path: str) -> types.CodeType:
-    """As Python compiles it."""
+    """Compiles source as Python itself does."""
     return compile(source, path, "exec", dont_inherit=True)
 
 
 def run(job: Job, compiled: Compile = as_written, *, modules: Callable[[str], bool] = lambda _path: False) -> None:
-    """Runs the job's script to its end; whatever it raises, `SystemExit` included, is the caller's.
+    """Runs the job's script to its end; whatever it raises, `SystemExit` included, reaches the caller.
 
     Args:
-        job: names the script, its arguments, and texts to take for its files.
-        compiled: makes the code of the script.
-        modules: whether it makes that of an imported file, too.
+        job: names the script, its arguments, and the texts to use in place of its files (`Job.overlay`).
+        compiled: compiles the script and every overlaid file.
+        modules: whether an imported file, given by its path, is compiled by `compiled` too.
 
     Raises:
-        PipetuneError: the script is not there or is not Python.
+        PipetuneError: the script cannot be read or is not Python.
     """
     if job.directory:
         os.chdir(job.directory)
@@ -59,7 +59,7 @@ def run(job: Job, compiled: Compile = as_written, *, modules: Callable[[str], bo
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback as Python would have printed it, without pipetune's own frames."""
+    """The traceback as Python would print it, without pipetune's own frames."""
     frames = traceback.TracebackException.from_exception(error)
     current: traceback.TracebackException | None = frames
     while current is not None:
@@ -89,7 +89,7 @@ def _compile(path: str, overlay: Mapping[str, str], compiled: Compile) -> types.
 
 
 def _import_with(compiled: Compile, overlay: Mapping[str, str], *, modules: Callable[[str], bool]) -> None:
-    """Has imports compile by `compiled`; nothing of that is kept beside the files."""
+    """Makes imports use `compiled`; no bytecode of that is written next to the files."""
     original = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: importlib.machinery.SourceFileLoader, fullname: str) -> types.CodeType | None:
@@ -102,14 +102,14 @@ def _import_with(compiled: Compile, overlay: Mapping[str, str], *, modules: Call
 
 
 def _lay_over(overlay: Mapping[str, str]) -> None:
-    """Makes whoever reads source (AutoGraph) see these texts instead of the files."""
-    # An entry without a modification time is never checked against the file.
+    """Makes `linecache`, through which AutoGraph reads source, return these texts instead of the files."""
+    # A cache entry without a modification time is never compared with the file.
     entries = {path: (len(text), None, text.splitlines(keepends=True), path) for path, text in overlay.items()}
     linecache.cache.update(entries)
     from_file = linecache.updatecache
 
     def updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
-        # AutoGraph asks for this for every function it reads: the text of the file would take the place of ours.
+        # AutoGraph calls this for every function it reads, which would replace our text by that of the file.
         if filename not in entries:
             return from_file(filename, module_globals)
         linecache.cache[filename] = entries[filename]

@@ -1,4 +1,4 @@
-"""A script of a job with parameter servers: what it does beside the chief, and what the chief says of the job."""
+"""Jobs with parameter servers: runs the script of a task other than the chief, and the chief's note on the job."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ STRATEGY = "ParameterServerStrategy"
 
 
 def serve(job: Job, writer: MessageWriter) -> int:
-    """Runs the script of a worker or a parameter server, which serves until this process is ended; the exit code.
+    """Runs the script of a worker or a parameter server, which serves until this process is killed.
 
-    Nothing of the user's changes from the start: a script that does not serve after all goes on to train here.
+    The user's files are protected from the start: a script that does not serve after all goes on to train here.
+
+    Returns:
+        The exit code, 3: the script should not have ended.
     """
     writer.send(Progress("capture", "running the script"))
     journal = undo.journal_in(job.undo)
@@ -53,10 +56,10 @@ def serve(job: Job, writer: MessageWriter) -> int:
 
 
 def job_note(settings: Settings, handover: Handover | None, *, cores: int) -> str:
-    """What is to be known of a job of processes that were started here; '' where there are none.
+    """A note on what parameter servers on this one machine mean for the plan; '' if none were started.
 
     Raises:
-        PipetuneError: the script trains in another way.
+        PipetuneError: the script does not train under `ParameterServerStrategy`.
     """
     servers, workers = settings.parameter_servers, settings.workers
     if not servers:

@@ -1,9 +1,9 @@
-"""Ends a worker once measuring is over, without unwinding the script: none of its `finally`, `atexit` or `except` runs.
+"""Exits a worker after measuring without unwinding the script: none of its `finally`, `atexit` or `except` code runs.
 
-They would do, on what is left of a training that never was, what they are to do at its end: save, overwrite, remove.
-What the process itself holds is freed first: iterators (one that fills a cache deletes its lock file then), child
-processes, and what the script made by `tempfile`. Its files were flushed before its loop began (`tf.script.buffers`),
-and are put back by the command (`core.restoration`).
+That code would do what it is meant to do after training (save, overwrite, remove), but with the state of a training
+that never happened. What the process itself holds is freed first: iterators (one that fills a cache then deletes its
+lock file), child processes, and what the script created with `tempfile`. The script's files were flushed before its
+loop began (`tf.script.buffers`), and are restored by the command (`core.restoration`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pipetune.core.messages import Finished, MessageWriter
 from pipetune.core.undo import UndoJournal
 from pipetune.tf.script.objects import free_iterators
 
-_FREEING_SECONDS = 20.0  # an iterator may wait for a step of the script that never ends; nothing is lost then
-_CHILDREN_SECONDS = 2.0  # for killed processes to be gone
+_FREEING_SECONDS = 20.0  # an iterator may wait for a step of the script that never ends; exiting then loses nothing
+_CHILDREN_SECONDS = 2.0  # wait for killed processes to exit
 
 
 def end(code: int, writer: MessageWriter | None, journal: UndoJournal | None) -> NoReturn:
-    """Ends this process with exit status `code`, whatever its threads do.
+    """Exits this process with status `code`, whatever its threads do.
 
     Args:
-        writer: tells the command that this was all; None where it is not to be told.
-        journal: of the script's files; the last entry is made.
+        writer: sends `Finished` to the command; None to send nothing.
+        journal: the undo journal of the script's files, which is closed; None if there is none.
     """
     last = threading.Timer(_FREEING_SECONDS, _leave, (code, writer))
     last.daemon = True
     last.start()
-    with contextlib.suppress(Exception):  # nothing of it may keep the process from ending
+    with contextlib.suppress(Exception):  # no failure may keep the process from exiting
         free_iterators()
     with contextlib.suppress(Exception):
         _end_children()
@@ -61,16 +61,16 @@ def _leave(code: int, writer: MessageWriter | None) -> NoReturn:
 
 
 def _leave_ranks() -> None:
-    """Lets Horovod take its leave, as its own handler for the end of a process does: else MPI ends the other ranks."""
+    """Shuts Horovod down, as its own exit handler would; otherwise MPI kills the other ranks."""
     horovod = sys.modules.get("horovod.tensorflow")
     if horovod is not None and horovod.is_initialized():
         horovod.shutdown()
 
 
 def _end_children() -> None:
-    """Ends pools, queues, servers and whatever else the script has started, without asking them to finish anything.
+    """Kills pools, queues, servers and whatever else the script has started, without letting them finish.
 
-    But for Python's own helper, which removes shared memory that is left when this process has ended, and then ends.
+    Except for Python's resource tracker, which removes leftover shared memory once this process has exited, and exits.
     """
     helper = getattr(resource_tracker._resource_tracker, "_pid", None)
     children = [child for child in psutil.Process().children(recursive=True) if child.pid != helper]

@@ -1,8 +1,8 @@
-"""The signals by which the command asks a worker to stop; child processes that the script forks do not get to see them.
+"""Handles the signals by which the command stops a worker; child processes that the script forks are not affected.
 
-A child inherits Python's handlers, and a signal that arrives just after the fork is lost with them: the child of
-`Process.terminate()` right behind `start()` would not end. So they wait during a fork, and find it as the script
-expects it.
+A child inherits Python's handlers, and a signal that arrives just after the fork is lost in them: a child would not
+exit on `Process.terminate()` right after `start()`. The signals are therefore blocked during a fork, and the child
+handles them in the way that the script expects.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _SIGNALS: dict[signal.Signals, Callable[[int, FrameType | None], object] | signa
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
-"""What stops a worker, and what the script's children do then."""
+"""Signals that stop a worker -> their handler in child processes of the script."""
 
 
 class Stopping:
-    """Calls `stop` when the command asks this process to stop, not what the script does when it is interrupted."""
+    """Calls `stop` when the command stops this process, in place of the script's own signal handlers."""
 
     def __init__(self, stop: Callable[[], object]) -> None:
         self._stop = stop
-        self._before: set[signal.Signals] = set()  # what was blocked before a fork
+        self._before: set[signal.Signals] = set()  # signals that were blocked before a fork
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._leave_to_child)
 
     def listen(self) -> None:
-        """From now on, whatever handlers the script has set; of the main thread alone, which Python has handle them."""
+        """Installs the handlers over those of the script; does nothing outside the main thread, as Python requires."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 signal.signal(number, self._called)

@@ -1,4 +1,4 @@
-"""Turns what an analysis does into messages to the supervisor."""
+"""Forwards the events of an analysis to the supervisor as messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAVE_EVERY_SECONDS = 1.0
 
 
 class Telling:
-    """The listener of a worker (`journal.Listener`)."""
+    """A `journal.Listener` that sends messages over the worker's pipe."""
 
     def __init__(self, writer: MessageWriter) -> None:
         self._writer = writer
@@ -30,7 +30,7 @@ class Telling:
         self._writer.send(Progress(phase, doing, best=best, elapsed_seconds=elapsed, left_seconds=left))
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
-        # The findings stand in the summary; said here too, each would be on the screen twice.
+        # The findings are in the summary; sent here too, each would be on the screen twice.
         self._writer.send(VerdictKnown(diagnosis.sentence, diagnosis.verdict.value))
 
     def bottleneck(self, sentence: str) -> None:

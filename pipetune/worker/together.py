@@ -1,4 +1,4 @@
-"""A script that trains in several processes in step: what the chief does for it, and what the other workers do."""
+"""Scripts that train in several processes in lockstep: the part of the chief, and that of the other workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipetune.worker import observing, script
 
 @contextlib.contextmanager
 def team_of(task: Task | None, writer: MessageWriter) -> Iterator[Team | None]:
-    """The other workers while the chief needs them; None where the process trains alone."""
+    """Context manager: the other workers, released at the end; None if the process trains alone."""
     if task is None:
         yield None
         return
@@ -39,14 +39,17 @@ def team_of(task: Task | None, writer: MessageWriter) -> Iterator[Team | None]:
 
 
 def join_in(task: Task | None, team: Team | None, use: consumption.Consumption) -> Team | None:
-    """The team, for its inputs at least; None where the process was started alone.
+    """Checks that the script trains in several processes, as it was started.
+
+    Returns:
+        The team, at least to measure the inputs of its workers; None if this process was started alone.
 
     Raises:
-        PipetuneError: processes were started for a script that does not train in several.
+        PipetuneError: several processes were started for a script that does not train in several.
     """
     if task is None or team is None:
         return None
-    if task.elsewhere or _trains_in(team, use):  # of a cluster that exists nobody said that it trains in step
+    if task.elsewhere or _trains_in(team, use):  # nobody claimed that an existing cluster trains in lockstep
         return team
     facts = use.handed.facts() if use.handed is not None else None
     if facts is not None and facts.how == COORDINATOR:
@@ -69,7 +72,13 @@ def _trains_in(team: Team, use: consumption.Consumption) -> bool:
 def consumer_of(
     team: Team, use: consumption.Consumption, source: live.LivePipeline, consumer: consumers.Consumer
 ) -> consumers.Consumer:
-    """What trains on the dataset, once all workers have come to it: in step, or this one alone."""
+    """Waits until all workers have reached training; returns what trains on the dataset, in lockstep or here alone.
+
+    Args:
+        use: how the script uses the dataset.
+        source: the pipeline of this process; every worker must have the same operators.
+        consumer: the consumer in this process.
+    """
     difference = team.gather(in_step.operators_of(source.pipeline))
     if not isinstance(consumer, OwnConsumer) or not _trains_in(team, use):
         return consumer
@@ -79,7 +88,7 @@ def consumer_of(
 
 
 def follow(job: Job, writer: MessageWriter) -> int:
-    """Runs the script of a worker that is not the chief to its first training step, and serves the chief there."""
+    """Runs the script of a worker other than the chief to its first training step, and executes the chief's orders."""
     assert job.task is not None
     link = Link(*job.task.link)
     writer.send(Progress("capture", "running the script"))
@@ -90,7 +99,7 @@ def follow(job: Job, writer: MessageWriter) -> int:
         journal = Journal(Session(VERSION, command={}), job.settings, Silence())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, OwnConsumer) else None
-        with short_collections():  # as the chief does: it would wait for the collection behind each window here
+        with short_collections():  # as in the chief, which would wait for the collection here after each window
             in_step.Follower(runner, own, link, out_of_step=functools.partial(_fell_out, writer)).follow()
         runner.forget()
         return 0

@@ -1,4 +1,4 @@
-"""A script, patched or as it is, held at its first training step: checked there, and measured when it is asked to."""
+"""Verifies a patch: holds the script, patched or original, at its first training step, checks and measures it there."""
 
 from __future__ import annotations
 
@@ -32,15 +32,18 @@ from pipetune.tf.script import consumers, consumption, hooks
 from pipetune.worker import observing, together
 from pipetune.worker.first_step import study_of
 
-_LOOK_SECONDS = 1.0  # at the memory that the input alone takes
-_BEGIN_SECONDS = 3600.0  # until the script may run: another one may run to its first step before
+_LOOK_SECONDS = 1.0  # window in which the memory of the input alone is measured
+_BEGIN_SECONDS = 3600.0  # limit for the order to begin: another script may run to its first step before
 
 
 def verify(job: Job, writer: MessageWriter) -> int:
-    """Runs the script of `job` to its first training step, and does what comes over `job.orders` there.
+    """Runs the script of `job` to its first training step and executes the orders from `job.orders` there.
 
-    What the pipeline there should be is in the session at `job.session`. Imports are done before the first order, which
-    is to begin: two processes may import side by side, and run the user's script one after the other.
+    The session at `job.session` says which pipeline is expected there. Modules are imported before the first order,
+    `Begin`: two processes may import in parallel, and then run the user's script one after the other.
+
+    Returns:
+        The exit code.
 
     Raises:
         PipetuneError: the session holds no patch.
@@ -49,7 +52,7 @@ def verify(job: Job, writer: MessageWriter) -> int:
     if session.patch is None or session.plan is None:
         raise PipetuneError("The session holds no patch.")
     if job.patched:
-        # Beside the session: the folder is gone with it, whatever becomes of this process.
+        # Next to the session: the folder is removed with it, whatever happens to this process.
         folder = tempfile.mkdtemp(dir=Path(job.session).parent)
         job = replace(job, overlay=with_file_caches_in(folder, overlay_of(session), session.plan))
     if job.task is not None and not job.task.chief:
@@ -71,7 +74,7 @@ def _serve(
     consumer: consumers.Consumer,
     seen: hooks.Hooks,
 ) -> int:
-    """Where the script stands: checks what it has built there, and measures it until nothing more is asked."""
+    """At the first training step: checks the pipeline that the script has built, then measures it until released."""
 
     def patch_of(keys: tuple[str, ...]) -> PatchResult:
         plan = session.plan or Plan("")
@@ -88,7 +91,7 @@ def _serve(
 
 
 def _arrived(study: Study, session: Session, job: Job) -> Answer:
-    """What is to be said of the pipeline that the script has built; `why` where it is not the one that was expected."""
+    """Checks the pipeline that the script has built; the answer has a `why` if it is not the expected one."""
     dataset, patch = session.tuned_dataset, session.patch
     assert dataset is not None and dataset.plan is not None and patch is not None
     found, source = study.subject.source.pipeline, study.subject.source
@@ -126,16 +129,22 @@ def _arrived(study: Study, session: Session, job: Job) -> Answer:
 
 
 def _added_caches(found: Pipeline, wanted: Pipeline, original: Pipeline) -> list[str]:
-    """The caches of the patch, by their names in the pipeline that it builds."""
+    """Ids, in the pipeline that the patched script builds, of the caches that the plan adds.
+
+    Args:
+        found: the pipeline of the patched script.
+        wanted: the pipeline of the plan; it has the same operators, apart from those that set options.
+        original: the pipeline without the plan.
+    """
     added = added_caches(wanted, original)
     both = zip(_without_options(found), _without_options(wanted), strict=True)
     return [here.id for here, there in both if there.id in added]
 
 
 def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> dict[str, str]:
-    """The patched texts with the files of the plan's caches in `folder`.
+    """The patched texts with the plan's cache files moved to `folder`.
 
-    Where the user runs the script they would be filled by this run, or be left half full and locked.
+    At their real place this run would fill them, or leave them half full and locked.
     """
     inserted = [edit for edit in plan.edits if isinstance(edit, Insert) and edit.op == "cache"]
     names = [name for edit in inserted if isinstance(name := edit.arguments.get("filename"), str) and name]
@@ -151,17 +160,17 @@ def _is_about(edit: Edit, node: str) -> bool:
 
 @dataclass(frozen=True)
 class _Difference:
-    """Where two pipelines differ: the operator of the plan, and how, in words."""
+    """Where two pipelines differ: the id of the operator in the plan ('' for none), and how, in words."""
 
     node: str
     words: str
 
 
 def first_difference(found: Pipeline, wanted: Pipeline) -> str:
-    """The first operator that differs, in words; '' if none does.
+    """Describes the first operator that differs; '' if none does.
 
-    Names and seeds do not count, nor what a function is made of where the source says it in other ops than the plan,
-    nor where options are set, but which are in force at the end.
+    Ignores names, seeds, and the ops of functions that the patch expresses in other ops than the plan. Options are
+    compared by what is in force at the end, not by where they are set.
     """
     different = _first_difference(found, wanted)
     return different.words if different else ""
@@ -183,12 +192,12 @@ def _first_difference(found: Pipeline, wanted: Pipeline) -> _Difference | None:
 
 
 def _without_options(pipeline: Pipeline) -> Pipeline:
-    """Without the operators that set options: a plan sets them, and no such operator, where the source has to."""
+    """The pipeline without `with_options` operators, which patched source needs to set options and a plan does not."""
     return apply_edits(pipeline, [Remove(node.id) for node in pipeline if node.op == "with_options"])
 
 
 def _written_otherwise(node: Node) -> bool:
-    """Whether the patch says it in other ops than the plan does: then equal elements show that it is the same."""
+    """Whether the patch expresses the function in other ops than the plan; equal elements then have to prove it."""
     function = node.function
     if function is None:
         return False
@@ -196,7 +205,7 @@ def _written_otherwise(node: Node) -> bool:
 
 
 def _says_the_same(found: Node, wanted: Node) -> bool:
-    """Whether it can be what the plan means, as far as the operator itself shows."""
+    """Whether an operator may be the one that the plan means, as far as the operator alone shows."""
     if found.function is None or wanted.function is None:
         return False
     if wanted.function.form is FunctionForm.HEAD:
@@ -207,7 +216,7 @@ def _says_the_same(found: Node, wanted: Node) -> bool:
 
 
 def _components(spec: str) -> list[str]:
-    """What an element is made of, whatever its components are called and in whichever order they stand."""
+    """Shapes and dtypes of the components in the text of a spec, regardless of their names and order."""
     return sorted(re.findall(r"shape=(?:\(.*?\)|<unknown>), dtype=[\w.]+", spec))
 
 

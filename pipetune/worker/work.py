@@ -1,4 +1,4 @@
-"""What a worker does for each kind of job."""
+"""Dispatches a worker's job by its mode."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SENTENCE = (
 
 
 def do(job: Job, writer: MessageWriter) -> int:
-    """Does the job; its exit code."""
+    """Runs the job and returns its exit code."""
     match job.mode:
         case Mode.ANALYZE if job.task is not None and not job.task.chief:
             return together.follow(job, writer)
@@ -48,8 +48,8 @@ def do(job: Job, writer: MessageWriter) -> int:
 
 
 def analyze(job: Job, writer: MessageWriter) -> int:
-    """Runs the script to its first training step and analyses the pipeline it trains on."""
-    found = machine.read_machine(job.settings.device)  # an absent device is an error before anything runs
+    """Runs the script to its first training step and analyzes the pipeline that it trains on."""
+    found = machine.read_machine(job.settings.device)  # a missing device has to fail before anything runs
     if job.attempt == 1:
         writer.send(Started(SENTENCE))
     started = time.monotonic()

@@ -1,1 +1,1 @@
-"""The proof that two pipelines yield the same data: values, randomness, epochs. `compare` is the way in."""
+"""Proof that two pipelines yield the same data: values, randomness, epochs. `compare` is the entry point."""

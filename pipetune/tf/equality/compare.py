@@ -1,7 +1,7 @@
 """Proves that a rewritten pipeline yields what the original yields: values, randomness, epochs.
 
-Both pipelines get the same recorded source, the same seeds and empty caches (see `recorded`, `pinning`), so
-what is left to differ is the rewrite. Variables they read are copies: the user's are not touched.
+Both pipelines get the same recorded source, the same seeds and empty caches (see `recorded`, `pinning`), so any
+difference that remains comes from the rewrite. They read copies of variables; the user's are not touched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipetune.tf.pipelines.replay import replay
 
 __all__ = ["compare", "compare_datasets", "digests", "reproducible"]
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 def compare(
@@ -38,18 +38,19 @@ def compare(
     time_limit_seconds: float = 20.0,
     seed: int = 0,
 ) -> Comparison:
-    """Whether `edited` yields what the pipeline as written yields, as strictly as `safety` asks.
+    """Checks whether `edited` yields what the original pipeline yields, as strictly as `safety` requires.
 
     Args:
-        source: the live pipeline the edits were made on.
+        source: the live pipeline that the edits were applied to.
         edited: the pipeline after the edits.
-        elements: source elements to compare with; more where batches and skips need them.
-        time_limit_seconds: about when drawing ends; what was compared until then counts.
-        seed: fixes the pinned draws.
+        safety: the safety class of the edits.
+        elements: number of source elements to compare with; more are used where batches and skips need them.
+        time_limit_seconds: approximate limit for drawing elements; what was compared by then counts.
+        seed: seed of the pinned random draws.
 
     Returns:
-        The checks done. `Comparison.equal` says that none failed, `Comparison.proven` that the values were
-        compared too: a check that could not be done has `equal` None and says why.
+        The checks done. `Comparison.equal` says that none failed, `Comparison.proven` that values and whole epochs
+        were compared too. A check that could not be done has `equal` None, and its `detail` says why.
 
     Raises:
         CannotReplay: the edited pipeline cannot be built.
@@ -75,7 +76,7 @@ def compare_datasets(
     time_limit_seconds: float = 20.0,
     seed: int = 0,
 ) -> Comparison:
-    """`compare` for two live datasets; what they share are the same objects."""
+    """Like `compare`, for two live datasets. Operators count as shared if both hold the same dataset object."""
     return _prove(
         sharing.sides_of(live.read(original), candidate),
         (original, candidate),
@@ -109,7 +110,7 @@ def _prove(
             checks += proof.checks()
         except (CannotCompare, CannotPin, Unreadable) as error:
             checks.append(Check("values", None, f"not compared: {error}"))
-        except Exception as error:  # what a function gives may be anything; what was not compared is not proven
+        except Exception as error:  # user functions may return anything; what was not compared is not proven
             checks.append(Check("values", None, f"not compared: {type(error).__name__}: {first_line(error)}"))
     notes = tuple(dict.fromkeys(runs.notes))
     return Comparison(safety, tuple(checks), proof.elements, proof.epochs, notes)

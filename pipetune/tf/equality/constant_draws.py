@@ -20,7 +20,7 @@ _SHAPED = {
     "StatelessRandomNormalV2": (0, "dtype", "Tshape"),
     "StatelessTruncatedNormalV2": (0, "dtype", "Tshape"),
 }
-"""Ops that fill a shape: place of the shape input, attributes of the type drawn and of the shape's type."""
+"""Ops that fill a shape: index of the shape input, attributes of the drawn dtype and of the shape's dtype."""
 
 _SMALLEST = {
     "RandomUniformInt": (0, 1, "Tout", "T"),
@@ -28,16 +28,23 @@ _SMALLEST = {
     "StatelessRandomUniformInt": (0, 2, "dtype", "T"),
     "StatelessRandomUniformIntV2": (0, 4, "dtype", "Tshape"),
 }
-"""Ops that draw whole numbers from a range: places of shape and least value, attributes of the two types."""
+"""Ops that draw integers from a range: indices of the shape and minimum inputs, attributes of the same two dtypes."""
 
 _MIDDLE = 0.5
 _NO_VALUE = frozenset({"RngReadAndSkip", "RngSkip"})
 
 
 def replace(node: Any, body: Any) -> bool:
-    """Makes a drawing node yield one constant; False where that is not known how."""
+    """Makes a random node yield a constant, in place; False if its op is not supported.
+
+    Uniform and normal draws become 0.5, integers the minimum of their range, and a shuffle keeps its order.
+
+    Args:
+        node: NodeDef of a function body.
+        body: the FunctionDef it belongs to; a constant node may be added.
+    """
     if node.op in _NO_VALUE:
-        return True  # moves the generator on; what is drawn from it is replaced where it is drawn
+        return True  # only advances the generator; the draws made from it are replaced where they are made
     if node.op == "RandomShuffle":
         kept = node.attr["T"].type
         _become(node, "Identity", [node.input[0]], {"T": kept})

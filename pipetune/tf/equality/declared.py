@@ -1,4 +1,4 @@
-"""What two pipelines declare, compared without drawing an element: spec, cardinality, batches, options."""
+"""Compares what two pipelines declare, without drawing an element: spec, cardinality, batches, options."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def declared_checks(
     edited_options: Mapping[str, Value],
     cardinality_told: bool = False,
 ) -> list[Check]:
-    """Element spec with static shapes, cardinality, options; `edited_options` are meant to differ.
+    """Compares element spec with static shapes, cardinality, and options.
 
     Args:
-        cardinality_told: whether the rewrite says that a cardinality TensorFlow did not know is known by it.
+        edited_options: options that the edits set; these may differ.
+        cardinality_told: whether the rewrite makes a cardinality known that TensorFlow did not know.
     """
     return [
         _spec(original, candidate),
@@ -32,7 +33,7 @@ def declared_checks(
 
 
 def batches_check(original: Pipeline, candidate: Pipeline) -> Check:
-    """Batch sizes and what becomes of the last batch, for pipelines whose order may differ."""
+    """Compares batch sizes and `drop_remainder`, for pipelines whose order may differ."""
     one, other = (_batches(pipeline) for pipeline in (original, candidate))
     return Check("batches", one == other, "" if one == other else f"{_words(one)} became {_words(other)}")
 
@@ -45,7 +46,7 @@ def _spec(original: Any, candidate: Any) -> Check:
 def _cardinality(original: Any, candidate: Any, safety: Safety, *, told: bool) -> Check:
     one, other = int(original.cardinality()), int(candidate.cardinality())
     detail = "" if one == other else f"{_count(one)} became {_count(other)}"
-    if told and one == UNKNOWN and other >= 0:  # how many there are is compared by the epochs
+    if told and one == UNKNOWN and other >= 0:  # the number itself is verified by the epochs check
         return Check("cardinality", True, f"{detail}: TensorFlow can tell it now")
     if one != other and safety >= Safety.REORDERS and (one < 0) == (other < 0):
         return Check("cardinality", None, f"{detail}: the borders between epochs moved")

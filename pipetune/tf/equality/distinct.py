@@ -1,7 +1,7 @@
-"""Counts distinct outputs on a source that repeats one element: how much randomness there is.
+"""Measures how much randomness a pipeline has, as distinct outputs on a source that repeats one element.
 
-Draws that cannot line up one by one must still be as many: one draw shared by a batch, or an augmentation
-frozen by a cache, gives fewer distinct outputs than the pipeline as written, or the same in every epoch.
+Draws that cannot be matched one by one must still be as many: one draw shared by a batch, or an augmentation
+frozen by a cache, gives fewer distinct outputs than the original pipeline, or the same outputs in every epoch.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pipetune.core.comparison import Check
 from pipetune.tf.equality import elements
 
 _FEW_OUTCOMES = {"within batches": 0.2, "over three epochs": 0.2, "changed from epoch to epoch": 0.5}
-"""How far counts may differ by chance, as a share, where draws have few outcomes (a flip, a small crop). A draw
-shared by a batch at least halves the first, a frozen one makes the last zero."""
+"""Relative difference of counts that is put down to chance, where draws have few outcomes (a flip, a small crop).
+A draw shared by a batch at least halves the first count; a frozen draw makes the last one zero."""
 
 _MANY_OUTCOMES = 0.02
-"""The same where every output was distinct."""
+"""The same tolerance where (almost) every output of the original was distinct."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What one pipeline gave."""
+    """Counts of the rows that one pipeline yielded."""
 
     rows: int
-    within: int  # distinct rows within batches, summed over the batches
-    across: int  # distinct rows in all epochs
-    changed: int  # rows that differ from the row at the same place one epoch before
+    within: int  # distinct rows within each batch, summed over the batches
+    across: int  # distinct rows over all epochs
+    changed: int  # rows that differ from the row at the same position one epoch earlier
 
 
 class RowCounter:
-    """Counts the distinct rows of one run of several whole epochs; keeps hashes only."""
+    """Counts the distinct rows in one run over several whole epochs; keeps only hashes."""
 
     def __init__(self, *, batched: bool) -> None:
         self._batched = batched
@@ -45,7 +45,7 @@ class RowCounter:
         self.within += len(set(rows))
 
     def counts(self, *, epochs: int) -> Counts:
-        """The counts of a run over so many whole epochs."""
+        """The counts of a run over `epochs` whole epochs."""
         epoch = len(self.rows) // epochs
         changed = sum(one != other for one, other in zip(self.rows, self.rows[epoch:], strict=False))
         return Counts(len(self.rows), self.within, len(set(self.rows)), changed)
@@ -60,10 +60,10 @@ def randomness_check(
     """Whether the candidate's outputs vary as much as the original's.
 
     Args:
-        original: counts of the pipeline as written, with every draw free (None) or with only the random op
-            of this number free.
-        candidate: the same of the tuned pipeline.
-        random_ops: the types of the random ops of each, in order.
+        original: returns the counts of the original pipeline, with every draw free (None) or with only the random
+            op of this index free and all others constant.
+        candidate: the same for the tuned pipeline.
+        random_ops: the random op types of each pipeline, in order.
     """
     numbers: list[int | None] = [None]
     if random_ops[0] == random_ops[1] and len(random_ops[0]) > 1:

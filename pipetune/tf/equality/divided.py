@@ -1,4 +1,4 @@
-"""Whether a strategy divides the batches of a plan over its replicas as it divides those of the script."""
+"""Checks that a strategy divides the batches of a plan over its replicas as it divides those of the script."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ _BATCHING = frozenset({"batch", "padded_batch", "ragged_batch"})
 
 
 def divided_alike(handed: HandedOver, tuned: Any) -> Iterator[Check]:
-    """The check that every replica gets the rows it got; none where nothing is divided.
+    """Checks that every replica gets the same rows as before; yields nothing if batches are not divided.
 
-    A strategy asks for the batch size: it walks up from the end of the pipeline to what batches, and gives up at a map
-    on the way. Where it knows the size, and shards by file or not at all, it deals rows to the replicas by that size;
-    else it divides every batch by its own. A smaller last batch then goes to other replicas (TensorFlow 2.21,
-    `input_lib._make_rebatch_fn` and `_AutoShardDataset`).
+    A strategy infers the batch size: it walks upstream from the end of the pipeline to the operator that batches, and
+    gives up at a map on the way. If it knows the size, and shards by file or not at all, it deals rows to the replicas
+    by that size; otherwise it divides every batch by its own size. A smaller last batch then goes to other replicas
+    (TensorFlow 2.21, `input_lib._make_rebatch_fn` and `_AutoShardDataset`).
+
+    Args:
+        handed: the script's dataset and the strategy call that distributes it.
+        tuned: the dataset of the plan.
     """
     before = handed.facts()
     if not before.shares:
@@ -49,7 +53,7 @@ def divided_alike(handed: HandedOver, tuned: Any) -> Iterator[Check]:
 
 
 def _may_be_partial(dataset: Any) -> bool:
-    """Whether some batch may be smaller than the others: not where an endless dataset is batched."""
+    """Whether some batch may be smaller than the others: not with `drop_remainder` or an infinite batched dataset."""
     while operators.kind_of(dataset).op not in _BATCHING:
         above = private.inputs(dataset)
         if len(above) != 1:

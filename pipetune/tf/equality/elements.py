@@ -1,4 +1,4 @@
-"""Draws elements of a dataset and turns each into hashes that are equal exactly when the elements are."""
+"""Draws elements from a dataset and hashes them: the hashes are equal exactly when the elements are."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pipetune.tf import private
 
 
 class Unreadable(Exception):
-    """An element holds something that cannot be compared."""
+    """An element contains something that cannot be compared."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The elements a dataset gave, in order, as hashes of their components; what it raised stands among them."""
+    """The elements that a dataset yielded, in order, as hashes of their components, with exceptions in their places."""
 
     hashes: tuple[tuple[str, ...], ...]
-    complete: bool = False  # the dataset ended, or raised so often in a row that nothing more is to be had
-    errors: tuple[str, ...] = ()  # types of what it raised, in order
-    values: tuple[Any, ...] = field(default=(), compare=False)  # the elements, where they were kept
+    complete: bool = False  # the dataset ended, or raised so often in a row that no further element is expected
+    errors: tuple[str, ...] = ()  # type names of the exceptions, in order
+    values: tuple[Any, ...] = field(default=(), compare=False)  # the elements themselves, where they were kept
 
     @property
     def digests(self) -> list[str]:
@@ -42,18 +42,18 @@ def draw(
     observe: Callable[[Any], None] | None = None,
     zeros_alike: bool = False,
 ) -> Drawn:
-    """Up to `count` elements, until `deadline` (seconds of `time.monotonic`); at least one if there is one.
+    """Draws up to `count` elements until `deadline` (in `time.monotonic` seconds); at least one if there is one.
 
-    What the pipeline raises takes the place of an element, and drawing goes on behind it: a consumer may catch it, and
-    then it matters which elements are lost.
+    An exception takes the place of an element, and drawing continues after it: a consumer may catch it, and then it
+    matters which elements are lost.
 
     Args:
-        keep_bytes: keep the elements themselves too, and draw no more than these many bytes.
+        keep_bytes: also keep the elements themselves, and stop once they exceed this many bytes; 0 keeps none.
         observe: called with each element.
-        zeros_alike: take -0.0 and denormals for 0.0.
+        zeros_alike: treat -0.0 and denormals as 0.0.
 
     Raises:
-        Unreadable: an element holds something that cannot be compared.
+        Unreadable: an element contains something that cannot be compared.
     """
     hashes: list[tuple[str, ...]] = []
     values: list[Any] = []
@@ -89,24 +89,24 @@ def draw(
     return Drawn(tuple(hashes), errors=tuple(errors), values=tuple(values))
 
 
-_MOST_RAISED = 16  # in a row: some readers raise the same for ever, and get no further
+_MOST_RAISED = 16  # in a row: some readers raise the same error forever without advancing
 
 
 _END = object()
 
 
 def component_hashes(element: Any, *, zeros_alike: bool = False) -> tuple[str, ...]:
-    """A hash for each component of an element: dtype, shape and bytes; every NaN counts as the same."""
+    """One hash per component of an element, of its dtype, shape and bytes; all NaNs count as equal."""
     return tuple(_hash(component, zeros_alike=zeros_alike) for component in _components(element))
 
 
 def element_bytes(element: Any) -> int:
-    """Bytes an element takes in memory, about."""
+    """Approximate size of an element in memory, in bytes."""
     return sum(_bytes(component) for component in _components(element))
 
 
 def rows(element: Any) -> list[str]:
-    """One hash for each row of a batch, along its first axis."""
+    """One hash per row of a batch, along its first axis."""
     components = tf.nest.flatten(element)
     if all(isinstance(part, tf.Tensor) and part.dtype != tf.string for part in components):
         arrays = [part.numpy() for part in components]
@@ -163,7 +163,7 @@ def _hash(component: Any, *, zeros_alike: bool = False) -> str:
 
 _LEAST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022,
                  "complex64": 2.0**-126, "complex128": 2.0**-1022}  # fmt: skip
-"""The least number of each type that is no denormal."""
+"""The smallest positive number of each dtype that is not denormal."""
 
 
 def _digest(kind: str, shape: tuple[int, ...], content: bytes) -> str:

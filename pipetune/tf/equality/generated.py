@@ -1,8 +1,8 @@
-"""Generated inputs: what a sample of the user's data may not hold, given to the functions that a plan changes.
+"""Generates inputs that a sample of the user's data may lack, for the functions that a plan changes.
 
-Rows that are all alike but one, zeros of both signs, infinities, NaN, denormals, the limits of a type and what lies
-beyond those of a smaller one: a function that is wrong on batches may be right on every element that was sampled. Text
-cannot be invented; real records are changed instead: a feature is missing, empty or longer.
+Rows that are all equal but one, zeros of both signs, infinities, NaN, denormals, the limits of a dtype and values
+beyond those of a smaller one: a function that is wrong on batches may be right on every sampled element. Text cannot be
+made up; real records are modified instead: a feature is missing, empty or longer.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.equality.recorded import Recording
 from pipetune.tf.equality.sharing import Side, described, numbered, shared
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 FEWEST = 41
-"""Elements, where a batch needs no more: of each kind there are some, and they fall on several places of a packet."""
+"""Elements to generate unless batches need more: each kind occurs, at several positions of a SIMD packet."""
 
 _MOST_BYTES = 32e6
 
 
 @dataclass(frozen=True)
 class Region:
-    """The part of both pipelines in which they differ: from one operator that both have to where they meet again."""
+    """The part in which two pipelines differ: from an operator that both have to where they are the same again."""
 
-    start: str  # generated elements take the place of those of this operator
+    start: str  # id of the operator whose elements are replaced by generated ones
     sides: tuple[Side, Side]  # each ends where the pipelines are the same again
 
     @property
     def functions(self) -> list[tuple[Node, Any]]:
-        """The maps of the original that each get what the one before gives, and their traced functions."""
+        """The original's chain of maps from the start, each fed by the one before, with their traced functions."""
         original = self.sides[0]
         found = []
         for node in original.pipeline.downstream(self.start):
@@ -49,14 +49,14 @@ class Region:
 
     @property
     def stateless(self) -> bool:
-        """Whether its functions may be called beside the pipeline."""
+        """Whether its functions may be called outside the pipeline."""
         return all(node.function is not None and node.function.stateless for node, _ in self.functions)
 
 
 def changed_region(original: Side, candidate: Side) -> Region | None:
-    """Where functions are called in another form, on other elements or in another place; None where none is.
+    """The region where functions are called as another variant, on other elements or elsewhere; None if there is none.
 
-    None, too, where several datasets come together in it, or where what is there cannot be generated at all.
+    Also None unless the region has exactly one start: several datasets meet in it, or the pipelines share none.
     """
     if not any(_is_changed(node, original.pipeline) for node in candidate.pipeline):
         return None
@@ -95,13 +95,14 @@ def _ending_at(pipeline: Pipeline, node_id: str) -> Pipeline:
 
 
 def generate(region: Region, *, count: int, seed: int, sample: Recording | None, extremes: bool) -> Recording | None:
-    """Up to `count` elements for the start of a region, without those that its functions refuse.
+    """Generates up to `count` elements for the start of a region, without those that its functions reject.
 
-    None where an element has a component that is no tensor of a fixed shape, or text of which there is no sample.
+    Returns None if a component is not a tensor of known shape, if there is no sample of a text component, if there is
+    text and the functions are not stateless, or if every element is rejected.
 
     Args:
-        sample: recorded elements of the start.
-        extremes: whether to have numbers at and beyond the limits of what can be counted with.
+        sample: recorded elements of the start; None if there are none.
+        extremes: whether to include values at and beyond numeric limits: NaN, infinities, denormals, dtype limits.
     """
     dataset = region.sides[0].live.datasets[region.start]
     specs = tf.nest.flatten(dataset.element_spec)
@@ -112,7 +113,7 @@ def generate(region: Region, *, count: int, seed: int, sample: Recording | None,
     if specs is None or any(spec.dtype == tf.string and not texts[place] for place, spec in enumerate(specs)):
         return None
     if any(texts) and not region.stateless:
-        return None  # text that is refused cannot be told beforehand, and takes other draws along in each pipeline
+        return None  # rejected text cannot be found beforehand, and would shift the draws differently in each pipeline
     draw = np.random.default_rng(seed)
     size = sum(spec.shape.num_elements() * max(1, spec.dtype.size) for spec in specs)
     count = int(max(3, min(count, _MOST_BYTES / max(1, size))))
@@ -133,7 +134,7 @@ def generate(region: Region, *, count: int, seed: int, sample: Recording | None,
 
 
 def rolled(recording: Recording, by: int) -> Recording:
-    """The same rows in turn, beginning with another one: what is rare comes to stand at another place of a batch."""
+    """The same rows rotated by `by` positions, so that rare values fall on other positions of a batch."""
     return replace(recording, rows=tf.nest.map_structure(lambda rows: tf.roll(rows, -by, 0), recording.rows))
 
 
@@ -141,7 +142,7 @@ def rolled(recording: Recording, by: int) -> Recording:
 
 
 def _with_known_shapes(specs: Sequence[Any], sample: Recording | None) -> list[Any] | None:
-    """The specs, unknown sizes as those of a sampled element."""
+    """The specs, with unknown dimensions taken from a sampled element; None if there is no sample."""
     if all(spec.shape.is_fully_defined() for spec in specs):
         return list(specs)
     first = next(_elements(sample), None) if sample is not None else None
@@ -161,7 +162,7 @@ def _elements(sample: Recording) -> Iterator[list[Any]]:
 
 
 def _texts(sample: Recording | None, specs: Sequence[Any]) -> list[list[Any]]:
-    """For each component that is text, the sampled ones."""
+    """For each component, up to `FEWEST` sampled values if it is text, else none."""
     found: list[list[Any]] = [[] for _ in specs]
     if sample is not None and any(spec.dtype == tf.string for spec in specs):
         for element in _elements(sample):
@@ -173,11 +174,11 @@ def _texts(sample: Recording | None, specs: Sequence[Any]) -> list[list[Any]]:
 
 _RARE = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 127.5, 128.0, 255.0, 256.0, 300.0, 32768.0, 65536.0,
          3e9, 1e19, 1e-40, -1e-40, 3e-39, 1e38, -3e38)  # fmt: skip
-"""What numbers are hard on: signs of zero, halves, the limits of integer types and what lies beyond, denormals."""
+"""Values that break numeric code: signed zeros, halves, limits of integer dtypes and values beyond them, denormals."""
 
 
 def _numbers(spec: Any, count: int, draw: np.random.Generator, *, extremes: bool) -> Any:
-    """Rows of numbers: most of them distinct, some rare ones among them, a run that is all alike but one, and zeros."""
+    """`count` rows of numbers: mostly distinct, some rare values, a run of equal rows with one exception, and zeros."""
     shape = (count, *spec.shape)
     values: Any
     if spec.dtype == tf.bool:
@@ -185,7 +186,7 @@ def _numbers(spec: Any, count: int, draw: np.random.Generator, *, extremes: bool
     elif spec.dtype.is_integer:
         limits = np.iinfo(spec.dtype.as_numpy_dtype)
         values = draw.integers(0, min(limits.max, 255), shape, endpoint=True)
-        small = draw.random((count, *(1 for _ in spec.shape))) < 0.6  # rows of numbers that may be indices
+        small = draw.random((count, *(1 for _ in spec.shape))) < 0.6  # rows of small numbers, which may be indices
         values = np.where(small, values % 10, values)
         if extremes:
             rare = draw.random(shape) < 0.05
@@ -211,7 +212,7 @@ def _numbers(spec: Any, count: int, draw: np.random.Generator, *, extremes: bool
 
 
 def _changed_texts(texts: Sequence[Any], spec: Any, count: int, draw: np.random.Generator) -> Any:
-    """Sampled text, every other one changed."""
+    """Sampled text, every other row modified."""
     flat: list[bytes] = []
     for place in range(count):
         row = np.asarray(texts[place % len(texts)], object).reshape(-1).tolist()
@@ -223,7 +224,7 @@ def _changed(text: bytes, place: int, draw: np.random.Generator) -> bytes:
     example = tf.train.Example()
     try:
         example.ParseFromString(text)
-    except Exception:  # no example; protobuf's own exception is a private name
+    except Exception:  # not a tf.train.Example; protobuf's own exception class is private
         example = tf.train.Example()
     names = sorted(example.features.feature)
     if not names:
@@ -244,9 +245,9 @@ def _changed(text: bytes, place: int, draw: np.random.Generator) -> bytes:
 
 
 def _accepted(region: Region, parts: Sequence[Any]) -> list[int]:
-    """The places of elements that no function of the original refuses.
+    """Indices of the elements that no function of the original rejects.
 
-    All of them where a function keeps state: it must not be called beside a pipeline.
+    All of them if a function has state: it must not be called outside a pipeline.
     """
     count = int(parts[0].shape[0])
     if not region.stateless:
@@ -259,6 +260,6 @@ def _accepts(functions: Sequence[Any], element: list[Any]) -> bool:
     for function in functions:
         try:
             element = tf.nest.flatten(function(*element))
-        except Exception:  # the user's function refuses it
+        except Exception:  # the user's function rejects it
             return False
     return True

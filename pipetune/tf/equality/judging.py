@@ -1,4 +1,4 @@
-"""Says in which way the elements of two runs differ, as strictly as the safety class asks."""
+"""Describes how the elements of two runs differ, with the strictness of the safety class."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from pipetune.core.edits import Safety
 from pipetune.tf.equality.elements import Drawn
 
 TOLERANCE = 1e-5
-"""Relative tolerance of APPROXIMATE, and the same absolute one near zero."""
+"""Relative tolerance of APPROXIMATE; absolute for values whose magnitude is below 1."""
 
 
 def difference(original: Drawn, candidate: Drawn, safety: Safety, *, spare_rows: int = 0) -> str:
-    """The first difference, or '' where the runs agree as far as both were drawn.
+    """The first difference between two runs, or '' if they agree as far as both were drawn.
 
     Args:
-        spare_rows: rows that dropped last batches may exchange for others, where the order may differ.
+        safety: under REORDERS elements are compared as multisets; under APPROXIMATE within `TOLERANCE`.
+        spare_rows: under REORDERS, how many rows may be replaced by others: in another order, other rows fall into
+            the last batches that `drop_remainder` drops.
     """
     if safety == Safety.REORDERS:
         return _other_elements(original, candidate, spare_rows)
@@ -66,7 +68,7 @@ def _apart(original: Drawn, candidate: Drawn, position: int, safety: Safety) -> 
 
 
 def _distance(one: Any, other: Any) -> float:
-    """Greatest relative difference of two tensors; infinite where they have no distance."""
+    """Largest relative difference of two tensors; infinite if dtypes, shapes, non-finite or discrete values differ."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return float("inf")
     a, b = np.asarray(one.numpy()), np.asarray(other.numpy())
@@ -83,7 +85,7 @@ def _distance(one: Any, other: Any) -> float:
 
 
 def raises(hashes: tuple[str, ...]) -> bool:
-    """Whether this stands for an element that could not be given."""
+    """Whether these hashes stand for an exception that was raised in place of an element."""
     return len(hashes) == 1 and hashes[0].startswith("raises ")
 
 

@@ -1,4 +1,4 @@
-"""The function library of a serialised dataset: what its functions draw, and copies of them."""
+"""The function library of a serialized dataset: what its functions draw, and copies of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED_INPUTS = {
     "RandomDatasetV2": 0,
     "SamplingDataset": 2,
 }
-"""Dataset ops that draw, and the position of their first seed input; the second follows it."""
+"""Dataset ops that draw random numbers -> index of their first seed input; the second one follows it."""
 
 GENERATOR_OPS = frozenset(
     {"RngReadAndSkip", "RngSkip", "StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt",
@@ -34,13 +34,13 @@ STATELESS_DRAWS = frozenset(
      "StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2",
      "StatelessRandomUniformIntV2", "StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2"}
 )  # fmt: skip
-"""Ops that draw by a seed they are given; generators of TensorFlow and Keras give them one from a variable."""
+"""Ops that draw from a seed they are given; generators of TensorFlow and Keras pass one from a variable."""
 
 _VARIABLE_WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 
 
 class Library:
-    """The functions of one GraphDef by name; copies are added to the same GraphDef."""
+    """The functions of one GraphDef, by name; copies are added to the same GraphDef."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -56,9 +56,9 @@ class Library:
         return self._bodies[name]
 
     def random(self, name: str) -> bool:
-        """Whether a function, or one it calls or gives to an inner dataset, draws random numbers."""
+        """Whether a function, or one that it calls or passes to an inner dataset, draws random numbers."""
         if name not in self._random:
-            self._random[name] = False  # a function that calls itself adds nothing new
+            self._random[name] = False  # ends the recursion: a function that calls itself adds nothing new
             self._random[name] = name in self and (
                 self.draws_by_variable(name)
                 or any(
@@ -69,7 +69,7 @@ class Library:
         return self._random[name]
 
     def draws_by_variable(self, name: str) -> bool:
-        """Whether a function draws by seeds that it takes from a variable and moves on."""
+        """Whether a function draws with seeds that it reads from a variable and advances."""
         kinds = self._all_kinds(name)
         return bool(kinds & STATELESS_DRAWS) and bool(kinds & (_VARIABLE_WRITES | GENERATOR_OPS))
 
@@ -82,9 +82,9 @@ class Library:
         return self._kinds[name]
 
     def drawing(self, name: str) -> str:
-        """Identity of what a function draws, across processes: its random ops in order, those of what it calls too.
+        """Identity of a function's draws, stable across processes: its random ops and those it calls, in order.
 
-        What else it computes makes no difference, so that a function which an edit changed draws the same numbers as
+        Whatever else it computes makes no difference, so that a function changed by an edit draws the same numbers as
         long as it makes the same draws in the same order.
         """
         if name not in self._drawings:
@@ -110,7 +110,7 @@ class Library:
 
 
 def draws(node: Any) -> bool:
-    """Whether a node of a function draws random numbers that differ from call to call."""
+    """Whether a node of a function body draws random numbers that differ from call to call."""
     if node.op in GENERATOR_OPS:
         return True
     if DATASET_OP.search(node.op) or not private.op_has_seed(node.op):
@@ -119,18 +119,18 @@ def draws(node: Any) -> bool:
 
 
 def _types(node: Any) -> list[str]:
-    """The types a drawing node works with: attributes that name one."""
+    """The dtype attributes of a random node, as "name=type"."""
     return [f"{key}={node.attr[key].type}" for key in sorted(node.attr) if node.attr[key].WhichOneof("value") == "type"]
 
 
 def called(node: Any) -> Iterator[str]:
-    """Names of the functions a node calls or gives to a dataset."""
+    """Names of the functions that a node calls or passes to a dataset."""
     for reference in references(node):
         yield reference.name
 
 
 def references(node: Any) -> Iterator[Any]:
-    """The function references in the attributes of a node, in a fixed order; they may be changed in place."""
+    """The function references (NameAttrList) in a node's attributes, in a fixed order; they may be changed in place."""
     for key in sorted(node.attr):
         value = node.attr[key]
         if value.WhichOneof("value") == "func":

@@ -21,22 +21,22 @@ from pipetune.tf.equality.pinning import Pinned, Pins, pinned
 from pipetune.tf.equality.sharing import Side
 from pipetune.tf.pipelines import gathering, live
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
-_FILES = 4  # source elements taken where each becomes many further down
-_COPIES = 48  # source elements in the check of randomness
+_FILES = 4  # source elements taken where each one becomes many downstream (file names)
+_COPIES = 48  # source elements in the randomness check, at least
 MAX_RECORDED_BYTES = 256e6
 _MOST_ROUNDS = 1000
-_MOST_GRAPH_BYTES = 16e6  # of rows that become constants of a graph, which is copied for each run
+_MOST_GRAPH_BYTES = 16e6  # limit for rows stored as constants in a graph, which is copied for each run
 
 
 class CannotCompare(Exception):
-    """A pipeline cannot be run in a way that can be compared; the message says why."""
+    """A pipeline cannot be run in a comparable way; the message says why."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is compared."""
+    """Limits of one comparison."""
 
     elements: int  # source elements, at least
     seconds: float
@@ -45,14 +45,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Graph:
-    """One pipeline on the recorded source, serialised."""
+    """One pipeline on the recorded source, serialized."""
 
     content: bytes
     spec: Any
 
 
 class PairedRuns:
-    """The recorded source of two pipelines, their serialised forms on it, and the time left."""
+    """The recorded source of two pipelines, their serialized graphs on it, and the time budget."""
 
     def __init__(
         self, sides: tuple[Side, Side], datasets: tuple[Any, Any], safety: Safety, limits: Limits, folder: str
@@ -60,7 +60,7 @@ class PairedRuns:
         self.sides = sides
         self.datasets = datasets
         self.safety = safety
-        self.whole_epochs = safety >= Safety.REORDERS  # only these have the same elements on both sides
+        self.whole_epochs = safety >= Safety.REORDERS  # then only a whole epoch has the same elements on both sides
         self.notes: list[str] = []
         shared = sharing.frontier(*sides)
         drawn = {*shared, *sharing.cuts(*sides, shared, 0)}
@@ -68,7 +68,7 @@ class PairedRuns:
             sample.elements_needed(sides[0].live, side.pipeline, drawn, least=limits.elements) for side in sides
         )
         self.count = sample.with_partial_batch(sides[0].pipeline, self.needed, whole=self.whole_epochs)
-        self.zeros_alike = False  # whether -0.0 and denormals are taken for 0.0
+        self.zeros_alike = False  # whether -0.0 and denormals are treated as 0.0
         self.files = _FILES
         self.recordings: dict[str, recorded.Recording] = {}
         self._start, self._seconds, self._seed = time.monotonic(), limits.seconds, limits.seed
@@ -76,7 +76,7 @@ class PairedRuns:
         self._runs = 0
         self._turn = recorded.Turn()
         self._built: dict[tuple[bool, bool, int, int], tuple[Graph, Graph]] = {}
-        self._exact = False  # whether `count` is how many there must be, whatever that leaves for the last batch
+        self._exact = False  # whether exactly `count` elements are served, whatever that leaves for the last batch
 
     @property
     def batched(self) -> bool:
@@ -91,7 +91,7 @@ class PairedRuns:
 
     @property
     def rounds(self) -> int:
-        """How often a small source is repeated by a repeat without end to make a sample."""
+        """How often an infinite repeat repeats a small source to fill a sample."""
         expands = [sharing.expands_below(self.sides[0].pipeline, name) for name in self.recordings]
         if not expands or any(expands):
             return 1
@@ -99,12 +99,16 @@ class PairedRuns:
 
     @property
     def copies(self) -> int:
-        """Source elements, all the same, from which distinct outputs are counted."""
+        """Number of identical source elements from which distinct outputs are counted."""
         sizes = sample.batch_sizes(self.sides[0].pipeline)
         return max([_COPIES, *(size + size // 4 for size in sizes if size <= 8 * _COPIES)])
 
     def record(self, *, until: float) -> None:
-        """Records what the pipelines share, until this share of the time limit is used."""
+        """Records the elements that the pipelines share.
+
+        Args:
+            until: share of the time limit at which recording ends.
+        """
         original = self.sides[0]
         for name, passes in sharing.frontier(*self.sides).items():
             recording = self._record(original.live.datasets[name], name, passes=passes, until=until)
@@ -129,10 +133,13 @@ class PairedRuns:
         )
 
     def hidden_error(self, *, until: float) -> str:
-        """Why an element that raises would do so elsewhere, or not in every epoch; empty where none is found.
+        """Why an element that raises would do so elsewhere in the data, or not in every epoch; empty if none is found.
 
-        Only one side has it in a cache, or drops or shuffles it before it is computed. The sample may lack it: what
-        goes into such a cache, or is chosen from, is read itself, until this share of the time limit is used.
+        That happens if only one side caches the element, or drops or shuffles it before it is computed. The sample may
+        lack it, so the inputs of such caches and selections are read themselves.
+
+        Args:
+            until: share of the time limit at which reading ends.
         """
         source, other = self.sides[0].live, self.sides[1].pipeline
         added = [node for node in other if node.op == "cache" and node.id not in source.pipeline]
@@ -146,10 +153,10 @@ class PairedRuns:
         return ""
 
     def graphs(self, *, copies: bool = False) -> tuple[Graph, Graph]:
-        """Both pipelines on the recorded source, or on `copies` of its first element.
+        """Both pipelines on the recorded source or, with `copies`, on many copies of its first element.
 
         Raises:
-            CannotCompare: one of them cannot be serialised.
+            CannotCompare: one of them cannot be serialized.
         """
         key = (copies, self._exact, self.count, self.files)
         if key not in self._built:
@@ -158,7 +165,7 @@ class PairedRuns:
         return self._built[key]
 
     def pin(self, graph: Graph, pins: Pins) -> Pinned:
-        """A serialised pipeline with its randomness fixed, its source at the start.
+        """Pins the randomness of a serialized pipeline and resets its recorded source to the first pass.
 
         Raises:
             CannotPin: something random cannot be fixed.
@@ -176,11 +183,16 @@ class PairedRuns:
         until: float,
         observe: Callable[[Any], None] | None = None,
     ) -> Drawn:
-        """Elements of one pipeline; rows where only the rows of an epoch are the same on both sides.
+        """Draws elements of one pipeline; single rows where only the rows of an epoch must be the same (REORDERS).
+
+        Args:
+            count: most elements to draw.
+            until: share of the time limit at which drawing ends.
+            observe: called with each element; batches are then left whole.
 
         Raises:
             CannotPin: something random cannot be fixed.
-            Unreadable: an element holds something that cannot be compared.
+            Unreadable: an element contains something that cannot be compared.
         """
         dataset = self.pin(graph, pins).dataset
         rows = self.safety == Safety.REORDERS and self.batched and observe is None
@@ -197,9 +209,9 @@ class PairedRuns:
         )
 
     def drawn_share(self, *runs: Drawn) -> float:
-        """The share of the sample that came out of each run before the time ended, above zero.
+        """The share of the sample that every run yielded before the time ended, always above zero.
 
-        Too small where elements are dropped on the way, which makes the next sample smaller than it could be.
+        An underestimate where elements are dropped on the way; the next sample is then smaller than it could be.
         """
         if all(run.complete for run in runs):
             return 1.0
@@ -220,18 +232,18 @@ class PairedRuns:
         return {size: limit for size, limit in sorted(limits.items()) if limit < size}
 
     def shrink(self, factor: float) -> None:
-        """Takes only this part of the sample from now on."""
+        """Reduces the sample to this fraction from now on."""
         self.files = max(1, round(self.files * factor))
         count = max(2, round(self.count * factor))
         self.count = sample.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)
 
     @property
     def batch_size(self) -> int:
-        """Of the first batch; 1 where there is none."""
+        """Size of the first batch; 1 if there is none."""
         return next(iter(sample.batch_sizes(self.sides[0].pipeline)), 1)
 
     def last_batches(self) -> dict[int, int]:
-        """Rows that a last batch can be made to have, and how many elements of the sample leave so many."""
+        """Numbers of rows to test in a last batch -> how many elements of the sample leave that many."""
         starts = [name for name in self.recordings if not self._few(name)]
         if len(starts) != 1:
             return {}
@@ -241,7 +253,7 @@ class PairedRuns:
 
     @property
     def shortage(self) -> str:
-        """Why the sample cannot show what the pipelines give, as a sentence; empty where it is long enough."""
+        """Why the sample is too short to show what the pipelines yield; empty if it is long enough."""
         for name, recording in self.recordings.items():
             wanted = sample.at_least(self.sides[0].live, self.sides[0].pipeline, name)
             if len(recording) < wanted and not recording.complete:
@@ -250,7 +262,7 @@ class PairedRuns:
         return ""
 
     def within(self, region: Region) -> PairedRuns:
-        """The same of the part in which the pipelines differ; it has no elements yet."""
+        """Paired runs of only the region in which the pipelines differ; `give` has to provide the elements."""
         folder = f"{self._folder}/region"
         limits = Limits(1, self._seconds, self._seed)
         inner = PairedRuns(region.sides, self.datasets, self.safety, limits, folder)
@@ -258,13 +270,13 @@ class PairedRuns:
         return inner
 
     def give(self, name: str, recording: recorded.Recording) -> None:
-        """Takes these elements for those of an operator that both pipelines have."""
+        """Uses these elements in place of the output of an operator that both pipelines have."""
         self.recordings = {name: recording}
         self._built.clear()
 
     @contextmanager
     def elements(self, count: int) -> Iterator[None]:
-        """While open, the sample has just so many elements."""
+        """Context manager: while open, the sample has exactly `count` elements."""
         before = self.count, self._exact
         self.count, self._exact = count, True
         try:
@@ -273,12 +285,12 @@ class PairedRuns:
             self.count, self._exact = before
 
     def at(self, share: float) -> float:
-        """The moment at which this share of the time limit is used."""
+        """The time (`time.monotonic`) at which this share of the time limit is used up."""
         return self._start + share * self._seconds
 
     @property
     def elapsed(self) -> float:
-        """The share of the time limit that is used."""
+        """The share of the time limit that is used up."""
         return (time.monotonic() - self._start) / self._seconds
 
     def _build(self, *, copies: bool) -> tuple[Any, Any]:
@@ -299,7 +311,7 @@ class PairedRuns:
             return self.datasets
 
     def _part(self, name: str, recording: recorded.Recording, *, copies: bool) -> dict[str, int]:
-        """Which of the recorded elements are served: arguments of `recorded.serve`."""
+        """Keyword arguments of `recorded.serve` that select which recorded elements are served."""
         few = self._few(name)
         if copies:
             return {"copies_of_first": self.files if few else self.copies}
@@ -311,7 +323,7 @@ class PairedRuns:
         return {"count": sample.with_partial_batch(self.sides[0].pipeline, count, whole=self.whole_epochs)}
 
     def _given_further_down(self) -> Mapping[str, Any]:
-        """One element many times, as far down as no random number was drawn: all rows alike but for draws."""
+        """Copies of one element as far downstream as no random number is drawn: rows then differ only by draws."""
         given = {}
         for name in sharing.expanded_without_draws(*self.sides):
             first = recorded.record(
@@ -322,9 +334,9 @@ class PairedRuns:
         return given
 
     def _numbered_rows(self, *, copies: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """For arrays whose rows the candidate takes by number: the numbers, and arrays of just the rows served.
+        """For arrays whose rows the candidate gathers by index: datasets of the indices, and of only the rows served.
 
-        The rows are taken from the arrays as the candidate takes them, so that both ways are compared.
+        The rows are gathered from the arrays as the candidate gathers them, so that both ways are compared.
         """
         numbers, rows = {}, {}
         for name, windows in sharing.numbered(*self.sides).items():
@@ -337,7 +349,7 @@ class PairedRuns:
         return numbers, rows
 
     def _rows_of(self, name: str, positions: list[int]) -> Any:
-        """A dataset of these rows alone, to gather from."""
+        """A dataset of only these rows, to gather from."""
         recording = self.recordings[name]
         if not recording.invented:
             return gathering.part_of(self.sides[0].live.datasets[name], positions)
@@ -346,14 +358,14 @@ class PairedRuns:
         )
 
     def _few(self, name: str) -> bool:
-        """Whether few elements must do, for want of a place below to cut what each becomes."""
+        """Whether few elements must do, because what each becomes cannot be cut downstream."""
         if self.whole_epochs and sharing.expands_below(self.sides[0].pipeline, name):
             return True
         return any(sharing.expands_behind_cache(side.pipeline, name) for side in self.sides)
 
 
 def _raises(dataset: Any, *, deadline: float) -> bool:
-    """Whether reading the dataset raises, as far as the time goes."""
+    """Whether reading the dataset raises an exception before the deadline."""
     try:
         for _ in dataset:
             if time.monotonic() > deadline:
@@ -370,6 +382,6 @@ def _is_dense(spec: Any) -> bool:
 def _serialise(dataset: Any) -> Graph:
     try:
         return Graph(private.serialized_graph(dataset), dataset.element_spec)
-    except Exception as error:  # TensorFlow raises many kinds; nothing but its serialiser runs here
+    except Exception as error:  # TensorFlow raises many kinds; nothing but its serializer runs here
         reason = str(error).strip().splitlines() or [""]
         raise CannotCompare(f"the pipeline cannot be serialised: {reason[0]}"[:300]) from error

@@ -1,10 +1,10 @@
-"""Pins everything random in a serialised dataset, so that two pipelines can be compared element by element.
+"""Pins everything random in a serialized dataset, so that two pipelines can be compared element by element.
 
-Every random op gets fixed seeds of its own, numbered by what its function draws and the order of the functions along
-the pipeline: never by a name, nor by what else the function does, so that the numbers are the same in another process,
-in a pipeline with other parallelism, prefetches and caches, and in a function that an edit left its draws. Random
-functions run one call at a time. Shuffles get the same two seeds by their order. Caches and shuffles lose the state
-they share with the live dataset.
+Every random op gets fixed seeds of its own, derived from what its function draws and from the order of the functions
+along the pipeline; never from a name, nor from what else the function computes. The seeds are therefore the same in
+another process, in a pipeline with other parallelism, prefetches and caches, and in a function that an edit changed
+without changing its draws. Random functions run one call at a time. Shuffles get the same two seeds by their order.
+Caches and shuffles lose the state that they share with the live dataset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WITHOUT_LIVE_STATE = {
     "ShuffleAndRepeatDatasetV2": ("ShuffleAndRepeatDataset", 5),
     "CacheDatasetV2": ("CacheDataset", 2),
 }
-"""Op whose last input is state shared with the live dataset: the op without it, and that input's place."""
+"""Ops whose last input is state shared with the live dataset -> the op without it, and the index of that input."""
 
 _PATHS = {"CacheDataset": 1, "CacheDatasetV2": 1, "SnapshotDataset": 1, "SnapshotDatasetV2": 1,
           "SaveDataset": 1, "SaveDatasetV2": 1}  # fmt: skip
@@ -35,7 +35,7 @@ _BUFFERED = {"ShuffleDataset": 1, "ShuffleDatasetV3": 1}
 
 
 class CannotPin(Exception):
-    """The dataset has something whose randomness or files cannot be fixed; the message says what."""
+    """The dataset contains something whose randomness or files cannot be fixed; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +43,32 @@ class Pins:
     """How to pin a dataset."""
 
     seed: int = 0
-    constant: bool = False  # every draw is one constant
-    free: int | None = None  # with `constant`: the number of the one random op that keeps its draws
-    rounds: int = 1  # of a repeat without end
-    epochs: int | None = None  # repeats of three rounds and more get this many; added where there is none
+    constant: bool = False  # replace every draw by a constant
+    free: int | None = None  # with `constant`: index of the one random op that keeps its draws
+    rounds: int = 1  # repetitions of a repeat without end
+    epochs: int | None = None  # count for repeats of three and more; a repeat is appended if there is none
     buffers: Mapping[int, int] = field(default_factory=dict)  # shuffle buffer size -> the size to use instead
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A pinned dataset and what had to be fixed."""
+    """A pinned dataset and what was changed in it."""
 
     dataset: Any
     random_ops: tuple[str, ...]  # op types, in order
-    made_serial: tuple[str, ...]  # what the random functions draw that the pipeline runs in parallel
-    unordered: int  # parallel operators that do not keep the order
-    repeats: tuple[int, ...]  # counts, sorted, but for those of 1; several directly below each other are one
+    made_serial: tuple[str, ...]  # for each random function that ran in parallel: identity of its draws
+    unordered: int  # number of operators that do not keep the order
+    repeats: tuple[int, ...]  # counts, sorted, without those of 1; directly consecutive repeats count as one
     buffers: tuple[int, ...]  # shuffle buffer sizes
 
 
 def pinned(graph: bytes, spec: Any, pins: Pins, *, folder: str) -> Pinned:
-    """The dataset of a serialised graph with its randomness fixed; file caches go to `folder`.
+    """Rebuilds the dataset of a serialized graph with its randomness fixed.
+
+    Args:
+        graph: a serialized GraphDef (`private.serialized_graph`).
+        spec: element spec of the dataset.
+        folder: where caches and snapshots in files go instead; created when needed.
 
     Raises:
         CannotPin: something random or some file name cannot be fixed.
@@ -86,7 +91,7 @@ def pinned(graph: bytes, spec: Any, pins: Pins, *, folder: str) -> Pinned:
 
 
 def _as_written() -> tf.data.Options:
-    """Options under which nothing is made parallel, fused or reordered behind our back."""
+    """Options under which TensorFlow does not parallelize, fuse or reorder anything by itself."""
     options = tf.data.Options()
     options.deterministic = True
     options.autotune.enabled = False
@@ -104,12 +109,12 @@ class _Pinning:
         self.random_ops: list[str] = []
         self.made_serial: list[str] = []
         self.unordered = 0
-        self.repeats: dict[str, int] = {}  # node name -> count, of several directly below each other that of all
+        self.repeats: dict[str, int] = {}  # node name -> count; consecutive repeats have their combined count
         self.buffers: list[int] = []
         self._used: Counter[str] = Counter()
         self._shuffles = 0
         self._copies = 0
-        self._by_variable = False  # the function at hand draws by seeds from a variable
+        self._by_variable = False  # the current function draws with seeds from a variable
         self._constants = 0
         self._files = 0
 
@@ -222,10 +227,10 @@ class _Pinning:
         if count is None:
             return
         rounds = max(int(count), -1)
-        name = node.input[0].split(":")[0]  # of a node that no other reads: each reader has a copy of what is above
+        name = node.input[0].split(":")[0]  # no other node reads it: each consumer has its own copy of its upstream
         above = next((other for other in nodes if other.name == name), None)
         if above is not None and above.name in self.repeats:
-            # Two with nothing between them are one: the epochs that a run is cut to are those of both together.
+            # Two consecutive repeats count as one: the number of epochs of a run limits their product.
             rounds = _together(self.repeats.pop(above.name), rounds)
             above.input[1] = self._constant(nodes, tf.constant(1, tf.int64), inside=False)
         self.repeats[node.name] = rounds
@@ -261,17 +266,17 @@ class _Pinning:
 
 
 def _together(one: int, other: int) -> int:
-    """How often two repeats, one directly below the other, repeat; -1 for without end."""
+    """The combined count of two consecutive repeats; -1 for infinite."""
     return 0 if 0 in (one, other) else -1 if min(one, other) < 0 else one * other
 
 
 def _many(count: int) -> bool:
-    """Whether a repeat makes epochs of its own: without end, or three and more."""
+    """Whether a repeat counts as the loop over epochs: without end, or three times and more."""
     return count < 0 or count >= 3
 
 
 def _value(nodes: Any, reference: str) -> Any:
-    """The value of the constant a node reads (text as bytes), or None where it is no constant."""
+    """The value of the constant that a node reads (strings as bytes); None if it is not a constant."""
     name = reference.split(":")[0]
     for node in nodes:
         if node.name == name:
@@ -283,7 +288,7 @@ def _value(nodes: Any, reference: str) -> Any:
 
 
 def _make_serial(node: Any) -> bool:
-    """Turns a parallel map or interleave into the serial one of the same order; whether it was parallel."""
+    """Replaces a parallel map, interleave or filter by the serial one of the same order; whether it was parallel."""
     if node.op == "ParallelMapDatasetV2":
         node.op, removed = "MapDataset", 1
     elif node.op == "ParallelInterleaveDatasetV4":
@@ -300,7 +305,7 @@ def _make_serial(node: Any) -> bool:
 
 
 def _bypass_prefetch(body: Any) -> None:
-    """Takes prefetches out of a random function: their threads would share the draws of one random op."""
+    """Removes prefetches from a random function: their threads would share the draws of one random op."""
     through = {
         f"{node.name}:handle:0": node.input[0]
         for node in body.node_def

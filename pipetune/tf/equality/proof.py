@@ -1,4 +1,4 @@
-"""The three checks of equality: values, randomness, epochs; and what pinned runs hide."""
+"""The checks of equality: values, randomness, epochs, and the structural facts that pinned runs hide."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pipetune.tf.equality.pinning import CannotPin, Pinned, Pins
 EPOCHS = 3
 _NO_LIMIT = 1_000_000
 _SHORTER_TRIES = 5
-_MARGIN = 1.3  # of time, for three epochs after one
-_OVERTIME = 2.0  # times the limit: until then a shorter sample is tried where three epochs did not fit
-_LAST_BATCHES = 0.5  # of the time limit, for each epoch that ends in another number of rows
-_ONE_RUN = 0.3  # of the time limit, for the functions on generated elements once
+_MARGIN = 1.3  # safety factor on the time of three epochs, estimated from one
+_OVERTIME = 2.0  # in time limits: how long shorter samples are tried if three epochs did not fit
+_LAST_BATCHES = 0.5  # share of the time limit for each epoch with another number of rows in its last batch
+_ONE_RUN = 0.3  # share of the time limit for one run of the functions on generated elements
 _ZEROS = "The sign of zeros, and what becomes of denormals, differs: numbers alone and in packets are computed so."
 _PROOF = ("values", "epochs", "randomness", "last batches", "generated inputs")
 
 
 class Proof:
-    """The checks of one comparison, and what was compared for them."""
+    """Runs the checks of one comparison; `elements` and `epochs` say how much was compared."""
 
     def __init__(self, runs: PairedRuns, seed: int) -> None:
         self._runs = runs
@@ -40,7 +40,7 @@ class Proof:
         self.epochs = 0
 
     def checks(self) -> list[Check]:
-        """All checks, as strict as the safety class asks.
+        """Runs all checks, as strictly as the safety class requires.
 
         Raises:
             CannotCompare, CannotPin, Unreadable: the values cannot be compared.
@@ -56,13 +56,13 @@ class Proof:
         return [*invented, *self._looser_checks()]
 
     def _looser_checks(self) -> list[Check]:
-        """The checks of a class under which draws, order or last bits may differ."""
+        """Runs the checks of a safety class under which draws, order or last bits may differ."""
         checks = self._pinned_checks(Pins(self._seed), until=0.6)
         if not self._reproducible:
             return [*checks, self._randomness()]
         if not any(check.equal is False for check in checks) or not any(self._random_ops):
             return checks
-        # The draws do not line up one by one: all else must be equal, and there must be as many.
+        # The draws cannot be matched one by one: all else must be equal, and there must be as many of them.
         try:
             checks = self._pinned_checks(Pins(self._seed, constant=True), until=self._until(0.75))
             checks.append(self._randomness())
@@ -72,7 +72,7 @@ class Proof:
             "Draws do not line up one by one; values are compared with every draw the same."
         )
         missing = next((check for check in checks if check.equal is None and check.name in _PROOF), None)
-        if missing is not None:  # a difference was found: without this it stays unexplained
+        if missing is not None:  # a difference was found; without this check it is not explained by the draws
             why = (
                 f"the draws differ, and the rest is not shown to be equal ({missing.name}: {missing.detail})"
             )
@@ -86,7 +86,7 @@ class Proof:
         self._random_ops = (one.random_ops, other.random_ops)
         checks = self._structure(one, other)
         if self._runs.safety == Safety.REORDERS and not pins.constant and any(self._random_ops):
-            # Another order gives the draws to other elements: no need to see it.
+            # Another order assigns the draws to other elements; no run is needed to know that.
             return [*checks, Check("values", False, "the draws go to other elements")]
         begin = self._runs.elapsed
         runs = self._draw(graphs, pins, until=begin + 0.4 * (until - begin))
@@ -102,14 +102,14 @@ class Proof:
             check = self._epochs(one, other, pins, until)
             if check.equal is not None or self._runs.elapsed > _OVERTIME:
                 break
-            # A pace estimated too high leaves no time: a proof that ends just before its end is none.
+            # If the speed was overestimated, three epochs do not fit: a proof that stops just short of them is none.
             self._runs.shrink(0.5)
             until = max(until, 2 * self._runs.elapsed - before)
         checks.append(check)
         return [*checks, *self._last_batches(pins)] if check.equal else checks
 
     def _last_batches(self, pins: Pins) -> list[Check]:
-        """Whole epochs whose last batches have one row, two, and one less than a whole one."""
+        """Compares whole epochs whose last batch has one row, two rows, and one row less than a full batch."""
         compared: list[int] = []
         for rows, count in self._runs.last_batches().items():
             with self._runs.elements(count):
@@ -127,7 +127,7 @@ class Proof:
         return [Check("last batches", True, f"epochs that end in batches of {', '.join(map(str, compared))}")]
 
     def _generated_inputs(self) -> list[Check]:
-        """The part in which the pipelines differ, on elements that nobody has sampled."""
+        """Compares the part in which the pipelines differ on generated elements, beyond those that were sampled."""
         region = generated.changed_region(*self._runs.sides)
         if region is None:
             return []
@@ -157,7 +157,7 @@ class Proof:
         return [Check("generated inputs", True, f"{len(elements)} elements for the functions that change")]
 
     def _on_generated(self) -> Check | None:
-        """A difference on generated elements; None where there is none."""
+        """The failed or unfinished check on generated elements; None if the runs agree."""
         graphs = self._runs.graphs()
         pins = Pins(self._seed, epochs=1)
         if self._runs.safety != Safety.EXACT and self._runs.pin(graphs[0], pins).random_ops:
@@ -169,7 +169,7 @@ class Proof:
         return failure
 
     def _structure(self, one: Pinned, other: Pinned) -> list[Check]:
-        """What a pinned run hides: parallel random functions, order given up, buffers, repeats."""
+        """Checks what a pinned run hides: parallel random functions, order no longer kept, buffers, repeats."""
         checks = []
         newly = Counter(other.made_serial) - Counter(one.made_serial)
         if newly and self._runs.safety == Safety.EXACT:
@@ -208,7 +208,7 @@ class Proof:
         return Check("values", True, f"{both} elements")
 
     def _epochs(self, one: Pinned, other: Pinned, pins: Pins, until: float) -> Check:
-        """The check of whole epochs."""
+        """Compares `EPOCHS` whole epochs."""
         limits = self._runs.shuffle_limits({*one.buffers, *other.buffers})
         if limits:
             sizes = ", ".join(f"{size} to {small}" for size, small in limits.items())
@@ -232,7 +232,10 @@ class Proof:
     def _failure(
         self, name: str, graphs: tuple[Graph, Graph], pins: Pins, first: Drawn, second: Drawn
     ) -> Check | None:
-        """A difference between two runs, if there is one that the original does not show by itself."""
+        """The failed check for two runs; None if they agree, or if whole epochs are required and one is incomplete.
+
+        Its `equal` is None instead of False if two runs of the original pipeline differ as well.
+        """
         if self._runs.whole_epochs and not (first.complete and second.complete):
             return None
         spare = _dropped_rows(self._runs) if self._runs.whole_epochs else 0
@@ -246,7 +249,7 @@ class Proof:
             self._reproducible = False
             return Check(name, None, "not reproducible, because two runs of the pipeline as written differ")
         if self._calls_on_batches and not self._runs.zeros_alike:
-            # Vector code and code for single numbers may give a zero of the other sign.
+            # Vectorized and scalar code may yield zeros of opposite sign.
             self._runs.zeros_alike = True
             runs = self._draw(graphs, pins, until=self._runs.elapsed + 0.3)
             if not judging.difference(*runs, self._runs.safety, spare_rows=spare):
@@ -256,23 +259,23 @@ class Proof:
         return Check(name, False, why)
 
     def _draw(self, graphs: tuple[Graph, Graph], pins: Pins, *, until: float) -> tuple[Drawn, Drawn]:
-        """Both runs: half of the time for the first, what is left for the second."""
+        """Draws from both pipelines: half of the time for the first, the rest for the second."""
         whole = bool(pins.epochs) or self._runs.whole_epochs
         middle = (self._runs.elapsed + until) / 2
         count = _NO_LIMIT if whole else self._runs.count
         first = self._runs.draw(graphs[0], pins, count=count, until=middle)
-        # One more than the original has shows elements that were added.
+        # One more than the original yields reveals added elements.
         count = len(first.hashes) + first.complete
         return first, self._runs.draw(
             graphs[1], pins, count=count, until=max(until, self._runs.elapsed + 0.1)
         )
 
     def _until(self, share: float) -> float:
-        """That share of the time limit, or a tenth more of it where overtime has used that up."""
+        """`share`, but at least a tenth of the time limit from now, even if overtime has used that share up."""
         return max(share, self._runs.elapsed + 0.1)
 
     def _nothing_there(self) -> bool:
-        """Whether the pipeline itself has no elements, not only the sample."""
+        """Whether the pipeline itself yields nothing, not only on this sample."""
         recordings = self._runs.recordings.values()
         return int(self._runs.datasets[0].cardinality()) == 0 or (
             bool(recordings) and all(one.complete and len(one) <= self._runs.sample for one in recordings)
@@ -306,7 +309,7 @@ def _listed(name: str, words: str, one: tuple[int, ...], other: tuple[int, ...])
 
 
 def _dropped_rows(runs: PairedRuns) -> int:
-    """Rows that dropped last batches may exchange for others in three epochs of another order."""
+    """How many rows `drop_remainder` may exchange for others in three epochs if their order differs."""
     nodes = [node for node in runs.sides[0].pipeline if node.op in ("batch", "padded_batch")]
     sizes = [node.argument("batch_size") for node in nodes if node.argument("drop_remainder")]
     return sum((size - 1) * EPOCHS for size in sizes if isinstance(size, int))

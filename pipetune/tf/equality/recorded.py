@@ -1,4 +1,4 @@
-"""Records the elements that two pipelines share and serves them to both, so that the source is drawn once."""
+"""Records the elements that two pipelines share and serves them to both, so that the source is read only once."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import tensorflow as tf
 from pipetune.tf import private
 from pipetune.tf.equality import elements
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Elements of a dataset: those of one pass, or of several where passes differ."""
+    """Recorded elements of a dataset: of one pass, or of several passes if these differ."""
 
     spec: Any
     passes: tuple[tuple[Any, ...], ...]
-    complete: bool  # every element of the dataset is in it
+    complete: bool  # it holds every element of the dataset
     places: str  # which part of the data it holds, for the report
-    error: str = ""  # type of what the dataset raised, which ended the recording
-    positions: tuple[int, ...] = ()  # of the elements of a pass, in the dataset
-    rows: Any = None  # of arrays in memory: those of one pass, stacked; then `passes` holds nothing
-    invented: bool = False  # they are none of the user's
+    error: str = ""  # type name of the exception that ended the recording
+    positions: tuple[int, ...] = ()  # index in the dataset of each element of a pass
+    rows: Any = None  # for in-memory arrays: the rows of one pass, stacked; `passes` is then empty
+    invented: bool = False  # the elements are generated, not the user's
 
     def __len__(self) -> int:
         return len(self.positions) if self.rows is not None else len(self.passes[0])
 
 
 def record_rows(arrays: Any, spec: Any, *, count: int) -> Recording:
-    """As `record`, of the rows of arrays in memory, which nobody has to draw one by one.
+    """Like `record`, for rows of in-memory arrays, which need not be drawn one by one.
 
     Args:
-        arrays: tensors with one first axis, in the structure of an element.
-        spec: of an element.
+        arrays: tensors with a common first axis, in the structure of an element.
+        spec: spec of an element.
     """
     total = int(tf.nest.flatten(arrays)[0].shape[0])
     third = max(1, count // 3)
@@ -53,13 +53,14 @@ def record_rows(arrays: Any, spec: Any, *, count: int) -> Recording:
 
 
 def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passes: int = 1) -> Recording:
-    """Up to `count` elements from the start, the middle and the end of a dataset.
+    """Records up to `count` elements from the start, the middle and the end of a dataset.
+
+    An exception of the dataset ends the recording and is named in it.
 
     Args:
-        deadline: about when drawing ends, in seconds of `time.monotonic`.
-        max_bytes: most the recording may hold.
-        passes: how often the dataset is iterated; above 1 where it may give something else each time.
-    What the dataset raises ends the recording and is named in it.
+        deadline: approximate end of drawing, in `time.monotonic` seconds.
+        max_bytes: limit for the size of the recording.
+        passes: how often the dataset is iterated; above 1 if it may yield different elements each time.
     """
     now = time.monotonic()
     first_deadline = now + (deadline - now) / passes
@@ -67,7 +68,7 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
     complete, error = False, ""
     try:
         complete = _first_pass(dataset, chosen, count, first_deadline, max_bytes / passes)
-    except Exception as raised:  # the reader's or the user's function's; what came before it is good
+    except Exception as raised:  # from a reader or a user function; the elements before it are valid
         error = type(raised).__name__
     positions = sorted(chosen)
     found = [tuple(chosen[position] for position in positions)]
@@ -75,7 +76,7 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
     for _ in range(passes - 1):
         items, ended = _again(dataset, positions, time.monotonic() + 2 * seconds)
         found.append(tuple(items))
-        if not ended:  # for want of time: no pass may look shorter than it is
+        if not ended:  # out of time: all passes are cut to this length, so that none looks shorter than it is
             positions = positions[: len(items)]
             found = [one[: len(items)] for one in found]
             complete = False
@@ -87,17 +88,17 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
 
 
 class Turn:
-    """How often each served recording was iterated: each time it serves the next recorded pass."""
+    """Counts how often each served recording was iterated, as each iteration serves the next recorded pass."""
 
     def __init__(self) -> None:
         self._numbers: collections.Counter[int] = collections.Counter()
 
     def reset(self) -> None:
-        """The next iteration is the first again, of every recording."""
+        """Makes the next iteration of every recording the first one again."""
         self._numbers.clear()
 
     def next(self, served: int) -> int:
-        """The number of this iteration of one served recording, from 0."""
+        """The index of this iteration of one served recording, from 0, identified by `id`."""
         self._numbers[served] += 1
         return self._numbers[served] - 1
 
@@ -110,13 +111,13 @@ def serve(
     spread: int = 0,
     copies_of_first: int = 0,
 ) -> Any:
-    """A dataset of the recorded elements, with the recorded spec.
+    """Builds a dataset of the recorded elements, with the recorded spec.
 
     Args:
         turn: counts the iterations; reset it before each run.
-        count: serve only the first so many.
-        spread: serve only so many, evenly from start to end.
-        copies_of_first: serve the first element so many times instead.
+        count: serve only the first `count` elements.
+        spread: if not 0, serve only this many elements, evenly spaced from start to end.
+        copies_of_first: if not 0, serve the first element this many times instead.
     """
     if recording.rows is not None:
         chosen = _chosen(list(range(len(recording)))[:count], spread=spread, copies_of_first=copies_of_first)
@@ -152,7 +153,7 @@ def serve(
 def positions_served(
     recording: Recording, *, count: int | None = None, spread: int = 0, copies_of_first: int = 0
 ) -> list[int]:
-    """Where in the recorded dataset the elements stand that `serve` gives for the same arguments."""
+    """Indices in the recorded dataset of the elements that `serve` yields for the same arguments."""
     return _chosen(list(recording.positions[:count]), spread=spread, copies_of_first=copies_of_first)
 
 
@@ -162,7 +163,7 @@ def _chosen(items: list[Any], *, spread: int, copies_of_first: int) -> list[Any]
 
 
 def _first_pass(dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float) -> bool:
-    """Adds elements by their positions in the dataset; whether these are all there are."""
+    """Adds elements to `chosen` by their index in the dataset; returns whether these are all elements."""
     total = int(dataset.cardinality())
     if total == tf.data.INFINITE_CARDINALITY or 0 <= total <= 2 * count:
         complete = _take(dataset, chosen, max(count, total), deadline, max_bytes)
@@ -178,7 +179,7 @@ def _first_pass(dataset: Any, chosen: dict[int, Any], count: int, deadline: floa
 
 
 def _can_reach(dataset: Any, total: int, deadline: float) -> bool:
-    """Whether skipping to the middle and to the end of a dataset ends in time; measured on shorter ways."""
+    """Whether skipping to the middle and to the end of a dataset ends in time, extrapolated from shorter skips."""
     way = _SHORTEST_WAY
     while way < total:
         started = time.monotonic()
@@ -192,13 +193,13 @@ def _can_reach(dataset: Any, total: int, deadline: float) -> bool:
 
 
 _SHORTEST_WAY = 16
-_LONGER = 8  # each way tried is so many times the one before
+_LONGER = 8  # factor from each tried skip to the next
 
 
 def _take(
     dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float, *, start: int = 0
 ) -> bool:
-    """Adds up to `count` elements, at least one; whether the dataset ended before."""
+    """Adds up to `count` elements to `chosen`, at least one; returns whether that was the end of the dataset."""
     iterator = iter(dataset)
     used = 0.0
     try:
@@ -218,9 +219,9 @@ def _take(
 def _pass_through(
     dataset: Any, chosen: dict[int, Any], third: int, deadline: float, max_bytes: float
 ) -> bool:
-    """Start, middle and end of a dataset whose size nobody knows, as far as the time reaches."""
+    """Adds start, middle and end of a dataset of unknown size, as far as time allows; returns whether that is all."""
     third = max(1, third)
-    blocks: list[tuple[int, list[Any]]] = []  # runs of elements, each starting twice as far as the one before
+    blocks: list[tuple[int, list[Any]]] = []  # runs of elements; each starts at twice the index of the one before
     tail: collections.deque[tuple[int, Any]] = collections.deque(maxlen=third)
     iterator = iter(dataset)
     used, seen, ended = 0.0, 0, False
@@ -256,7 +257,7 @@ _END = object()
 
 
 def _again(dataset: Any, positions: Sequence[int], deadline: float) -> tuple[list[Any], bool]:
-    """The elements at these positions, and whether it was the dataset that ended, not the time."""
+    """Reads the elements at these positions again; also whether the dataset rather than the time ended the pass."""
     found: list[Any] = []
     wanted = set(positions)
     last = positions[-1] if positions else -1
@@ -270,7 +271,7 @@ def _again(dataset: Any, positions: Sequence[int], deadline: float) -> tuple[lis
                 return found, True
             if position in wanted:
                 found.append(element)
-    except Exception:  # as in the first pass: what came before it is good
+    except Exception:  # as in the first pass: the elements before it are valid
         return found, True
     finally:
         del iterator
@@ -298,7 +299,7 @@ def _spread(items: list[Any], count: int) -> list[Any]:
 
 
 def _is_flat_ragged(spec: Any) -> bool:
-    """A row of a batch of ragged rows: its spec is ragged, the element itself is a plain tensor."""
+    """Whether the spec is of a row of a ragged batch: the spec is ragged, but the element is a plain tensor."""
     return isinstance(spec, tf.RaggedTensorSpec) and spec.ragged_rank == 0
 
 

@@ -1,4 +1,4 @@
-"""Whether a pipeline gives the same data twice, and hashes of its data that hold across processes."""
+"""Checks whether a pipeline yields the same data twice, and hashes its data comparably across processes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pipetune.tf.equality import elements
 from pipetune.tf.equality.pinning import CannotPin, Pins, pinned
 from pipetune.tf.pipelines import live
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 UNREADABLE = (CannotPin, elements.Unreadable, tf.errors.OpError, ValueError, TypeError, NotImplementedError)
-"""What `digests` raises where a pipeline cannot be made to repeat itself."""
+"""Exceptions that `digests` raises if a pipeline cannot be made reproducible."""
 
 
 def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: float = 20.0) -> list[str]:
-    """A hash of each of the first `count` elements, all randomness pinned.
+    """One hash per element, for the first `count` elements, with all randomness pinned.
 
-    They are the same in every process that builds the pipeline from the same functions, whatever its
+    The hashes are the same in every process that builds the pipeline from the same functions, whatever its
     parallelism, prefetches and caches.
 
     Raises:
         CannotPin: something random cannot be fixed.
-        tensorflow.errors.OpError: the dataset cannot be serialised.
+        tensorflow.errors.OpError: the dataset cannot be serialized.
     """
     return _pinned_run(dataset, count=count, seed=seed, seconds=time_limit_seconds).digests
 
@@ -36,9 +36,9 @@ def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: floa
 def reproducible(
     source: live.LivePipeline, *, count: int = 64, time_limit_seconds: float = 5.0, seed: int = 0
 ) -> tuple[bool, str]:
-    """Whether two runs of the pipeline as written, seeds fixed, give the same elements; if not, why.
+    """Whether two runs of the original pipeline with fixed seeds yield the same elements; if not, why.
 
-    The reason is a sentence that starts with "not reproducible, because".
+    The reason is a phrase that starts with "not reproducible, because", else ''.
     """
     for node in source.pipeline:
         if node.function is not None and node.function.random_python and node.op != "from_generator":
@@ -74,7 +74,7 @@ def _generators(source: live.LivePipeline) -> list[str]:
 
 
 def _suspect(source: live.LivePipeline) -> str:
-    """The likeliest reason why two runs differ."""
+    """The most likely reason why two runs differ."""
     for node in source.pipeline:
         if node.op == "from_generator":
             return "the generator gives something else each time it is started"

@@ -1,6 +1,6 @@
-"""How many elements a sample needs, and how many it may have at the end of an epoch.
+"""Computes how many elements a sample needs, and how many it may have at the end of an epoch.
 
-A sample must be longer than whatever it feeds: a window of 2,000 rows is not seen at all in 256 of them.
+A sample must be longer than everything it feeds: 256 rows never fill a window of 2,000.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ from pipetune.tf.pipelines import live
 BATCHING = ("batch", "padded_batch")
 
 _MOST_ELEMENTS = 20_000
-"""More are not drawn one by one: 20 us each, four times over, are two of the seven seconds of a comparison."""
+"""Limit where elements are drawn one by one: at 20 us each, four times over, two of a comparison's seven seconds."""
 
 _MOST_ROWS = 200_000
-"""The same for rows of arrays in memory, which nobody draws one by one."""
+"""Limit for rows of in-memory arrays, which are not drawn one by one."""
 
 
 def elements_needed(source: live.LivePipeline, pipeline: Pipeline, at: Iterable[str], *, least: int) -> int:
-    """Elements of these operators that give two whole batches and a partial one, and something behind every skip.
+    """How many elements the operators `at` must yield for two full batches, a partial one, and output after each skip.
 
-    At least two of the largest window or group whatever that takes; of batches, as many as are drawn in time.
+    Always enough for two of the largest window or group, whatever that costs; for batches, limited by what can be
+    drawn in time (`_MOST_ELEMENTS`, `_MOST_ROWS`).
+
+    Args:
+        at: ids of the operators whose elements are recorded or cut; ids that `pipeline` does not have are ignored.
+        least: lower bound of the result.
     """
     names = [name for name in at if name in pipeline]
     wanted = _needed(source, pipeline, {pipeline.output.id: 3 if batch_sizes(pipeline) else least})
@@ -38,13 +43,13 @@ def elements_needed(source: live.LivePipeline, pipeline: Pipeline, at: Iterable[
 
 
 def at_least(source: live.LivePipeline, pipeline: Pipeline, name: str) -> int:
-    """Elements of an operator that make two of the largest window or group further down; 1 where there is none."""
+    """How many elements of an operator fill two of the largest window or group downstream; 1 if there is none."""
     grouping = [node.id for node in pipeline.downstream(name) if node.op in ("window", "group_by_window")]
     return max([1, *(_needed(source, pipeline, {node_id: 2}).get(name, 0) for node_id in grouping)])
 
 
 def _needed(source: live.LivePipeline, pipeline: Pipeline, ends: Mapping[str, int]) -> dict[str, int]:
-    """For each operator upstream of `ends`, the elements it has to give for these many there."""
+    """For each operator upstream of `ends`, how many elements it must yield for the given number at each end."""
     needed = dict(ends)
     for node in reversed(pipeline.nodes):
         if node.id in needed:
@@ -55,7 +60,7 @@ def _needed(source: live.LivePipeline, pipeline: Pipeline, ends: Mapping[str, in
 
 
 def _taken_for(node: Node, count: int, source: live.LivePipeline) -> int:
-    """The elements that an operator takes to give `count`."""
+    """How many elements an operator consumes to yield `count`."""
     match node.op:
         case "batch" | "padded_batch":
             size = number(node, "batch_size")
@@ -75,7 +80,7 @@ def _taken_for(node: Node, count: int, source: live.LivePipeline) -> int:
 
 
 def group_size(dataset: Any) -> int | None:
-    """The window size of a live `group_by_window`; None where it depends on the key."""
+    """The window size of a live `group_by_window`; None if it depends on the key."""
     function = getattr(dataset, "_window_size_func", None)
     if function is None:
         return None
@@ -89,7 +94,7 @@ def batch_sizes(pipeline: Pipeline) -> list[int]:
 
 
 def with_partial_batch(pipeline: Pipeline, count: int, *, whole: bool) -> int:
-    """The greatest number up to `count` that leaves the last batch partial, or else whole."""
+    """The largest number of elements up to `count` that leaves the last batch partial or, if `whole`, full."""
     sizes = [size for size in batch_sizes(pipeline) if 1 < size < count]
     product = math.prod(sizes)
     if whole:
@@ -100,14 +105,15 @@ def with_partial_batch(pipeline: Pipeline, count: int, *, whole: bool) -> int:
 
 
 def counts_ending_in(pipeline: Pipeline, start: str, rests: Iterable[int], *, available: int) -> dict[int, int]:
-    """For each of these numbers of rows, how many elements of `start` leave so many for the last batch of an epoch.
+    """For each number of rows in `rests`, how many elements of `start` leave that many for the last batch of an epoch.
 
-    The fewest that give a whole batch before, or none where no more are available. Where it cannot be said what becomes
-    of an element on the way (a filter), as if all of them came to the batch.
+    Takes the fewest elements with one full batch before the last one, or with no batch before it if too few are
+    available. Operators whose output count cannot be predicted (a filter) are assumed to pass every element through.
 
     Args:
         start: an operator upstream of the first batch.
-        available: how many elements of it there are.
+        rests: numbers of rows; those that cannot be reached are left out of the result.
+        available: how many elements `start` has.
     """
     between: list[Node] = []
     for node in pipeline.downstream(start):
@@ -130,7 +136,7 @@ def counts_ending_in(pipeline: Pipeline, start: str, rests: Iterable[int], *, av
 
 
 def _arriving(between: Iterable[Node], count: int) -> int:
-    """How many of `count` elements come out of these operators in one epoch."""
+    """How many elements leave these operators in one epoch if `count` enter them."""
     for node in between:
         given = number(node, "count")
         if node.op == "take" and given > 0:
@@ -149,12 +155,12 @@ def _arriving(between: Iterable[Node], count: int) -> int:
 
 
 def shuffle_limits(pipeline: Pipeline, *, files: int, count: int, expands: Iterable[str]) -> dict[int, int]:
-    """For each shuffle buffer size, the most elements a buffer may hold to be smaller than the data.
+    """For each shuffle buffer size, a limit that keeps the buffer smaller than the data: a third of it, at least 2.
 
     Args:
-        files: elements of the source where each becomes many further down.
-        count: elements behind that.
-        expands: shuffles of elements that become many further down.
+        files: number of source elements where each one becomes many downstream (file names).
+        count: number of elements after that expansion.
+        expands: ids of shuffles whose elements become many downstream.
     """
     limits: dict[int, int] = {}
     many = set(expands)
@@ -175,6 +181,6 @@ def is_batched(pipeline: Pipeline) -> bool:
 
 
 def number(node: Node, name: str) -> int:
-    """An argument that is a positive number; where it is none, 0 for counts and 1 for sizes."""
+    """The value of a positive integer argument; if it is not one, 0 for counts and 1 for sizes."""
     value = node.argument(name)
     return value if isinstance(value, int) and value > 0 else 0 if name in ("count", "num_shards") else 1

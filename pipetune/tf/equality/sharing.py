@@ -1,4 +1,4 @@
-"""What two pipelines share, where their common elements can be recorded, and where their data can be cut."""
+"""Finds what two pipelines share, where their common elements can be recorded, and where their data can be cut."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ from pipetune.tf import private
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 EXPANDING = frozenset({"interleave", "flat_map", "unbatch", "rebatch", "opaque", "TFRecordDataset",
                        "TextLineDataset", "FixedLengthRecordDataset"})  # fmt: skip
-"""Operators that may give many elements for one."""
+"""Operators that may yield many elements for one input element."""
 
 _CHOOSING = frozenset({"take", "skip", "shard", "filter", "shuffle"})
-"""Operators above which elements are computed that come later, or never, where they are computed below."""
+"""Operators that drop or reorder: a function moved downstream of one computes some elements later, or never."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two pipelines: live objects, and the pipeline to build from them."""
+    """One of the two compared pipelines: live objects, and the pipeline to build from them."""
 
     live: live.LivePipeline
     pipeline: Pipeline
-    asserted: frozenset[str] = frozenset()  # assertions of the number of elements that both sides have
+    asserted: frozenset[str] = frozenset()  # ids of `assert_cardinality` operators that both sides have
 
     def build(
         self, given: Mapping[str, Any], cuts: Mapping[str, int], rows: Mapping[str, Any] | None = None
     ) -> Any:
-        """The dataset, with recorded elements in place of some operators and `take` behind others.
+        """Builds the dataset, with recorded elements in place of some operators and `take` after others.
 
-        Of such data the assertions both sides have are left out: of a sample they would only raise.
+        The cardinality assertions that both sides have are then removed: on a sample they would only raise.
 
         Args:
-            rows: datasets of arrays to gather rows from, in place of these sources.
+            given: operator id -> dataset to use in its place.
+            cuts: operator id -> number of elements to take after it.
+            rows: source id -> dataset of arrays to gather rows from, in place of that source.
 
         Raises:
-            CannotReplay: an operator below a change cannot be rebuilt.
+            CannotReplay: an operator downstream of a change cannot be rebuilt.
         """
         edits: list[Edit] = [
             Insert(after=name, op="take", id=f"cut@{name}", arguments={"count": count})
@@ -60,7 +62,7 @@ class Side:
 
 
 def sides_of(original: live.LivePipeline, candidate: Any) -> tuple[Side, Side]:
-    """The sides of two live datasets; an object that both hold has one id."""
+    """The sides of two live datasets; a dataset object that both hold has the same operator id in both."""
     read = live.read(candidate, name=original.pipeline.name)
     known = {id(dataset): name for name, dataset in original.datasets.items()}
     names = {name: known.get(id(dataset), f"candidate-{name}") for name, dataset in read.datasets.items()}
@@ -75,7 +77,7 @@ def sides_of(original: live.LivePipeline, candidate: Any) -> tuple[Side, Side]:
 
 
 def with_common_assertions(original: Side, candidate: Side) -> tuple[Side, Side]:
-    """The sides, each told which assertions of the number of elements the other has too."""
+    """The sides, with `asserted` set to the cardinality assertions that both have."""
     one, other = (
         {node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in (original, candidate)
     )
@@ -84,7 +86,7 @@ def with_common_assertions(original: Side, candidate: Side) -> tuple[Side, Side]
 
 
 def shared(original: Side, candidate: Side) -> frozenset[str]:
-    """Ids of the operators that are the same in both, with everything above them."""
+    """Ids of the operators that are the same in both, together with everything upstream of them."""
     found: set[str] = set()
     for node in original.pipeline.nodes:
         if node.id not in candidate.pipeline or node.id not in original.live.datasets:
@@ -99,13 +101,13 @@ def shared(original: Side, candidate: Side) -> frozenset[str]:
 
 
 def described(node: Node) -> tuple[object, ...]:
-    """What an operator is: its kind, its inputs, its arguments, its function."""
+    """The identity of an operator: its kind, inputs, arguments, and function (variant and digest)."""
     function = (node.function.form, node.function.digest) if node.function is not None else None
     return node.op, node.inputs, dict(node.arguments), function
 
 
 def numbered(original: Side, candidate: Side) -> dict[str, Windows | None]:
-    """Arrays in memory of the original whose rows, or windows of them, the candidate takes by number."""
+    """In-memory arrays of the original that the candidate gathers by index: id -> their windows, None for rows."""
     return {
         source.id: node.gathering.windows
         for node in candidate.pipeline
@@ -116,10 +118,10 @@ def numbered(original: Side, candidate: Side) -> dict[str, Windows | None]:
 
 
 def frontier(original: Side, candidate: Side) -> dict[str, int]:
-    """The deepest shared operators whose elements can be recorded, and how many passes that takes.
+    """The shared operators furthest downstream whose elements can be recorded, and how many passes that takes.
 
-    Above them nothing draws random numbers that can be pinned: those must be drawn anew in each epoch, as the
-    pipeline does. One pass where every epoch provably gives the same, three where it does not.
+    Nothing upstream of them makes random draws that can be pinned: those must be drawn again in each epoch, as the
+    pipeline does. One pass where every epoch provably yields the same elements, three otherwise.
     """
     passes = dict.fromkeys(numbered(original, candidate), 1)
     common = shared(original, candidate)
@@ -141,9 +143,9 @@ def frontier(original: Side, candidate: Side) -> dict[str, int]:
 
 
 def chosen_earlier(original: Side, candidate: Side) -> list[str]:
-    """What feeds operators that drop or shuffle elements, where they stand below fewer maps in the candidate.
+    """Inputs of operators that drop or reorder elements, if these have fewer maps upstream in the candidate.
 
-    What cannot be read once more without a trace is left out.
+    Inputs that cannot be read once more without side effects are left out.
     """
     found: list[str] = []
     for op in sorted(_CHOOSING):
@@ -153,7 +155,7 @@ def chosen_earlier(original: Side, candidate: Side) -> list[str]:
 
 
 def _leaves_traces(name: str, pipeline: Pipeline) -> bool:
-    """Whether reading what an operator puts out may change what the script holds."""
+    """Whether reading the output of an operator may change state of the script."""
     return any(
         facts(node.op).python or (node.function.leaves_traces if node.function else facts(node.op).takes_function)
         for node in (pipeline[name], *pipeline.upstream(name))
@@ -165,17 +167,17 @@ def _maps_above(op: str, pipeline: Pipeline) -> int:
 
 
 def expands_below(pipeline: Pipeline, node_id: str) -> bool:
-    """Whether one element of an operator (a file name) may become many further down."""
+    """Whether one element of an operator (a file name) may become many downstream."""
     for node in pipeline.downstream(node_id):
         if node.op == "window":
-            return False  # what a flat_map takes apart below is what the window put together
+            return False  # a flat_map further downstream only takes apart what the window put together
         if node.op in EXPANDING:
             return True
     return False
 
 
 def expanded_without_draws(original: Side, candidate: Side) -> list[str]:
-    """Operators both have where one element has become many and no function has drawn a random number yet."""
+    """Operators of both pipelines where one element has become many and no function has drawn a random number yet."""
     return [
         node.id
         for node in original.pipeline.nodes
@@ -191,9 +193,9 @@ def expanded_without_draws(original: Side, candidate: Side) -> list[str]:
 
 
 def cuts(original: Side, candidate: Side, recorded: Collection[str], count: int) -> dict[str, int]:
-    """Operators both have, behind which the data is cut because no recording does it.
+    """Operators of both pipelines after which the data is cut to `count` elements because no recording limits it.
 
-    Never behind a cache: one that is not read to its end keeps nothing, and would freeze no epoch.
+    Never downstream of a cache: a cache that is not read to its end keeps nothing, and would freeze no epoch.
     """
     common = [node for node in original.pipeline.nodes if node.id in candidate.pipeline]
     above = {upper.id for name in recorded for upper in original.pipeline.upstream(name)} | set(recorded)
@@ -207,7 +209,7 @@ def cuts(original: Side, candidate: Side, recorded: Collection[str], count: int)
 
 
 def expands_behind_cache(pipeline: Pipeline, node_id: str) -> bool:
-    """Whether elements become many behind a cache: cut there, the cache would never be read to its end."""
+    """Whether elements become many downstream of a cache: cut there, the cache would never be read to its end."""
     return any(
         node.op in EXPANDING and _cached_above(pipeline, node.id) for node in pipeline.downstream(node_id)
     )
@@ -218,7 +220,7 @@ def _cached_above(pipeline: Pipeline, node_id: str) -> bool:
 
 
 def _passes(node: Node, dataset: Any) -> int:
-    """How many passes a recording of this operator takes; 0 where it cannot be recorded."""
+    """How many passes a recording of this operator takes; 0 if it cannot be recorded."""
     known, function = facts(node.op), node.function
     generator = node.op == "from_generator"
     if not _has_plain_elements(dataset):
@@ -237,7 +239,7 @@ def _passes(node: Node, dataset: Any) -> int:
 
 
 def _has_plain_elements(dataset: Any) -> bool:
-    """Whether elements have components, and none that is a dataset or an optional."""
+    """Whether elements have components, and none of them is a dataset or an optional."""
     components = tf.nest.flatten(dataset.element_spec)
     return any(not isinstance(part, private.NoneTensorSpec) for part in components) and not any(
         isinstance(part, tf.data.DatasetSpec | tf.OptionalSpec) for part in components

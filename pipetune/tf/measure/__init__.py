@@ -1,1 +1,1 @@
-"""Measuring: windows, the cost of each operator, the machine, and the runner the search measures with."""
+"""Measurement of tf.data pipelines: timed windows, cost per operator, the machine, and the runner of the search."""

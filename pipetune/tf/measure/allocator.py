@@ -1,4 +1,4 @@
-"""Memory the allocator keeps for later, given back to the system before a peak is measured."""
+"""Releases memory that the allocator retains, before the peak memory of a pipeline is measured."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import gc
 
 
 def give_back() -> bool:
-    """Gives back what no object holds any more (malloc_trim(3)); False where the C library cannot.
+    """Releases the allocator's free memory to the system (malloc_trim(3)); False if nothing could be released.
 
-    What the script ran before (a filled shuffle buffer, a preview) stays with the process when it is freed, and a
-    pipeline that takes the same memory again would seem to need none.
+    Memory that the script used earlier (a filled shuffle buffer, a preview) stays with the process when it is freed,
+    and a pipeline that takes the same memory again would seem to need none.
     """
     gc.collect()
     try:

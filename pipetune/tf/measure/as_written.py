@@ -1,7 +1,7 @@
-"""What the workers of a job get of the script's own pipeline, found out in one process, worker after worker.
+"""What each worker of a job gets from the script's original pipeline, determined in one process, worker by worker.
 
-Where a strategy divides the data, TensorFlow makes of the pipeline what it would make on each worker, and that is
-run. Else every worker runs the script's pipeline, with the script's own `shard` for that worker.
+If a strategy divides the data, TensorFlow builds the pipeline that each worker would run, and that pipeline is
+executed. Otherwise every worker runs the script's pipeline, with the script's own `shard` set for that worker.
 """
 
 from __future__ import annotations
@@ -26,15 +26,22 @@ from pipetune.tf.measure.worker_pipelines import Job, Refused, applied, divided_
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import counting, probe, stored_bytes
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 _BATCHES = frozenset({"batch", "padded_batch"})
-_MOST_COMPUTED = 5_000_000  # elements; it takes a second or two
+_MOST_COMPUTED = 5_000_000  # elements; the computation takes 1 to 2 s
 _WHOLE_BATCHES = frozenset({"take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
 
 
 def divide(source: live.LivePipeline, job: Job, *, most_bytes: int = counting.MOST_BYTES) -> AsWritten:
-    """What each worker of `job` gets; where that cannot be found out, the reason."""
+    """Returns what each worker of `job` gets; where that cannot be determined, the result holds the reason.
+
+    Args:
+        source: the live original pipeline.
+        job: the workers, and the auto-shard policy of their strategy.
+        most_bytes: bytes of files up to which elements are read and counted; beyond it the coverage is computed from
+            the number of elements, if possible.
+    """
     policy = ""
     try:
         made = list(pipelines(source.pipeline, job))
@@ -64,11 +71,15 @@ def _stopped_at(source: live.LivePipeline, policy: str) -> str:
 
 
 class _TooLong(CannotReplay):
-    """There is too much data to be counted here."""
+    """There is too much data to count its elements here."""
 
 
 def _by_arithmetic(pipeline: Pipeline, job: Job, policy: str) -> Coverage | None:
-    """What follows where the number of elements is known, and nothing is divided by files, whose sizes would matter."""
+    """Computes the coverage from the number of elements, without running anything; None where that is not possible.
+
+    It is possible only if that number is known, and the data is divided neither by files, whose sizes would matter,
+    nor by the script's own `shard`.
+    """
     batches = [node for node in pipeline if node.op in _BATCHES]
     elements = pipeline[batches[-1].inputs[0]].cardinality if batches else INFINITE
     size = _size(batches[-1]) if batches else None
@@ -91,7 +102,7 @@ def _by_arithmetic(pipeline: Pipeline, job: Job, policy: str) -> Coverage | None
 
 
 class _Division:
-    """Counts for one job."""
+    """Counts the elements that each worker of one job gets."""
 
     def __init__(self, source: live.LivePipeline, job: Job, policy: str, most_bytes: int) -> None:
         pipeline = source.pipeline
@@ -111,7 +122,7 @@ class _Division:
             raise CannotReplay("The pipeline does not batch, so that a strategy cannot divide its elements.")
 
     def count(self, made: list[Pipeline]) -> Coverage:
-        """What the workers get of the pipelines that each of them would make."""
+        """Counts what each worker gets in one epoch; `made` holds the pipeline that each worker would build."""
         whole = self._source.pipeline
         own = [node.id for node in whole if node.op == "shard"]
         data = probe.of_elements(apply_edits(whole, [Remove(name) for name in own]))
@@ -149,7 +160,7 @@ class _Division:
         )
 
     def _of_files(self, found: Coverage, share: WorkerShare) -> int | None:
-        """Elements in the files that a worker reads; a shard of the script's own may leave some of them out."""
+        """Elements in the files that a worker reads, with those its own `shard` drops afterwards; None if unknown."""
         if not self._reads_before_its_shard():
             return share.elements
         mine = zip(found.cells, share.cells, strict=True)
@@ -172,15 +183,16 @@ class _Division:
         return False
 
     def _minibatches(self, pipeline: Pipeline, worker: int, told_by: Identity) -> Iterator[Any]:
-        """The batches that a worker's replicas get, as arrays of what tells their elements apart."""
+        """Yields the batches of a worker's replicas: 1-D int64 arrays of the keys that identify the elements."""
         policy = self._policy
         if policy == "FILE" and all(pipeline[name].inputs for name in autosharding.found(pipeline).divided_at):
             pipeline, policy = divided_by_file(pipeline, self._job.workers, worker), "OFF"
         look = probe.numbers if told_by is Identity.NUMBER else probe.fingerprints
-        # By DATA each worker keeps its part of the order that it reads in, which may be its own.
+        # Under DATA a worker keeps its part of the order in which it reads, and that order may differ per worker.
         reduced = probe.of_elements(pipeline, in_order=policy == "DATA")
         dataset = look(self._source, reduced).batch(self._batch or 1)
         if policy:
+            # A map after the batch hides the batch size from TensorFlow, as the script's own operators do.
             if not autosharding.batch_size_known(self._source.pipeline):
                 dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
             dataset = of_worker(dataset, policy, self._job, worker=worker)

@@ -1,4 +1,4 @@
-"""Reads what AUTOTUNE chose from the runtime's own model, operator by operator, while a pipeline runs."""
+"""Reads the values that AUTOTUNE chose, per operator, from the runtime's own model while a pipeline runs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.measure import failures, windows
 from pipetune.tf.measure.profiler import names_in_runtime
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 _POLL_SECONDS = 0.05
-_STILL_SECONDS = 0.8  # AUTOTUNE looks every 10 ms at first, then half as often each time, up to a minute
+_STILL_SECONDS = 0.8  # AUTOTUNE optimizes every 10 ms at first, then doubles the period each time, up to 60 s
 _LOOKS_KEPT = 8
-_STILL_SHARE = 0.3  # of the time watched: numbers that have not moved for so long stand still
+_STILL_SHARE = 0.3  # of the observed time: values that have not changed for this long count as converged
 
 _NO_MODEL = "The runtime shows no model of this pipeline: AUTOTUNE is switched off, or it runs elsewhere."
 
 
 class ParameterLog:
-    """The runtime's parameters over time; `take` at every look, `reading` at the end."""
+    """Record of the runtime's parameters over time: call `take` at every poll and `reading` at the end."""
 
     def __init__(self, *, repeated: bool, divided: bool = False) -> None:
-        """Takes what runs behind the pipeline itself.
+        """Describes the operators that run downstream of the pipeline itself.
 
         Args:
-            repeated: the outermost repeat is the window's own, and so is a prefetch TensorFlow puts above it.
-            divided: a strategy divides the elements and prefetches them, behind all of that.
+            repeated: the window added the outermost repeat, and a prefetch that TensorFlow puts after it.
+            divided: a strategy divides the elements and prefetches them, downstream of all of that.
         """
         self._repeated, self._divided = repeated, divided
         self._started: float | None = None
@@ -43,7 +43,7 @@ class ParameterLog:
         self.seconds = 0.0
 
     def take(self, iterator: Any) -> None:
-        """Looks at the parameters now; the first look is when the clock starts."""
+        """Reads the current parameters; the clock of the log starts at the first call."""
         now = time.perf_counter()
         if self._started is None:
             self._started = now
@@ -63,12 +63,12 @@ class ParameterLog:
 
     @property
     def still_seconds(self) -> float:
-        """How long no number of parallel calls has moved."""
+        """Seconds since a parallelism value last changed."""
         moved = [when for (_, name), when in self._moved.items() if name == PARALLELISM]
         return self.seconds - max(moved, default=0.0)
 
     def reading(self, pipeline: Pipeline) -> AutotuneReading:
-        """What was seen, each value with the operator of `pipeline` it belongs to."""
+        """Returns the recorded values, each with the operator of `pipeline` it belongs to."""
         if not self._models:
             return AutotuneReading(note=_NO_MODEL)
         model, chain = self._fullest(pipeline)
@@ -99,7 +99,7 @@ class ParameterLog:
         return AutotuneReading(tuple(found), self.seconds, still and self.seconds > 0, kernels=kernels)
 
     def _fullest(self, pipeline: Pipeline) -> tuple[Any, list[tuple[int, str]]]:
-        """Of the last looks the one that shows most operators, the newest of equals: some are gone between epochs."""
+        """The recent model that shows the most operators, the newest of equals: between epochs some are missing."""
         looks: list[tuple[Any, list[tuple[int, str]]]] = []
         for model in reversed(self._models):
             found = runtime_operators(model, pipeline, repeated=self._repeated, divided=self._divided)
@@ -108,7 +108,7 @@ class ParameterLog:
 
 
 def watch(dataset: Any, *, seconds: float) -> ParameterLog:
-    """Consumes `dataset` until its parallel calls stand still, at most `seconds`.
+    """Consumes `dataset` until its parallelism values are stable, for at least half of `seconds` and at most all of it.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
@@ -138,15 +138,15 @@ def watch(dataset: Any, *, seconds: float) -> ParameterLog:
 def runtime_operators(
     model: Any, pipeline: Pipeline, *, repeated: bool, divided: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Runtime nodes from the output up, each with the operator of `pipeline` it runs; as `_chain`.
+    """Yields runtime nodes from the output upstream, each with the operator of `pipeline` it runs; see `_chain`.
 
-    `repeated`, `divided`: as `ParameterLog` has them.
+    `repeated` and `divided` are as in `ParameterLog`.
     """
     yield from _chain(model, pipeline, _top(model, repeated=repeated, divided=divided))
 
 
 def _undivided(model: Any) -> int:
-    """The runtime node that hands elements to where a strategy divides them."""
+    """The runtime node upstream of the rebatch by which a strategy divides elements; the output node without one."""
     number = int(model.output)
     while len(model.nodes[number].inputs) == 1:
         name, number = model.nodes[number].name, int(model.nodes[number].inputs[0])
@@ -156,7 +156,7 @@ def _undivided(model: Any) -> int:
 
 
 def _top(model: Any, *, repeated: bool, divided: bool) -> int:
-    """The runtime node that hands elements to the consumer; below the window's own repeat where it made one."""
+    """The runtime node that delivers elements to the consumer; upstream of the window's own repeat if it added one."""
     output = top = _undivided(model) if divided else int(model.output)
     while repeated and len(model.nodes[top].inputs) == 1:
         name = model.nodes[top].name
@@ -167,10 +167,10 @@ def _top(model: Any, *, repeated: bool, divided: bool) -> int:
 
 
 def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]]:
-    """Runtime nodes from the output up, each with the operator it runs; '' for one that TensorFlow added.
+    """Yields runtime nodes from the output upstream, each with the operator it runs; '' for one that TensorFlow added.
 
-    An operator that the runtime fused into the one below it is stepped over. Where nothing fits any more the walk
-    ends: a value is shown under its own operator or not at all.
+    A kernel that fuses two operators counts for the upstream one; the other is skipped. The walk ends where nothing
+    matches any more: a value is shown under its own operator or not at all.
     """
     todo: list[tuple[int, str]] = [(top, pipeline.output.id)]
     while todo:
@@ -189,7 +189,7 @@ def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]
             todo.extend((above, nexts[0]) for above in runtime.inputs)
         elif len(nexts) == len(runtime.inputs):
             todo.extend(zip(runtime.inputs, nexts, strict=True))
-        elif node.op in _OPENING:  # its input stands among the readers it has opened
+        elif node.op in _OPENING:  # its input is listed among the readers it opened
             todo.extend(
                 (above, name)
                 for name in nexts
@@ -199,7 +199,7 @@ def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]
 
 
 def _fitting(kernel: str, pipeline: Pipeline, node_id: str) -> tuple[Node, tuple[str, ...]] | None:
-    """The operator at or above `node_id` that `kernel` runs, and what stands above that; None where none fits."""
+    """The operator at or upstream of `node_id` that `kernel` runs, and the inputs of that operator; None if none."""
     node = pipeline[node_id]
     while node.op in _WITHOUT_ITERATOR and kernel not in names_in_runtime(node.op) and len(node.inputs) == 1:
         node = pipeline[node.inputs[0]]

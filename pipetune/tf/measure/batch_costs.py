@@ -1,4 +1,4 @@
-"""What work on whole batches would cost: functions that could be called on one, rows that could be gathered for one."""
+"""Measures what work on whole batches would cost: functions called on a batch, rows gathered for a batch."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from pipetune.tf.pipelines.in_two import both_parts
 from pipetune.tf.pipelines.on_batches import batch_below
 from pipetune.tf.pipelines.replay import replay
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
-_SECONDS = 0.05  # of a window
+_SECONDS = 0.05  # per window
 _ROUNDS = 3
 
 
 def measure_batch_costs(source: live.LivePipeline, told: Pipeline) -> Mapping[str, float]:
-    """Seconds per batch, by node: of maps whose function could be called on one, and of arrays in memory those of
-    numbering the rows, handing the numbers on, and gathering. Without those that failed.
+    """Returns seconds per batch, by node id; nodes that failed are left out.
+
+    For a map, the time of its function called on one batch. For an array in memory, the time to number the rows,
+    pass the indices on and gather the rows.
 
     Args:
-        told: the pipeline of `source` with the answers of `on_batches.with_answers` and `gathering.with_answers`.
+        source: the live pipeline.
+        told: the pipeline of `source`, annotated by `on_batches.with_answers` and `gathering.with_answers`.
     """
     found: dict[str, float] = {}
     for node in told:
@@ -44,7 +47,7 @@ def measure_batch_costs(source: live.LivePipeline, told: Pipeline) -> Mapping[st
                 seconds = _gathering_seconds if node.gathering else _function_seconds
                 found[node.id] = seconds(source, told, node, batch)
         except RunFailed:
-            continue  # a trial that runs it will say why
+            continue  # a trial that runs it will report the reason
     return found
 
 
@@ -64,7 +67,7 @@ def _function_seconds(source: live.LivePipeline, _told: Pipeline, node: Node, ba
 
 
 def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, batch: Node) -> float:
-    """From the row numbers to the gathered rows, with what hands the numbers on; no maps: they would stand behind."""
+    """Seconds per batch from row indices to gathered rows. Maps are left out: they would run after the gather."""
     assert node.gathering is not None
     of_rows = node.gathering.windows
     leave = {"map"} if of_rows is None else {"map", "window", "flat_map"}
@@ -79,7 +82,7 @@ def _gathering_seconds(source: live.LivePipeline, told: Pipeline, node: Node, ba
 
 
 def _window(dataset: Any) -> float:
-    """Seconds per element in one thread, the first left out."""
+    """Seconds per element in one thread, excluding the first element."""
     iterator = iter(windows.undisturbed(dataset))
     try:
         next(iterator)

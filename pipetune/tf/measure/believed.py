@@ -1,4 +1,4 @@
-"""What TensorFlow believes of the machine, asked of the runtime itself."""
+"""The resources that TensorFlow detects on this machine, read from the runtime itself."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import tensorflow as tf
 from pipetune.core.believed import Believed
 from pipetune.tf.measure import windows
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 _PATIENCE_SECONDS = 0.5
 _POLL_SECONDS = 0.01
 
 
 def read_believed(*, patience_seconds: float = _PATIENCE_SECONDS) -> Believed:
-    """Cores, bytes and threads that tf.data counts on where a pipeline sets no option.
+    """Returns the cores, bytes and threads that tf.data assumes where a pipeline sets no option.
 
-    Runs a pipeline of one number for some milliseconds: its runtime model names the budgets of AUTOTUNE, and the
-    most parallel calls it may give one operator is the size tf.data takes its pool to have. This starts
-    TensorFlow's runtime, after which a script can no longer configure it: not to be called before the user's
-    script has made its first tensor.
+    Runs a pipeline of one number for some milliseconds, at most `patience_seconds`. Its runtime model holds AUTOTUNE's
+    budgets, and the largest parallelism that AUTOTUNE may give one operator is the size tf.data assumes for its thread
+    pool. This starts TensorFlow's runtime, after which a script can no longer configure it: do not call this before
+    the user's script has created its first tensor.
     """
     inter, intra = _configured("inter_op", "TF_NUM_INTEROP_THREADS"), _configured("intra_op", "TF_NUM_INTRAOP_THREADS")
     cores, buffers, pool = _autotune(patience_seconds)
@@ -42,7 +42,7 @@ def read_believed(*, patience_seconds: float = _PATIENCE_SECONDS) -> Believed:
 
 
 def _configured(name: str, variable: str) -> int:
-    """Threads asked for by `tf.config.threading`, else by the environment; 0 where TensorFlow chooses."""
+    """Threads requested by `tf.config.threading`, else by the environment; 0 where TensorFlow chooses."""
     asked = int(getattr(tf.config.threading, f"get_{name}_parallelism_threads")())
     if asked > 0:
         return asked
@@ -51,21 +51,21 @@ def _configured(name: str, variable: str) -> int:
 
 
 def _of_one_pool(counted: int, expected: int | None) -> int | None:
-    """A session or a server in this process has a pool of its own under the same name: alike, they count once."""
+    """Threads of one pool: a session or server adds a pool of the same name and size, so a multiple counts once."""
     return counted if counted and expected and counted % expected else expected or counted or None
 
 
 def _named(name: str) -> int:
-    """Threads of this process with this name; 0 where the system does not show them."""
+    """Number of threads of this process with this name; 0 where the system does not list them."""
     found = 0
     for task in Path("/proc/self/task").glob("*/comm"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the thread has exited meanwhile
             found += task.read_text().strip() == name
     return found
 
 
 def _autotune(patience_seconds: float) -> tuple[float | None, int | None, int | None]:
-    """cpu_budget, ram_budget in bytes, and the largest parallelism of an autotuned map."""
+    """AUTOTUNE's cpu_budget in cores, its ram_budget in bytes, and the largest parallelism of an autotuned map."""
     dataset = tf.data.Dataset.range(1).repeat().map(lambda number: number + 1, num_parallel_calls=tf.data.AUTOTUNE)
     iterator: Any = iter(dataset.prefetch(1))
     cores: float | None = None
@@ -85,7 +85,7 @@ def _autotune(patience_seconds: float) -> tuple[float | None, int | None, int | 
                 break
             time.sleep(_POLL_SECONDS)
     except (tf.errors.OpError, ValueError):
-        pass  # it does not say: the fields stay None
+        pass  # no model is available: the fields stay None
     finally:
         del iterator
         windows.settle()

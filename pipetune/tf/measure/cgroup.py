@@ -1,8 +1,8 @@
-"""What the container grants: the limits of this process's control groups, versions 1 and 2, nested or not.
+"""Resource limits of this process's control groups (cgroups), versions 1 and 2, nested or not.
 
-A group may use no more than any group above it, so the smallest limit from the process's own group up to the
-mount counts. Where that group stands is in `/proc/self/cgroup`, where its hierarchy is mounted in
-`/proc/self/mountinfo` (Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/).
+A group may use no more than any of its ancestors, so the smallest limit from the process's own group up to the mount
+applies. The path of the group is in `/proc/self/cgroup`, the mount point of its hierarchy in `/proc/self/mountinfo`
+(Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/).
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
 
-_NO_LIMIT = 1 << 60  # version 1 has no word for "none": it gives the largest number of whole pages
+_NO_LIMIT = 1 << 60  # bytes; version 1 has no value for "no limit": it reports the largest multiple of the page size
 
 
 @dataclass(frozen=True)
 class Group:
-    """One folder of a hierarchy that holds this process."""
+    """One control group that contains this process."""
 
     folder: Path
-    unified: bool  # version 2
+    unified: bool  # cgroup version 2
 
 
 def groups(controller: str, root: Path = ROOT) -> tuple[Group, ...]:
-    """The process's own group under `controller` ("cpu", "memory") and every group above it, its own first.
+    """Returns the process's own group under `controller` ("cpu", "memory") and all its ancestors, its own first.
 
-    Empty where no such hierarchy is mounted. `root` is the folder under which proc and the mounts stand.
+    Empty if no such hierarchy is mounted. `root` is the directory that contains proc and the mounts.
     """
-    for unified in (False, True):  # where both are mounted, a controller that version 1 has is not in version 2
+    for unified in (False, True):  # where both are mounted, a controller attached to version 1 is not in version 2
         path, mount = _path(controller, unified, root), _mount(controller, unified, root)
         if path is None or mount is None:
             continue
@@ -42,34 +42,34 @@ def groups(controller: str, root: Path = ROOT) -> tuple[Group, ...]:
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Cores the CFS quota grants; None without one."""
+    """Cores that the CFS quota allows; None without a quota."""
     return min((cores for group in groups("cpu", root) if (cores := _quota(group)) is not None), default=None)
 
 
 def braking_group(root: Path = ROOT) -> Path | None:
-    """The folder of the group whose quota is the smallest, where `cpu.stat` counts how often it stopped us."""
+    """The directory of the group with the smallest CPU quota: its `cpu.stat` counts how often we were throttled."""
     quotas = [(cores, group.folder) for group in groups("cpu", root) if (cores := _quota(group)) is not None]
     return min(quotas, key=lambda quota: quota[0])[1] if quotas else None
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """Bytes granted; None without a limit.
+    """Memory limit in bytes; None without a limit.
 
-    `memory.high` counts too: above it the kernel slows the process down until it has given memory back.
+    `memory.high` counts too: above it the kernel slows the process down until it has released memory.
     """
     return min((limit for group in groups("memory", root) for limit in _limits(group)), default=None)
 
 
 def memory_in_use(root: Path = ROOT) -> int | None:
-    """Bytes the process's own group holds, page cache that can be dropped at once left out; None where unknown."""
+    """Bytes charged to the process's own group, without page cache that can be dropped at once; None if unknown."""
     own = next(iter(groups("memory", root)), None)
     return None if own is None else _in_use(own)
 
 
 def memory_room(root: Path = ROOT) -> int | None:
-    """Bytes that may still be taken before any limit is reached, of this group or one above; None without a limit.
+    """Bytes that can still be allocated before this group or an ancestor reaches its limit; None without a limit.
 
-    What other processes of the groups above hold is counted, as theirs is the same limit.
+    Memory of other processes in the ancestor groups counts as used, since they share the limit.
     """
     rooms = [
         max(0, min(limits) - (_in_use(group) or 0))
@@ -115,12 +115,12 @@ def _in_use(group: Group) -> int | None:
 def _number(path: Path) -> int | None:
     try:
         return int(path.read_text())
-    except (OSError, ValueError):  # "max", or not there
+    except (OSError, ValueError):  # "max", or the file is missing
         return None
 
 
 def _path(controller: str, unified: bool, root: Path) -> PurePosixPath | None:
-    """Where in its hierarchy the process's group stands."""
+    """Path of the process's group within its hierarchy; None if it is in none."""
     for line in _lines(root / "proc/self/cgroup"):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -130,7 +130,7 @@ def _path(controller: str, unified: bool, root: Path) -> PurePosixPath | None:
 
 
 def _mount(controller: str, unified: bool, root: Path) -> tuple[PurePosixPath, Path] | None:
-    """The group a hierarchy is mounted from, and the folder it is mounted on."""
+    """The group that a hierarchy is mounted from, and the directory it is mounted on."""
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
@@ -150,5 +150,5 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> str:
-    """A path of mountinfo: blanks and the like stand there as octal numbers."""
+    """Decodes a path of mountinfo, in which blanks and similar characters are octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

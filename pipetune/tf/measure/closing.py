@@ -1,14 +1,14 @@
-"""Closes a window of training steps: waits until the work the steps queued is done.
+"""Closes a window of training steps: waits until the work that the steps queued is done.
 
-On an accelerator a step returns when its work is queued. A window is therefore opened and closed by reading a
-value a step produced: what the warm-up queued is done when the clock starts, what the window queued when it stops.
-The value is read once the next step is queued: the device never stands idle for the reading, and a window of N
-steps lasts N times what a step takes in the long run. Where the step's outputs cannot be seen (the body of the
-user's own loop) every device is waited for, and variables that training changes are read; the first element of
-such a window is fetched beside an idle device, which lengthens it by that much at most.
+On an accelerator a step returns when its work is queued. A window is therefore opened and closed by reading a value
+that a step produced: the work queued by the warm-up is done when the clock starts, and the work queued in the window
+when it stops. The value is read after the next step has been queued, so the device never idles for the read, and a
+window of N steps takes N times the steady-state step time. Where the outputs of a step cannot be seen (the body of the
+user's own loop), all devices are synchronized and variables that training changes are read; the first element of such
+a window is fetched while the device idles, which lengthens the window by at most the time of that fetch.
 
-Source: `tf.test.experimental.sync_devices` (TensorFlow 2.21, python/framework/test_util.py), which says why the
-return of an operation proves nothing.
+Source: `tf.test.experimental.sync_devices` (TensorFlow 2.21, python/framework/test_util.py), which explains why the
+return of an operation does not prove that it is done.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import tensorflow as tf
 from pipetune.tf import private
 from pipetune.tf.script.objects import live_objects
 
-_SMALL = 1024  # elements of a tensor that is read whole; of a larger one only the first is copied to the host
-_READ = 4  # variables read for each device, at most
+_SMALL = 1024  # values in a tensor that is read whole; of a larger one only the first value is copied to the host
+_READ = 4  # variables read per device, at most
 
 
 def close(produced: Any = None, *, variables: Sequence[Any] = ()) -> None:
-    """Returns when the work behind `produced` and everything queued before it is done.
+    """Waits until the work that produces `produced`, and everything queued before it, is done.
 
     Args:
         produced: what the last step returned, in any structure; None where it cannot be seen.
-        variables: variables the step changes, read too.
+        variables: variables that the step changes; they are read too.
 
     Raises:
-        Exception: what the step's queued work raised; it shows here at the latest.
+        Exception: whatever the queued work of the step raised; it surfaces here at the latest.
     """
     for value in (*_values(produced), *variables):
         _read(value)
@@ -43,13 +43,13 @@ def close(produced: Any = None, *, variables: Sequence[Any] = ()) -> None:
 
 
 class Closer:
-    """Closes the windows of one consumer: by what its step returned, else by variables that training changes."""
+    """Closes the windows of one consumer, by reading what its step returned or else variables that training changes."""
 
     def __init__(self) -> None:
         self._variables: tuple[Any, ...] | None = None
 
     def __call__(self, produced: Any = None) -> None:
-        """As `close`."""
+        """Waits as `close` does; without `produced`, reads `training_variables`."""
         if produced is not None:
             close(produced)
             return
@@ -59,7 +59,7 @@ class Closer:
 
 
 def training_variables() -> tuple[Any, ...]:
-    """Some trainable variables of every device, the smallest first: reading one waits for the steps before."""
+    """Some trainable variables of every device, smallest first; reading one waits for the steps queued before."""
     found: dict[str, list[Any]] = {}
     for candidate in live_objects():
         kind = type(candidate)
@@ -81,7 +81,7 @@ def _readable(variable: Any) -> bool:
 
 
 def _values(produced: Any) -> Iterator[Any]:
-    """The leaves of what a step returned: plain containers are opened, objects of any library kept whole."""
+    """Yields the leaves of what a step returned; plain containers are opened, objects of any library are kept whole."""
     if isinstance(produced, Mapping):
         for value in produced.values():
             yield from _values(value)
@@ -95,7 +95,7 @@ def _values(produced: Any) -> Iterator[Any]:
 
 
 def _read(value: Any) -> None:
-    """Waits for one value by bringing (some of) it to the host, whatever library it belongs to."""
+    """Waits for one value by copying it, or a part of it, to the host, whatever library it belongs to."""
     if isinstance(value, tf.Tensor):
         if hasattr(value, "numpy") and value.dtype not in (tf.variant, tf.resource):
             count = value.shape.num_elements()

@@ -1,4 +1,4 @@
-"""Takes the files of a pipeline out of the page cache before a window, and says when that does not work."""
+"""Drops the files of a pipeline from the page cache before a window, and reports when that does not work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipetune.core.storage import Residency
 from pipetune.tf.measure import page_cache
 
 STAYED = 0.05
-"""With more of the pages than that still there, a window was not cold."""
+"""Share of the pages: with more than this still in the page cache, a window was not cold."""
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _OWN_CACHE = frozenset({"zfs", "nfs", "nfs4", "cifs", "9p", "virtiofs", "fuse", "ceph", "glusterfs", "lustre"})
@@ -16,13 +16,13 @@ _LOOK_SECONDS = 0.5
 
 
 def drop(paths: Sequence[str]) -> None:
-    """Drops these files from the page cache, as far as it lets them go."""
+    """Drops these files from the page cache, as far as the system allows."""
     if page_cache.supported():
         page_cache.drop(paths)
 
 
 def residency(paths: Sequence[str], *, cold: bool) -> Residency:
-    """How much of these files is in the page cache; with `cold` drops them and says what stayed, and why."""
+    """Returns how much of these files is in the page cache; with `cold`, drops them and says what stayed, and why."""
     if not paths:
         return Residency(why="the pipeline names no local file")
     if not page_cache.supported():
@@ -36,7 +36,7 @@ def residency(paths: Sequence[str], *, cold: bool) -> Residency:
 
 
 def filesystems(paths: Iterable[str]) -> tuple[str, ...]:
-    """The types of the file systems these files are on, each once; of the first of each folder only."""
+    """The types of the file systems that hold these files, each once; checks one file per folder, up to 100 folders."""
     folders = {path.rpartition("/")[0]: path for path in paths}
     return tuple(sorted({kind for path in list(folders.values())[:100] if (kind := page_cache.filesystem(path))}))
 

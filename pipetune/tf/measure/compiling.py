@@ -1,8 +1,8 @@
-"""Sees whether something was traced or compiled inside a window: a new shape, such as the smaller last batch.
+"""Detects tracing or compilation inside a window, caused by a new shape such as the smaller last batch.
 
-Tracing of `tf.function`s is counted by TensorFlow itself. XLA compiles inside the step, once for each shape, and
-tells nobody; where a new shape is possible, a step that took many times as long as the others is taken for one
-that compiled.
+Tracing of `tf.function`s is counted by TensorFlow itself. XLA compiles inside the step, once per shape, and does not
+report it; where a new shape is possible, a step that took many times as long as the others is assumed to have
+compiled.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pipetune.tf import private
 
 _MANY_TIMES = 10.0
 _SHORTEST_SECONDS = 0.02  # the smallest XLA program takes longer than this to compile
-_NOTICEABLE = 0.02  # share of a window below which what was compiled does not matter
+_NOTICEABLE = 0.02  # share of the step time below which compilation is ignored
 
 
 class Watch:
-    """Watches one window, from the moment it is made."""
+    """Measures the compile time of one window, which begins when the object is constructed."""
 
     def __init__(self) -> None:
         self._traced_seconds = private.tracing_seconds()
 
     def compile_seconds(self, step_seconds: Sequence[float], *, new_shapes: bool) -> float:
-        """Seconds of the window spent tracing and compiling, or 0 where they do not matter.
+        """Returns the seconds of the window spent tracing and compiling, or 0 if they are negligible.
 
         Args:
-            step_seconds: of every step in the window, its wait for input left out where that is known.
+            step_seconds: duration of every step in the window, without its wait for input where that is known.
             new_shapes: whether a shape not seen before may have reached a step that XLA compiles.
         """
         found = private.tracing_seconds() - self._traced_seconds
@@ -45,7 +45,7 @@ def _stands_out(seconds: float, usual: float) -> bool:
 
 
 def shapes_vary(element_spec: Any) -> bool:
-    """Whether elements of this spec may come in several shapes."""
+    """Whether elements of this spec may have different shapes."""
     shapes = [getattr(component, "shape", None) for component in tf.nest.flatten(element_spec)]
     return any(shape is None or not shape.is_fully_defined() for shape in shapes)
 

@@ -1,4 +1,4 @@
-"""What is left of a function's cost when it decodes less of its images: both forms on the same elements, in turns."""
+"""Share of a function's cost that remains when it decodes less of its images: both variants, on the same elements."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.cropped import decoding_window
 from pipetune.tf.pipelines.shrinking import decoding_smaller
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
-_ELEMENTS = 64  # kept in memory, and used over and over
+_ELEMENTS = 64  # kept in memory and reused
 
 
 def measure_cropping_shares(source: live.LivePipeline, told: Pipeline) -> Mapping[str, float]:
-    """The share of its time that every map keeps whose function could decode a window only, by node.
+    """Returns the share of CPU time that remains if a map decodes only the window it crops, by node id.
 
     Args:
-        told: the pipeline of `source` with the answers of `cropping.with_answers`.
+        source: the live pipeline.
+        told: the pipeline of `source`, annotated by `cropping.with_answers`.
     """
     found: dict[str, float | None] = {}
     for node in told:
@@ -36,10 +37,11 @@ def measure_cropping_shares(source: live.LivePipeline, told: Pipeline) -> Mappin
 
 
 def measure_shrinking_shares(source: live.LivePipeline, told: Pipeline) -> Mapping[str, float]:
-    """The share of its time that every map keeps whose function could decode at a smaller scale, by node.
+    """Returns the share of CPU time that remains if a map decodes at a smaller scale, by node id.
 
     Args:
-        told: the pipeline of `source` with the answers of `shrinking.with_answers`.
+        source: the live pipeline.
+        told: the pipeline of `source`, annotated by `shrinking.with_answers`.
     """
     found: dict[str, float | None] = {}
     for node in told:
@@ -50,7 +52,7 @@ def measure_shrinking_shares(source: live.LivePipeline, told: Pipeline) -> Mappi
 
 
 def _share(source: live.LivePipeline, node: Node, otherwise: Callable[[Any], Any]) -> float | None:
-    """The median share of pairs; None where the function fails, or takes no time that could be told."""
+    """Median share over the rounds; None if the function fails, or takes too little time to measure."""
     traced = source.datasets[node.id]._map_func
 
     def forms(plain: Any) -> list[Any]:
@@ -61,6 +63,6 @@ def _share(source: live.LivePipeline, node: Node, otherwise: Callable[[Any], Any
         with failures.told():
             rounds, _ = cpu_seconds_in_turns(source.datasets[node.inputs[0]], _ELEMENTS, forms)
     except RunFailed:
-        return None  # a trial that runs it will say why
+        return None  # a trial that runs it will report the reason
     shares = [max(0.0, after - nothing) / (before - nothing) for nothing, before, after in rounds if before > nothing]
     return statistics.median(shares) if shares else None

@@ -1,4 +1,4 @@
-"""What the parts of a function cost where it can be cut in two: whole and cut, on the same elements, in turns."""
+"""Cost of the parts of functions that can be cut in two: whole and cut, alternately on the same elements."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.cutting import Cuttable
 from pipetune.tf.pipelines.on_batches import batch_below
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
-_ELEMENTS = 64  # kept in memory, and used over and over
-_BATCHES = 2  # of them, at least
+_ELEMENTS = 64  # kept in memory and reused
+_BATCHES = 2  # batches of elements kept, at least
 
 
 def measure_cut_costs(source: live.LivePipeline, told: Pipeline) -> Mapping[str, Mapping[str, CutCosts]]:
-    """What every cut makes of a function, by node and kind; without those that failed.
+    """Returns the costs of every possible cut, by node id and kind of cut; cuts that failed are left out.
 
     Args:
-        told: the pipeline of `source` with the answers of `cuts.with_answers`.
+        source: the live pipeline.
+        told: the pipeline of `source`, annotated by `cuts.with_answers`.
     """
     found: dict[str, dict[str, CutCosts]] = {}
     for node in told:
@@ -38,7 +39,7 @@ def measure_cut_costs(source: live.LivePipeline, told: Pipeline) -> Mapping[str,
                 with failures.told():
                     costs = _costs(source, told, node, cut)
             except RunFailed:
-                continue  # a trial that runs it will say why
+                continue  # a trial that runs it will report the reason
             if costs is not None:
                 found.setdefault(node.id, {})[cut.kind.value] = costs
     return found
@@ -82,6 +83,6 @@ def _mapped(dataset: Any, traced: Any) -> Any:
 
 
 def _head_share(rounds: list[tuple[float, ...]]) -> float | None:
-    """The median share of the first part; None where the function takes no time that could be told."""
+    """Median share of CPU time spent in the first part; None if the function takes too little time to measure."""
     shares = [(part - nothing) / (whole - nothing) for nothing, whole, part in rounds if whole > nothing]
     return min(1.0, max(0.0, statistics.median(shares))) if shares else None

@@ -1,8 +1,8 @@
-"""Measures what each operator costs by prefix differencing, within a given time.
+"""Measures the cost of each operator by prefix differencing, within a given time.
 
-The runtime's own model counts the seconds between the start and the end of an operator, whether it worked or
-waited. Here every prefix of the pipeline is run, all of them in each round and in random order; process CPU and
-wall seconds per element are compared, and what is wall and not CPU was waiting.
+The runtime's own model counts the seconds between the start and the end of an operator, whether it worked or waited.
+Here every prefix of the pipeline is run, all of them in each round and in random order. Process CPU seconds and wall
+seconds per element are compared; wall time that is not CPU time was spent waiting.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from pipetune.search.differencing import Cost, PrefixSeconds, operator_costs
 from pipetune.tf.measure import failures, prefixes, windows
 from pipetune.tf.pipelines import live
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 FEWEST_ROUNDS = 3
 _MOST_ROUNDS = 24
-_ROUNDS = 8  # aimed at
-_GRACE = 0.5  # share of the time that the fewest rounds may take beyond it
-_CALL_SECONDS = 0.004  # that one `next` takes: what Python adds to it is below one percent then
-_WINDOW_SECONDS = 0.02  # at least
+_ROUNDS = 8  # target
+_GRACE = 0.5  # share of the time budget by which `FEWEST_ROUNDS` may exceed it
+_CALL_SECONDS = 0.004  # target time of one `next`: the overhead of Python is then below 1 %
+_WINDOW_SECONDS = 0.02  # shortest window
 _MOST_ELEMENTS = 1 << 20
 _COUNT_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class Differences:
-    """What prefix differencing found."""
+    """Result of prefix differencing."""
 
-    costs: Mapping[str, Cost]  # by operator
-    visits: Mapping[str, float]  # elements of every operator per element of the pipeline, in the later epochs
+    costs: Mapping[str, Cost]  # by operator id
+    visits: Mapping[str, float]  # by operator id: elements put out per element of the pipeline, in later epochs
     rounds: int
 
     @property
@@ -59,15 +59,17 @@ def measure_costs(
     seed: int = 0,
     each_round: Callable[[], object] = lambda: None,
 ) -> Differences:
-    """The cost of every operator that matters, from rounds over all prefixes in about `seconds`.
+    """Returns the cost of every operator that matters, from rounds over all prefixes in about `seconds`.
 
     Args:
-        source: the live pipeline; everything it keeps outside itself is to be restored afterwards.
-        operators: what the runtime's model said of each.
-        each_round: called at the begin of every round, for what is to be measured beside the prefixes.
+        source: the live pipeline; the caller restores the state that it keeps outside itself.
+        operators: profile of each operator from the runtime's model, by operator id.
+        seconds: time budget; `FEWEST_ROUNDS` may exceed it by half.
+        seed: of the random order of prefixes in each round.
+        each_round: called at the start of every round, to measure something else in the same rounds.
 
     Raises:
-        RunFailed: the pipeline cannot be cut, raised, or takes too long for `FEWEST_ROUNDS` in that time.
+        RunFailed: the pipeline cannot be cut, raised, or is too slow for `FEWEST_ROUNDS` in that time.
     """
     deadline = time.perf_counter() + seconds
     latest = deadline + _GRACE * seconds
@@ -113,7 +115,7 @@ def measure_costs(
 
 @dataclass(frozen=True)
 class _Window:
-    """What some calls of `next` on one prefix took."""
+    """Time that some calls of `next` on one prefix took."""
 
     elements: int
     calls: int
@@ -122,10 +124,10 @@ class _Window:
 
 
 class _Drain:
-    """One prefix, its iterator alive from round to round, and how much one call takes of it."""
+    """One prefix, whose iterator stays alive across rounds, and how many of its elements one call consumes."""
 
     def __init__(self, make: Callable[[str, int], Any], node_id: str, deadline: float) -> None:
-        """Finds the number of elements that makes a call take `_CALL_SECONDS`.
+        """Finds the number of elements for which a call takes about `_CALL_SECONDS`.
 
         Raises:
             RunFailed: the deadline passed.
@@ -133,7 +135,7 @@ class _Drain:
         self.elements = 1
         while True:
             self._iterator = iter(make(node_id, self.elements))
-            next(self._iterator)  # fills what must be filled
+            next(self._iterator)  # fills the buffers
             started = time.perf_counter()
             next(self._iterator)
             self.call_seconds = time.perf_counter() - started
@@ -145,10 +147,10 @@ class _Drain:
             self.elements = min(_MOST_ELEMENTS, max(2 * self.elements, wanted))
 
     def window(self, seconds: float) -> _Window:
-        """Takes elements for about `seconds`, one call at least."""
+        """Consumes elements for about `seconds`, with one call at least."""
         calls = max(1, round(seconds / self.call_seconds))
         if calls > 3:
-            next(self._iterator)  # what the last prefix left in the processor's caches is not this one's
+            next(self._iterator)  # not timed: the processor's caches still hold data of the previous prefix
         cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(calls):
             next(self._iterator)
@@ -157,7 +159,7 @@ class _Drain:
 
 
 class _Overhead:
-    """What the consumer itself takes, per call and per element: that of a prefix which is nothing but a range."""
+    """Cost of the consumer itself, per call and per element, measured on a prefix that is only a range."""
 
     def __init__(self, options: Any) -> None:
         numbers = tf.data.Dataset.range(1 << 20).repeat()
@@ -196,10 +198,10 @@ class _Overhead:
 def _run_rounds(
     drains: Mapping[str, _Drain], beside: Callable[[], object], *, deadline: float, latest: float, seed: int
 ) -> list[dict[str, _Window]]:
-    """Windows of all prefixes, round after round, until the deadline.
+    """Measures windows of all prefixes, round after round, until the deadline.
 
     Raises:
-        RunFailed: `FEWEST_ROUNDS` would take until after `latest`.
+        RunFailed: `FEWEST_ROUNDS` would end after `latest`.
     """
     draw = random.Random(seed)
     order = list(drains)
@@ -224,7 +226,7 @@ def _run_rounds(
 
 
 def _count(cuts: prefixes.Prefixes, source: live.LivePipeline, node: Node) -> None:
-    """Sets the elements `node` takes of each input per element it puts out, from running it for a while."""
+    """Runs `node` for a while and stores the number of elements it takes from each input per element put out."""
     try:
         dataset, read = prefixes.counted(cuts, source, node)
     except CannotReplay:

@@ -1,4 +1,4 @@
-"""Runs a pipeline through epochs and notes when each element came; and what a shuffle buffer takes to fill."""
+"""Runs a pipeline through epochs and records when each element arrives; helps to time the fill of shuffle buffers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MOST_ELEMENTS = 100_000  # arrival times kept
 def run_epochs(
     dataset: Any, *, seconds: float, most_epochs: int = 20, most_elements: int = MOST_ELEMENTS
 ) -> list[Epoch]:
-    """Consumes the dataset as `fit` does, a fresh iterator for each epoch, for about `seconds`; the epochs seen.
+    """Consumes the dataset as `fit` does, with a new iterator per epoch, for about `seconds`; returns the epochs seen.
 
-    An endless dataset is one epoch that does not end. The time an iterator takes to be made counts as its first
-    element's.
+    An endless dataset is one epoch that does not end. The time to create an iterator counts towards its first
+    element.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
@@ -48,7 +48,7 @@ def run_epochs(
 
 
 def first_seconds(dataset: Any) -> float:
-    """Seconds from asking for an iterator to its first element.
+    """Returns the seconds from requesting an iterator to its first element.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
@@ -62,7 +62,7 @@ def first_seconds(dataset: Any) -> float:
 
 
 def without_shuffle(source: live.LivePipeline) -> Any | None:
-    """The pipeline with every shuffle buffer at one element; None where nothing shuffles or it cannot be rebuilt."""
+    """The pipeline with every shuffle buffer at one element; None if nothing shuffles or it cannot be rebuilt."""
     return _edited(
         source,
         [
@@ -74,9 +74,9 @@ def without_shuffle(source: live.LivePipeline) -> Any | None:
 
 
 def with_empty_caches(source: live.LivePipeline) -> Any | None:
-    """The pipeline with new memory caches in place of those that earlier windows have filled.
+    """The pipeline with new, empty memory caches in place of those that earlier windows have filled.
 
-    None where it has none, or where it cannot be rebuilt. A cache in a file is the user's: it stays.
+    None if it has no memory cache or cannot be rebuilt. A cache in a file belongs to the user and is kept.
     """
     edits: list[Edit] = []
     for node in source.pipeline:

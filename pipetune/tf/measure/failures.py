@@ -1,4 +1,4 @@
-"""What a pipeline raises while it is measured, as a run that failed."""
+"""Converts the exceptions of a pipeline that is being measured to `RunFailed`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pipetune.core.measurement import RunFailed
 from pipetune.tf.error_text import first_line
 
 RAN_OUT = "The data ran out: read a second time, the dataset gives nothing."
-"""What became of a dataset whose epochs are not alike: a generator function that returns one spent iterator."""
+"""Message for a dataset that is empty when iterated again: a generator function that returns an exhausted iterator."""
 
 
 @contextlib.contextmanager
 def told(what: str = "The pipeline") -> Iterator[None]:
-    """Around the code that takes elements of an endless dataset.
+    """Context for code that takes elements of an endless dataset.
 
     Raises:
-        RunFailed: `what` raised, the cause is its own exception; or its data ran out.
+        RunFailed: `what` raised (the cause is its own exception), or its data ran out.
     """
     try:
         yield

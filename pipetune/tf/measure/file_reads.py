@@ -1,4 +1,4 @@
-"""Reads the bytes of given files with several threads at once: what storage, or the page cache, can deliver."""
+"""Reads the bytes of given files with several threads at once: the throughput of storage or of the page cache."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pipetune.core.storage import Reader, Sweep
 from pipetune.tf.measure.sweep import Rates, sweep
 
 SEGMENT_BYTES = 8 << 20
-"""Of one file, read from front to back before a thread takes the next stretch."""
+"""Bytes of one file that a thread reads sequentially before it takes the next segment."""
 
 _BLOCK_BYTES = 1 << 20
 
 Segment = tuple[str, int, int]
-"""A stretch of a file: path, first byte, bytes."""
+"""A stretch of a file: path, offset of its first byte, length in bytes."""
 
 
 def sweep_files(
     paths: Sequence[str], *, limit_seconds: float, seed: int = 0, before: Callable[[], None] | None = None
 ) -> Sweep | None:
-    """Reads these files by 1 to 32 threads; None where there is nothing to read. Arguments as `sweep`.
+    """Measures the rate of reading these files with 1 to 32 threads; None if there is nothing to read.
 
-    Many small files are opened one after another, a large one is read at several places.
+    The arguments are as in `sweep`. Small files are opened one after another, a large one is read at several offsets.
     """
     found = segments(paths)
     if not found:
@@ -34,7 +34,7 @@ def sweep_files(
     again = InTurn(found)
 
     def window(parallel: int, seconds: float) -> Rates:
-        # What was read is in the page cache: a cold window ends where the files do.
+        # Once read, a file is in the page cache: a cold window ends with the last segment and does not start over.
         return Rates(bytes=read(InTurn(found, once=True) if before is not None else again, parallel, seconds))
 
     return sweep(
@@ -47,7 +47,7 @@ def sweep_files(
 
 
 def segments(paths: Sequence[str]) -> list[Segment]:
-    """The stretches of the files, in order; files that are gone or empty have none."""
+    """Returns the segments of the files, in order; missing and empty files have none."""
     found = []
     for path in paths:
         try:
@@ -59,10 +59,10 @@ def segments(paths: Sequence[str]) -> list[Segment]:
 
 
 class InTurn:
-    """Hands out one segment after another, from the first again after the last; any thread may ask."""
+    """Distributes segments one after another, starting over after the last; thread-safe."""
 
     def __init__(self, found: Sequence[Segment], *, once: bool = False) -> None:
-        """With `once` there is nothing after the last."""
+        """With `once`, it does not start over."""
         self._segments, self._once, self._next, self._lock = found, once, 0, threading.Lock()
 
     def take(self) -> Segment | None:
@@ -75,7 +75,7 @@ class InTurn:
 
 
 def read(stretches: InTurn, parallel: int, seconds: float) -> float:
-    """Bytes per second that so many threads read in about so many seconds, or until there is nothing more."""
+    """Returns the bytes per second that `parallel` threads read in about `seconds`, or until no segment is left."""
     totals = [0] * parallel
     ready, stop = threading.Barrier(parallel + 1), threading.Event()
 
@@ -92,7 +92,7 @@ def read(stretches: InTurn, parallel: int, seconds: float) -> float:
                         break
                     totals[number] += count
             except OSError:
-                time.sleep(0.001)  # gone meanwhile: the other files go on
+                time.sleep(0.001)  # the file was removed meanwhile: continue with the others
 
     threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(parallel)]
     for thread in threads:
@@ -109,7 +109,7 @@ def read(stretches: InTurn, parallel: int, seconds: float) -> float:
 
 
 def _blocks(segment: Segment, block: memoryview) -> Iterator[int]:
-    """Reads one segment; the bytes of each block as it is there."""
+    """Reads one segment and yields the number of bytes of each block."""
     path, start, length = segment
     end = start + length
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

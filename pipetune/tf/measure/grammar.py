@@ -1,17 +1,19 @@
-"""Pipelines from a grammar: random in make, known in cost, for checking what the cost model predicts.
+"""Pipelines from a grammar: random in structure, known in cost, to check the predictions of the cost model.
 
-A sentence is stages joined by `|`, a stage an operator, a bare number (or AUTOTUNE) and `name=value` words::
+A sentence consists of stages joined by `|`; a stage is an operator, a bare number (or AUTOTUNE) and `name=value`
+words::
 
     files 4 each=500 bytes=20k | interleave cycle=2 | map work=200us random | shuffle 256 | batch 32
 
-- sources: `range N`; `slices N bytes=4k` (an array in memory); `records F each=R bytes=B` (TFRecord files, read one
-  after another); `files F each=R bytes=B`, their names, to be read by `interleave cycle=C` (block length 1).
+- sources: `range N`; `slices N bytes=4k` (an array in memory); `records F each=R bytes=B` (F TFRecord files of R
+  records with B bytes, read one after another); `files F each=R bytes=B`, the names of such files, to be read by
+  `interleave cycle=C` (block length 1).
 - `map work=200us` computes for about that long in one thread, `map wait=2ms` waits and computes nothing; `out=64k`
-  sets the bytes it puts out, `random` makes its function draw. A bare number is its parallel calls.
-- `filter keep=3` lets one of three through, `flat_map copies=4` makes four of one; `shuffle`, `batch`, `prefetch`,
+  sets the bytes it puts out, `random` makes its function draw random numbers. A bare number is its parallel calls.
+- `filter keep=3` passes one of three elements, `flat_map copies=4` makes four of one; `shuffle`, `batch`, `prefetch`,
   `repeat` and `take` have their bare number, `cache` none.
 
-Work is a chain of small kernels in pure TensorFlow: each too small to be divided over threads, no Python.
+Work is a chain of small kernels in pure TensorFlow: each too small to be split over threads, no Python.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ import tensorflow as tf
 
 from pipetune.core.pipeline import AUTOTUNE
 
-_LANES = 512  # floats a kernel of the work computes on: far too few for a second thread
+_LANES = 512  # floats per kernel of the work: far too few for a second thread
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_MEMORY_BYTES, _FILE_BYTES, _CACHE_BYTES = 48e6, 16e6, 400e6  # of a generated source and of what a cache may hold
-_EPOCH_SECONDS = 2.0  # of a generated pipeline run in one thread, about
-_FILL_SECONDS = 0.15  # of the first epoch up to a cache: windows are to see the later ones
+_MEMORY_BYTES, _FILE_BYTES, _CACHE_BYTES = 48e6, 16e6, 400e6  # limits of generated sources and of a cache
+_EPOCH_SECONDS = 2.0  # approximate length of a generated pipeline's epoch in one thread
+_FILL_SECONDS = 0.15  # limit for filling a cache in the first epoch: windows should measure later epochs
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,19 @@ class Stage:
 
 
 def parse(sentence: str) -> tuple[Stage, ...]:
-    """The stages of a sentence.
+    """Returns the stages of a sentence.
 
     Raises:
-        ValueError: a word that is none.
+        ValueError: the value of a word is not a number with a known unit.
     """
     return tuple(_parsed(part.split()) for part in sentence.split("|"))
 
 
 def build(sentence: str, folder: Path) -> Any:
-    """The dataset of a sentence; `records` and `files` write their files below `folder`.
+    """Builds the dataset of a sentence; `records` and `files` write their files to `folder`.
 
     Raises:
-        ValueError: a word or an operator that is none.
+        ValueError: the value of a word is malformed, or an operator is unknown.
     """
     dataset: Any = None
     for stage in parse(sentence):
@@ -74,7 +76,7 @@ def build(sentence: str, folder: Path) -> Any:
 
 
 def sentences(count: int, seed: int) -> tuple[str, ...]:
-    """`count` sentences, the same for the same seed."""
+    """Returns `count` random sentences, the same for the same seed."""
     return tuple(_sentence(random.Random(f"{seed}/{number}")) for number in range(count))
 
 
@@ -152,7 +154,7 @@ def _array(rows: int, size_bytes: float) -> Any:
 
 
 def _files(stage: Stage, folder: Path) -> list[str]:
-    """TFRecord files of numbered float32 records, written once."""
+    """Writes TFRecord files of numbered float32 records, unless they exist; returns their paths."""
     count, each = stage.number or 1, int(stage.words.get("each", 100))
     size = max(1, int(stage.words.get("bytes", 400)) // 4)
     names = [str(folder / f"{each}-of-{4 * size}-{file}.tfrecord") for file in range(count)]
@@ -170,7 +172,14 @@ def _files(stage: Stage, folder: Path) -> list[str]:
 def function(
     *, work_seconds: float = 0.0, wait_seconds: float = 0.0, out_bytes: float = 0.0, draws: bool = False
 ) -> Callable[[Any], Any]:
-    """A map function that computes or waits for about so long in one thread and keeps the element's values."""
+    """Returns a map function of known cost in one thread, which puts out its element as float32 values.
+
+    Args:
+        work_seconds: about how long it computes per call.
+        wait_seconds: about how long it waits per call.
+        out_bytes: size of its output, filled with the first value of the element; 0 keeps all values.
+        draws: whether it draws a random number.
+    """
     rounds = round(work_seconds / round_seconds()) if work_seconds > 0 else 0
 
     def work(element: Any) -> Any:
@@ -197,7 +206,7 @@ def _floats(element: Any) -> Any:
 
 
 def _spun(start: Any, rounds: int) -> Any:
-    """Not below zero, which the graph optimiser cannot know; one kernel after another."""
+    """Runs small kernels one after another; the result is never negative, which the graph optimizer cannot know."""
     vector = tf.fill([_LANES], tf.minimum(start, 1.0))
     _, vector = tf.while_loop(
         lambda number, _: number < rounds,
@@ -209,7 +218,7 @@ def _spun(start: Any, rounds: int) -> Any:
 
 
 def _waited(start: Any, seconds: float) -> Any:
-    """A kernel that sleeps: the one element of a dataset that takes its time."""
+    """Sleeps in a kernel: takes the single element of a dataset that delays it."""
     signature: dict[str, Any] = {"output_types": [tf.int64], "output_shapes": [[]]}
     first = tf.cast(tf.minimum(start, 0.0), tf.int64)
     variant = tf.raw_ops.RangeDataset(start=first, stop=first + 1, step=tf.constant(1, tf.int64), **signature)
@@ -221,7 +230,7 @@ def _waited(start: Any, seconds: float) -> Any:
 
 @functools.cache
 def round_seconds() -> float:
-    """CPU seconds of one round of the work here, the cost of calling the function left out."""
+    """CPU seconds of one round of the work on this machine, without the cost of calling the function."""
     few, many = 20, 220
 
     def cpu_seconds(rounds: int) -> float:
@@ -245,7 +254,7 @@ def round_seconds() -> float:
 
 
 def _sentence(draw: random.Random) -> str:
-    """One sentence; its batch and its epoch fit what its work costs."""
+    """Returns one sentence; its batch size and epoch length fit the cost of its work."""
     source = draw.choice(("range", "slices", "records", "files"))
     maps = [_map(draw) for _ in range(draw.choice((1, 2, 2, 3)))]
     if source in ("range", "slices") and draw.random() < 0.3:
@@ -285,7 +294,7 @@ def _map(draw: random.Random) -> Stage:
 
 
 def _with_others(maps: list[Stage], draw: random.Random) -> Iterator[Stage]:
-    """The maps, and between them what does no work of its own."""
+    """Yields the maps, and between them operators that do no work of their own."""
     cached = False
     for position, one in enumerate(maps):
         yield one
@@ -304,7 +313,7 @@ def _with_others(maps: list[Stage], draw: random.Random) -> Iterator[Stage]:
 
 
 def _cost(stages: list[Stage]) -> tuple[float, float]:
-    """Seconds of one thread per element put out in later epochs, and elements put out per element of the source."""
+    """Thread seconds per element put out in later epochs, and elements put out per element of the source."""
     seconds, rows = 0.0, 1.0
     for stage in stages:
         if stage.op == "cache":

@@ -1,4 +1,4 @@
-"""Reads the resident size again and again while a pipeline runs alone."""
+"""Samples the resident memory of the process while a pipeline runs alone."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import tensorflow as tf
 from pipetune.core.memory import Held
 from pipetune.tf.measure import failures, machine, windows
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 READINGS = 24
-_FILLING = 1 / 3  # of the time, before the first reading: buffers and allocator
+_FILLING = 1 / 3  # of the time, before the first reading, for buffers and allocator to fill
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen of memory while a pipeline ran."""
+    """Observations of memory while a pipeline ran."""
 
     readings: tuple[tuple[int, float], ...]  # elements taken so far, resident bytes
-    held: tuple[Held, ...]  # by the buffers at the end, the largest first
+    held: tuple[Held, ...]  # by the buffers at the end, largest first
 
 
 def watch(dataset: Any, *, seconds: float) -> Watched:
-    """Reads the resident size `READINGS` times in about `seconds`, the dataset repeated for ever.
+    """Reads the resident size `READINGS` times in about `seconds` while the dataset, repeated forever, is consumed.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
@@ -56,7 +56,7 @@ def watch(dataset: Any, *, seconds: float) -> Watched:
 
 
 def held(iterator: Any) -> tuple[Held, ...]:
-    """What the buffers of a running iterator hold now, by the runtime's own count; empty without its model."""
+    """What the buffers of a running iterator hold now, as counted by the runtime; empty if it has no model."""
     try:
         model = tf.data.experimental.get_model_proto(iterator)
     except (tf.errors.OpError, ValueError):

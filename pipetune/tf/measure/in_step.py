@@ -1,4 +1,4 @@
-"""Processes that do what they are told at their first training step: workers in step, scripts that are verified."""
+"""Processes that execute orders at their first training step: workers in lockstep, and scripts under verification."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.script.in_step_consumer import InStepConsumer, OwnConsumer, raised_in_a_step
 
 _AS_WRITTEN = Plan("defaults")
-_ORDER_SECONDS = 7200.0  # between two orders: all that the chief does alone; whose end is noticed at once
+_ORDER_SECONDS = 7200.0  # between two orders, while the chief works alone; its exit is noticed at once
 
 
 class InStepRunner(TensorFlowRunner):
-    """The chief's: before a training window every worker builds the pipeline that it is about."""
+    """The chief's runner: before a training window, every worker builds the pipeline to be measured."""
 
     def __init__(self, source: LivePipeline, consumer: InStepConsumer, *, team: Team, **others: Any) -> None:
-        """Takes what `TensorFlowRunner` does."""
+        """Takes the arguments of `TensorFlowRunner`, and the team of workers."""
         super().__init__(source, consumer, **others)
         self._team = team
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
-        self.prepared(plan)  # what cannot be built here need not be built elsewhere
+        self.prepared(plan)  # if this raises, the other workers need not build it
         self._team.prepare(plan)
         return super().training_window(plan, steps=steps)
 
@@ -42,7 +42,7 @@ class InStepRunner(TensorFlowRunner):
 
 
 class Follower:
-    """A worker that is not the chief: does what it is told, with its own share of the data."""
+    """A worker that is not the chief: executes the chief's orders on its own share of the data."""
 
     def __init__(
         self,
@@ -52,17 +52,19 @@ class Follower:
         *,
         out_of_step: Callable[[str, BaseException | None], None],
     ) -> None:
-        """Takes what measures here.
+        """Takes the parts that measure in this process.
 
         Args:
-            consumer: None where nothing can be switched.
-            out_of_step: told why this worker can take no more steps with the others, and what the user's code raised.
+            runner: measures the pipeline of this worker.
+            consumer: trains in this worker; None if it cannot be given another dataset.
+            link: connection to the chief.
+            out_of_step: called with the reason why this worker lost lockstep, and the exception of the user's code.
         """
         self._runner, self._consumer, self._link, self._tell = runner, consumer, link, out_of_step
         self._prepared: Any = None
 
     def follow(self) -> None:
-        """Answers that it is there, then every order, until it may leave or the chief is gone."""
+        """Reports that it is ready, then executes orders until it is released or the chief exits."""
         serve(self._link, self._do, first=Answer(operators=operators_of(self._runner.source.pipeline)))
 
     def _do(self, order: Order) -> Answer:
@@ -91,7 +93,7 @@ class Follower:
 
 
 class Held:
-    """A script whose patch is verified, or the one without: measures the pipeline that it has built itself."""
+    """A script under verification, with or without the patch: measures the pipeline that it has built itself."""
 
     def __init__(
         self,
@@ -100,17 +102,17 @@ class Held:
         *,
         patch: Callable[[tuple[str, ...]], PatchResult] | None = None,
     ) -> None:
-        """Takes what it can do.
+        """Takes what the script can be asked to do.
 
         Args:
-            runner: measures.
-            baselines: can be measured in place of the pipeline, by their names.
-            patch: writes the patch of rewrites, by their keys; None where it has nothing to write it from.
+            runner: measures the pipeline.
+            baselines: plans that can be measured in place of the pipeline, by name.
+            patch: writes the patch of the rewrites with these keys; None if there is nothing to write it from.
         """
         self._runner, self._baselines, self._patch, self._plan = runner, baselines, patch, _AS_WRITTEN
 
     def serve(self, link: Link, first: Answer) -> None:
-        """Answers that it is there, then every order, until it may leave or nobody is there to give one."""
+        """Sends `first`, then executes orders until it is released or the process that gives them exits."""
         serve(link, self._do, first=first)
 
     def _do(self, order: Order) -> Answer:
@@ -129,8 +131,8 @@ class Held:
 
 
 def serve(link: Link, do: Callable[[Order], Answer], *, first: Answer) -> None:
-    """Says `first`, then does each order and answers it, until there is nothing more to do or nobody is there."""
-    with contextlib.suppress(LinkBroken):  # who started the other end ends this process too
+    """Sends `first`, then executes and answers each order, until released or until the connection breaks."""
+    with contextlib.suppress(LinkBroken):  # the process that started the other end also ends this one
         link.answer(first)
         while not isinstance(order := link.next_order(_ORDER_SECONDS), Leave):
             try:
@@ -141,5 +143,5 @@ def serve(link: Link, do: Callable[[Order], Answer], *, first: Answer) -> None:
 
 
 def operators_of(pipeline: Pipeline) -> tuple[str, ...]:
-    """The operators of a pipeline as plans name them."""
+    """The operators of a pipeline, in the notation of plans."""
     return tuple(f"{node.op} ({node.id})" for node in pipeline)

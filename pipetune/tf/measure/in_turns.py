@@ -1,4 +1,4 @@
-"""What forms of one piece of a pipeline cost: on the same elements, kept in memory, one after the other in turns."""
+"""CPU cost of variants of one part of a pipeline, measured alternately on the same elements, kept in memory."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from typing import Any
 
 from pipetune.tf.measure import windows
 
-_SECONDS = 0.05  # of a pass, at least
+_SECONDS = 0.05  # of an average pass, at least
 _ROUNDS = 5
-_MOST_SECONDS = 3.0  # of all rounds; never fewer than two
+_MOST_SECONDS = 3.0  # of all rounds together; at least two are run
 
 
 def cpu_seconds_in_turns(
     dataset: Any, elements: int, forms: Callable[[Any], Sequence[Any]]
 ) -> tuple[list[tuple[float, ...]], int]:
-    """CPU seconds of the process, in every round for a pass of each form; and the elements of a pass.
+    """Measures the CPU seconds of the process for one pass through each variant, round by round.
 
     Args:
-        elements: of the dataset that are kept, at most.
-        forms: what is measured, made of a dataset that gives elements over and over; the first is that alone.
+        dataset: the input of the variants.
+        elements: number of elements of `dataset` that are kept in memory, at most.
+        forms: builds the variants from a dataset that repeats the elements kept.
+
+    Returns:
+        Per round, the CPU seconds of a pass through the plain input and through each variant; and the elements of a
+        pass.
     """
     kept = dataset.take(elements).cache()
     count = sum(1 for _ in kept)  # from now on they come from memory
@@ -37,7 +42,7 @@ def cpu_seconds_in_turns(
 
 
 def _cpu_seconds(dataset: Any) -> float:
-    """Of the process, for one pass: every form goes through the same elements."""
+    """CPU seconds of the process for one pass; every variant goes through the same elements."""
     started = time.process_time()
     for _ in dataset:
         pass

@@ -1,4 +1,4 @@
-"""Functions and pipelines whose costs are known: what the attribution of costs to operators is held against."""
+"""Functions and pipelines of known cost, to check the attribution of costs to operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from pipetune.tf import private
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 Function = Callable[[Any], Any]
 
@@ -21,7 +21,7 @@ _TRUTH_SECONDS, _TRUTH_WINDOWS = 0.05, 5
 
 @dataclass(frozen=True)
 class Known:
-    """A function from a number to a number, and what one call of it takes."""
+    """A function from an int64 scalar to an int64 scalar, whose cost `Alone` measures."""
 
     name: str  # "works", "waits", "python"
     function: Function
@@ -29,7 +29,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Truth:
-    """Seconds of one call, measured by calling the function alone, again and again, inside one graph."""
+    """Seconds of one call, measured by calling the function alone, repeatedly, inside one graph."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -40,7 +40,7 @@ class Truth:
 
 
 def working(sorts: int) -> Known:
-    """Sorts some thousand numbers, `sorts` times: all in TensorFlow, in one thread."""
+    """A function that sorts 4000 numbers `sorts` times, all in TensorFlow and in one thread."""
     mixed = tf.constant([(7919.0 * index) % 4001.0 - 2000.0 for index in range(4000)])
 
     def work(number: Any) -> Any:
@@ -53,7 +53,7 @@ def working(sorts: int) -> Known:
 
 
 def waiting(seconds: float) -> Known:
-    """A Python function that sleeps."""
+    """A Python function that sleeps for `seconds`."""
 
     def sleep(number: Any) -> Any:
         time.sleep(seconds)
@@ -63,7 +63,7 @@ def waiting(seconds: float) -> Known:
 
 
 def computing(loops: int) -> Known:
-    """A Python function that computes."""
+    """A Python function that computes in `loops` iterations."""
 
     def compute(number: Any) -> Any:
         total = 0
@@ -75,14 +75,14 @@ def computing(loops: int) -> Known:
 
 
 class Alone:
-    """A known function called alone, again and again, inside one graph: what one call takes, window by window.
+    """Calls a known function alone, repeatedly, inside one graph, and measures the cost of one call per window.
 
     The loop around it takes some microseconds itself.
     """
 
     def __init__(self, known: Known) -> None:
         def calls(count: Any) -> Any:
-            def once(index: Any, total: Any) -> tuple[Any, Any]:  # every call gets another number: none is hoisted
+            def once(index: Any, total: Any) -> tuple[Any, Any]:  # every call gets another number, so none is hoisted
                 return index + 1, total + tf.ensure_shape(known.function(index), [])
 
             start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
@@ -94,14 +94,14 @@ class Alone:
         self._windows: list[tuple[float, float]] = []
 
     def take(self) -> None:
-        """Measures one more window of some 50 ms."""
+        """Measures one more window of about 50 ms."""
         self._windows.append(self._window(self._calls))
 
     @property
     def truth(self) -> Truth:
-        """The median of the windows taken so far; at least one.
+        """The median of the windows taken so far; there must be at least one.
 
-        The functions run in one thread: CPU time beyond wall time is of idle threads that look for work.
+        The functions run in one thread: CPU time beyond wall time comes from idle threads that look for work.
         """
         cpu, wall = (statistics.median(column) for column in zip(*self._windows, strict=True))
         return Truth(min(cpu, wall), wall)
@@ -114,7 +114,7 @@ class Alone:
 
 
 def truth(known: Known) -> Truth:
-    """What one call takes: the median of several windows."""
+    """Returns the cost of one call, the median of several windows."""
     alone = Alone(known)
     for _ in range(_TRUTH_WINDOWS):
         alone.take()
@@ -132,7 +132,7 @@ def _python(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, and the function each of its operators (by position, sources first) runs per element it puts out."""
+    """A pipeline, and by operator position (sources first) the function that runs per element put out."""
 
     name: str
     dataset: Any
@@ -140,7 +140,7 @@ class Case:
 
 
 def cases(known: Mapping[str, Known], *, wait_seconds: float) -> list[Case]:
-    """Pipelines at parallelism 1, 2, 4, inside interleave, before a fused batch, behind a filter, in branches."""
+    """Pipelines: parallelism 1, 2, 4, interleave, branches, before a fused batch, after a slow source or filter."""
     numbers = tf.data.Dataset.range(2000)
     found = []
     for calls in (None, 2, 4):
@@ -167,5 +167,5 @@ def cases(known: Mapping[str, Known], *, wait_seconds: float) -> list[Case]:
 
 
 def _many(function: Function) -> Function:
-    """What an interleave makes of each element: a short pipeline with the function in it."""
+    """The function of an interleave: returns a short pipeline that maps `function` for each element."""
     return lambda _number: tf.data.Dataset.range(40).map(function)

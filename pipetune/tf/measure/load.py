@@ -1,4 +1,4 @@
-"""Who used the granted cores during the windows: we, others, the hypervisor; and the quota's brake."""
+"""Who used the available cores during the windows (this process, others, the hypervisor), and throttling by quota."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from pathlib import Path
 from pipetune.core.believed import Load
 
 _PROC = Path("/proc")
-_SHORTEST_SECONDS = 0.2  # ticks of 10 ms say nothing about a shorter window alone
+_SHORTEST_SECONDS = 0.2  # a single shorter window cannot be resolved with ticks of 10 ms
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters at one moment; seconds since the machine started."""
+    """The counters at one moment, in seconds."""
 
-    wall: float
-    busy: float  # of all processes, on the cores watched
-    stolen: float
-    own: float  # CPU seconds of this process and of the children it has waited for
+    wall: float  # monotonic clock
+    busy: float  # CPU time of all processes on the watched cores, since boot
+    stolen: float  # CPU time the hypervisor took from the watched cores, since boot
+    own: float  # CPU time of this process and of the children it has waited for
 
 
 class LoadMeter:
     """Adds up the load over many windows.
 
-    A window costs two readings of /proc/stat (some tens of microseconds, a few hundred on a hundred cores),
-    both outside what the window itself times. Where the system has no /proc the meter stays empty.
+    A window costs two readings of /proc/stat (some tens of microseconds, a few hundred on a machine with a hundred
+    cores), both outside what the window itself times. On a system without /proc the meter stays empty.
     """
 
     def __init__(self, *, cores: frozenset[int] | None = None, proc: Path = _PROC, cgroup: Path | None = None) -> None:
-        """`cores`: numbers of the cores to watch; None for the affinity mask. `cgroup`: a folder with cpu.stat."""
+        """`cores`: indices of the cores to watch; None for the affinity mask. `cgroup`: a directory with cpu.stat."""
         if cores is None:
             cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
         self._cores, self._proc, self._cgroup = cores, proc, cgroup
         self._seconds = self._own = self._others = self._stolen = self._worst = 0.0
         self._windows = 0
         self._throttled = (0, 0, 0.0) if throttling(cgroup) is not None else None
-        self.last_others_seconds: float | None = None  # CPU seconds of others in the last window; None: not known
+        self.last_others_seconds: float | None = None  # CPU seconds of others in the last window; None: unknown
 
     @contextmanager
     def window(self) -> Iterator[None]:
-        """Counts what happens inside, also where it raises."""
+        """Context manager: counts the load of its body, also if that raises."""
         before, braked = self.read(), throttling(self._cgroup)
         try:
             yield
@@ -53,7 +53,7 @@ class LoadMeter:
             self._brake(braked, throttling(self._cgroup))
 
     def read(self) -> Reading | None:
-        """The counters now; None where the system does not show them."""
+        """Returns the current counters; None if the system does not expose them."""
         try:
             text = (self._proc / "stat").read_text()
         except OSError:
@@ -73,12 +73,12 @@ class LoadMeter:
         return Reading(time.monotonic(), busy, stolen, own)
 
     def add(self, before: Reading | None, after: Reading | None) -> None:
-        """Counts what happened between two readings."""
+        """Adds the load between two readings."""
         self.last_others_seconds = None
         if before is None or after is None or after.wall <= before.wall:
             return
         seconds, own = after.wall - before.wall, after.own - before.own
-        others = after.busy - before.busy - own  # below zero by a tick now and then: it evens out in the sum
+        others = after.busy - before.busy - own  # sometimes a tick below zero, which evens out in the sum
         self.last_others_seconds = max(0.0, others)
         self._windows += 1
         self._seconds += seconds
@@ -89,7 +89,7 @@ class LoadMeter:
             self._worst = max(self._worst, others / (seconds * len(self._cores)))
 
     def load(self) -> Load | None:
-        """The load so far; None where nothing was watched."""
+        """Returns the load so far; None if nothing was watched."""
         granted = self._seconds * len(self._cores)
         if granted <= 0:
             return None
@@ -119,7 +119,7 @@ class LoadMeter:
 
 
 def throttling(cgroup: Path | None) -> tuple[int, int, float] | None:
-    """Periods of the quota so far, those in which it stopped us, and seconds stopped; None without a quota.
+    """Returns quota periods so far, those in which we were throttled, and seconds throttled; None without a quota.
 
     From cpu.stat: `throttled_usec` (cgroup version 2) or `throttled_time` in nanoseconds (version 1).
     """

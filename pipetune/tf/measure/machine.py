@@ -1,4 +1,4 @@
-"""Reads the machine: what it has, what the container grants, what TensorFlow sees."""
+"""Reads the machine: its hardware, the limits of the container, and the devices that TensorFlow sees."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pipetune.tf.measure import cgroup
 
 
 def read_machine(device: str = "auto", *, root: Path = cgroup.ROOT) -> Machine:
-    """The machine as granted to this process; `root` as in `cgroup`.
+    """Returns the machine with the resources available to this process; `root` as in `cgroup`.
 
     Raises:
-        PipetuneError: `device` is asked for and absent (exit code 5).
+        PipetuneError: `device` is requested and absent (exit code 5).
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup.cpu_quota(root)
@@ -47,7 +47,7 @@ def read_machine(device: str = "auto", *, root: Path = cgroup.ROOT) -> Machine:
 
 
 def reset_peak_rss() -> bool:
-    """Makes `peak_rss_bytes` count from now on; False where the system cannot."""
+    """Makes `peak_rss_bytes` count from now on; False if the system does not support it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -56,7 +56,7 @@ def reset_peak_rss() -> bool:
 
 
 def peak_rss_bytes() -> int:
-    """The highest resident size of this process since it started or `reset_peak_rss`."""
+    """The peak resident size of this process, in bytes, since it started or since `reset_peak_rss`."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -67,7 +67,7 @@ def peak_rss_bytes() -> int:
 
 
 def rss_bytes() -> int:
-    """The resident size of this process now."""
+    """The current resident size of this process, in bytes."""
     return int(psutil.Process().memory_info().rss)
 
 

@@ -1,9 +1,9 @@
-"""Completes what the runtime counted: its counters vanish with an iterator, and some vanish between two readings.
+"""Completes the counters of the runtime: they are lost with an iterator, and some are lost between two readings.
 
-An operator above a repeat is made anew each epoch, a reader inside an interleave with each file, and behind a
-prefetch the source ends first. What passed through them is known from the operators that were seen longer: a map
-or a repeat puts out what it takes in, an interleave what its readers put out, a batch a fixed part of it, and the
-output as many elements as were taken.
+An operator upstream of a repeat is rebuilt in each epoch, a reader inside an interleave with each file, and upstream
+of a prefetch the source ends early. What passed through them is derived from operators that were seen longer: a map or
+a repeat puts out as many elements as it takes in, an interleave as many as its readers, a batch a fixed fraction of
+them, and the output as many as were taken.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pipetune.core.pipeline import Node, Pipeline
 
 @dataclass
 class Counters:
-    """What the runtime counted for one pipeline node, summed over the iterators it made and dropped."""
+    """The runtime's counters for one pipeline node, summed over the iterators that it created and dropped."""
 
     seconds: float = 0.0
     elements: float = 0.0
     bytes: float = 0.0
-    buffered: tuple[float, float] = (0.0, 0.0)  # elements, bytes; the most at any reading
+    buffered: tuple[float, float] = (0.0, 0.0)  # elements, bytes; maximum over all readings
     inner_seconds: float = 0.0  # of the readers it opened
-    inner_elements: float = 0.0  # that those readers put out
-    inside: dict[str, float] = field(default_factory=dict)  # seconds of the readers by the runtime's names
+    inner_elements: float = 0.0  # put out by those readers
+    inside: dict[str, float] = field(default_factory=dict)  # seconds of the readers, by the runtime's names
 
     def scaled(self, factor: float) -> Counters:
-        """As if `factor` times as much had been seen; `inside` holds shares then."""
+        """Returns the counters as if `factor` times as much had been seen; `inside` then holds shares."""
         inner = self._inner_factor()
         seconds = self.seconds + self.inner_seconds * inner
         shares = {name: found * inner / seconds for name, found in self.inside.items()} if seconds else {}
@@ -43,11 +43,13 @@ class Counters:
 def complete(
     pipeline: Pipeline, counters: Mapping[str, Counters], *, outputs: int, repeated: bool
 ) -> dict[str, Counters]:
-    """The counters of every node, those of dropped iterators made up for.
+    """Returns the counters of every node, corrected for iterators that were dropped.
 
     Args:
+        pipeline: the pipeline that ran.
+        counters: sums over all readings, by node id.
         outputs: elements taken from the pipeline.
-        repeated: the whole pipeline was made anew each epoch.
+        repeated: whether the whole pipeline was rebuilt in each epoch.
     """
     seen = {node.id: counters[node.id] for node in pipeline if node.id in counters}
     factors: dict[str, float] = {}
@@ -61,7 +63,7 @@ def complete(
         for name in node.inputs:
             taken = _taken(pipeline, node, name)
             if node.op == "cache":
-                factors[name] = 1.0  # above a cache nothing runs in the later epochs
+                factors[name] = 1.0  # upstream of a cache nothing runs in later epochs
             elif taken is None:
                 factors[name] = max(factors.get(node.id, 1.0), factors.get(name, 1.0))
             elif through is not None:
@@ -70,7 +72,7 @@ def complete(
 
 
 def _taken(pipeline: Pipeline, node: Node, name: str) -> float | None:
-    """Elements of an input that one element of `node` takes; None where only running it tells."""
+    """Elements of the input `name` that one element of `node` takes; None if only running it can tell."""
     above = pipeline[name]
     if node.op in ("repeat", "take", "zip") or (facts(node.op).count is Count.ONE_TO_ONE and node.op != "cache"):
         return 1.0

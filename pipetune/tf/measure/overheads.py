@@ -1,9 +1,9 @@
-"""Measures what this machine and the runtime take beside the operators' own work.
+"""Measures what this machine and the runtime cost in addition to the operators' own work.
 
-Pairs of tiny pipelines that differ in one thing, in turn, several times: with a buffer and without, with several
-sources read in one thread and in several, in one thread and with parallel calls on all cores (fused with a batch and
-not), for functions of different length. The median of the rounds counts, as it does for the windows whose rate is
-predicted.
+Runs pairs of tiny pipelines that differ in one respect, alternately and several times: with and without a buffer, with
+several sources read in one thread and in several, in one thread and with parallel calls on all cores (fused with a
+batch or not), for functions of different length. The median of the rounds counts, as it does for the windows whose
+rate is predicted.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import tensorflow as tf
 from pipetune.core.overheads import CallCost, Overheads
 from pipetune.tf.measure import known_costs, windows
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 _ROWS = {"brief": 64, "short": 32, "long": 8}
-"""Kinds of functions, and rows in a batch of each, so that taking it in Python counts little per row."""
+"""Kinds of functions, with rows per batch of each: enough that taking a batch in Python costs little per row."""
 
 _TAKEN_ROWS = 256
-_READERS = 4  # as many as scripts open, on few cores and on many
+_READERS = 4  # as many as scripts open, whatever the number of cores
 _WARM_UP_SHARE = 0.3
-_SLOWEST_CROWD = 0.5
+_SLOWEST_CROWD = 0.5  # lower bound of `crowded_speed`
 
 
 @functools.cache
 def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 6) -> Overheads:
-    """The overheads of this process, in about `seconds`; measured once.
+    """Returns the overheads of this process, measured once, in about `seconds`.
 
     Args:
-        cores: granted to the process; all of them are kept busy for a moment.
+        cores: cores available to the process; all of them are kept busy for a moment.
     """
     datasets = _datasets(cores)
     window = seconds / (rounds * len(datasets))
@@ -56,19 +56,19 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 6) -> O
 
 
 def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Overheads:
-    """From CPU and wall seconds per batch of each pipeline."""
+    """Derives the overheads from CPU and wall seconds per batch of each pipeline."""
     alone = {name: wall[name] / rows for name, rows in _ROWS.items()}
 
     def busy(name: str, form: str) -> float:
-        """What a call takes of processors beyond the function's own work, idle threads that look for some included."""
+        """CPU seconds per call beyond the function's own work, including idle threads that look for work."""
         return max(0.0, cpu[f"{name}, {form}"] / _ROWS[name] - (1 + slower) * alone[name])
 
     def excess(name: str, form: str) -> float:
-        """What a call takes of all cores together beyond what it takes in one thread."""
+        """Seconds of all cores together per call, beyond the time of the call in one thread."""
         return cores * wall[f"{name}, {form}"] / _ROWS[name] - alone[name]
 
-    # The same for every call of some tens of microseconds, and more the longer it runs where a core is slower among
-    # busy ones.
+    # The excess is the same for all calls of some tens of microseconds; it grows with the length of the call where a
+    # core is slower while the others are busy.
     least, most = (statistics.fmean(excess(name, form) for form in _FORMS) for name in ("short", "long"))
     apart = alone["long"] - alone["short"]
     slower = min(max(0.0, (most - least) / apart), 1 / _SLOWEST_CROWD - 1) if cores > 1 and apart > 0 else 0.0
@@ -110,27 +110,27 @@ def _datasets(cores: int) -> dict[str, Any]:
         "rows, interleaved": _interleaved(source, _READERS).with_options(plain),
     }
     functions: Mapping[str, Callable[..., Any]] = {
-        "brief": functools.partial(_spin, lanes=128, kernels=8),  # little beside what calling it takes
+        "brief": functools.partial(_spin, lanes=128, kernels=8),  # much shorter than the overhead of calling it
         "short": functools.partial(_spin, lanes=512, kernels=10),  # some tens of microseconds in one thread
-        "long": known_costs.working(2).function,  # most of a millisecond: a slower core takes more here than the call
+        "long": known_costs.working(2).function,  # most of a millisecond: here a slower core costs more than the call
     }
     for name, function in functions.items():
         rows = _ROWS[name]
         parallel = source.map(function, num_parallel_calls=cores).batch(rows)
         made[name] = source.map(function, synchronous=True).batch(rows).with_options(plain)
-        made[f"{name}, parallel"] = parallel.prefetch(2).with_options(plain)  # as TensorFlow would put one there
+        made[f"{name}, parallel"] = parallel.prefetch(2).with_options(plain)  # as TensorFlow would insert it
         made[f"{name}, fused"] = parallel.with_options(fusing)
     return made
 
 
 def _interleaved(source: Any, parallel: int | None) -> Any:
-    """Rows that cost next to nothing, of several sources, one row of each in turn."""
+    """Batches of rows that cost next to nothing, interleaved from several sources, one row of each at a time."""
     rows = source.interleave(lambda _: source, cycle_length=_READERS, num_parallel_calls=parallel)
     return rows.batch(_TAKEN_ROWS)
 
 
 def _spin(value: Any, *, lanes: int, kernels: int) -> Any:
-    """Small kernels one after another, none of which is divided over threads."""
+    """Runs small kernels one after another, none of which is split over threads."""
     vector = tf.fill([lanes], tf.cast(value % 2, tf.float32))
     for _ in range(kernels):
         vector = tf.sin(vector) + 1.0
@@ -138,7 +138,7 @@ def _spin(value: Any, *, lanes: int, kernels: int) -> Any:
 
 
 def _window(dataset: Any, seconds: float) -> tuple[float, float]:
-    """CPU and wall seconds per element, the first part of the window left out."""
+    """CPU and wall seconds per element, without the warm-up at the start of the window."""
     iterator = iter(dataset)
     try:
         end = time.perf_counter() + _WARM_UP_SHARE * seconds

@@ -1,4 +1,4 @@
-"""The share of padding in the batches of a `padded_batch`, from the shapes of a sample of what it gets."""
+"""Measures the share of padding in the batches of `padded_batch`, from the shapes of a sample of its input."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from pipetune.tf.measure import failures, windows
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 _ELEMENTS = 8192
 _SECONDS = 1.0
 _FEWEST_BATCHES = 4
-_SHUFFLED = 2048  # elements of a shuffle at most: filling a larger buffer takes longer than looking
+_SHUFFLED = 2048  # most elements of a shuffle buffer: filling a larger one takes longer than the measurement
 
 Path = tuple[str | int, ...]
 
 
 def measure_padding(source: live.LivePipeline, counts: Mapping[str, int]) -> dict[str, Padding]:
-    """What each `padded_batch` of elements of different sizes adds, by node; without those that failed.
+    """Returns what each `padded_batch` of elements of different sizes adds, by node id; failures are left out.
 
-    Runs what stands above one for a second at most: what it keeps outside is to be restored afterwards.
+    Runs the operators upstream of each for about one second at most; the caller restores the state they keep outside.
 
     Args:
-        counts: elements per epoch by node, where more is known than TensorFlow knows.
+        source: the live pipeline.
+        counts: elements per epoch by node id, where more is known than TensorFlow knows.
     """
     found = {}
     for node in source.pipeline:
@@ -49,7 +50,7 @@ def measure_padding(source: live.LivePipeline, counts: Mapping[str, int]) -> dic
                 above = source.pipeline[node.inputs[0]]
                 padding = _measure(source, node, size, counts.get(above.id, above.cardinality))
         except (RunFailed, CannotReplay):
-            continue  # a trial that runs it will say why
+            continue  # a trial that runs it will report the reason
         if padding is not None:
             found[node.id] = padding
     return found
@@ -63,7 +64,7 @@ def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: 
     if not varying:
         return None
     paths = [path for path, _ in varying]
-    item_bytes = [max(1, part.dtype.size) for _, part in varying]  # a string is as good as any other item
+    item_bytes = [max(1, part.dtype.size) for _, part in varying]  # a string counts like any other item
     elements = _sample(above, paths)
     batches = in_order(len(elements), batch_size)
     if len(batches) < _FEWEST_BATCHES:
@@ -93,12 +94,12 @@ def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: 
 
 
 def _alone(place: int, elements: list[Shapes], item_bytes: list[int], batches: list[range]) -> float:
-    """The share of padding in one component alone."""
+    """The share of padding in one component, the others ignored."""
     return padded_share([[shapes[place]] for shapes in elements], [item_bytes[place]], batches)
 
 
 def _above(pipeline: Pipeline, node: Node) -> Pipeline:
-    """What stands above `node`, with shuffles that are soon filled."""
+    """The pipeline upstream of `node`, with shuffle buffers that fill quickly."""
     edits: list[Edit] = []
     for one in pipeline.upstream(node.id):
         size = one.argument("buffer_size")
@@ -110,7 +111,7 @@ def _above(pipeline: Pipeline, node: Node) -> Pipeline:
 
 
 def _components(spec: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The components in nested tuples and dictionaries, and the way to each; of other structures none."""
+    """Yields the path and spec of each component in nested tuples and dicts; none for other structures."""
     if isinstance(spec, tf.TensorSpec):
         yield path, spec
     elif isinstance(spec, dict):
@@ -126,7 +127,7 @@ def _varies(part: Any) -> bool:
 
 
 def _sample(above: Any, paths: list[Path]) -> list[Shapes]:
-    """The shapes of the components at `paths` of the first elements."""
+    """Returns the shapes of the components at `paths`, for each of the first elements."""
 
     def shapes(*element: Any) -> Any:
         whole = element if type(above.element_spec) is tuple else element[0]
@@ -147,7 +148,7 @@ def _sample(above: Any, paths: list[Path]) -> list[Shapes]:
 
 
 def _why_not(dataset: Any, above: Any) -> str:
-    """Why the batches of buckets would not be padded as these are, or empty."""
+    """Why batches of buckets would be padded differently from the current ones; "" if they would not."""
     parts = tf.nest.flatten(above.element_spec)
     if any(part.shape.rank is None for part in parts):
         return "it pads components whose number of dimensions is not known"
@@ -161,7 +162,7 @@ def _why_not(dataset: Any, above: Any) -> str:
 
 
 def at(path: Path, structure: Any) -> Any:
-    """What stands in nested tuples and dictionaries at these positions and keys."""
+    """Returns the value at these positions and keys in nested tuples and dicts."""
     for step in path:
         structure = structure[step]
     return structure

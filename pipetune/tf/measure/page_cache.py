@@ -1,7 +1,7 @@
-"""The page cache of given files: how much of them it holds, and dropping just that.
+"""The page cache of given files: how much of them it holds, and dropping only their pages.
 
-`posix_fadvise(POSIX_FADV_DONTNEED)` drops clean pages nobody has mapped and says nothing of the rest, so `mincore`
-looks whether they are gone (posix_fadvise(2), mincore(2)). Files are opened for reading only and never changed.
+`posix_fadvise(POSIX_FADV_DONTNEED)` drops clean pages that no process has mapped and does not report the rest, so
+`mincore` checks whether they are gone (posix_fadvise(2), mincore(2)). Files are opened read-only and never changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-_MAPPED_BYTES = 256 << 20  # mapped at once: one byte of answer for each page
+_MAPPED_BYTES = 256 << 20  # mapped at a time; `mincore` returns one byte per page
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -29,9 +29,9 @@ class Pages:
 
     looked_at: int = 0
     resident: int = 0
-    hidden: int = 0  # files whose owner alone is told
+    hidden: int = 0  # files whose residency only their owner may see
     unreadable: int = 0  # files that could not be opened
-    complete: bool = True  # False: the time was up before the last file
+    complete: bool = True  # False: the time limit ended before the last file
 
     @property
     def share(self) -> float | None:
@@ -39,12 +39,12 @@ class Pages:
 
 
 def supported() -> bool:
-    """Whether this system can look and drop at all: Linux can."""
+    """Whether this system can inspect and drop its page cache: Linux can."""
     return sys.platform.startswith("linux") and hasattr(os, "posix_fadvise")
 
 
 def look(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages:
-    """Counts the pages of these files that are in the page cache; stops when `limit_seconds` are over."""
+    """Counts the pages of these files that are in the page cache; stops after `limit_seconds`."""
     end = time.perf_counter() + limit_seconds
     looked_at = resident = hidden = unreadable = 0
     complete = True
@@ -72,9 +72,9 @@ def look(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages:
 
 
 def drop(paths: Iterable[str], *, limit_seconds: float = 5.0) -> bool:
-    """Asks the system to drop these files from its page cache; False where the time was up before the last.
+    """Asks the system to drop these files from its page cache; False if the time limit ended before the last.
 
-    Whether they are gone is for `look` to say.
+    `look` tells whether they are gone.
     """
     end = time.perf_counter() + limit_seconds
     for path in paths:
@@ -86,7 +86,7 @@ def drop(paths: Iterable[str], *, limit_seconds: float = 5.0) -> bool:
             continue
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError:  # a pipe, or a file system that knows no advice
+        except OSError:  # a pipe, or a file system that does not support the advice
             pass
         finally:
             os.close(descriptor)
@@ -94,7 +94,7 @@ def drop(paths: Iterable[str], *, limit_seconds: float = 5.0) -> bool:
 
 
 def filesystem(path: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
-    """The type of the file system a file is on ("ext4", "tmpfs", "overlay"); "" where that is not known."""
+    """The type of the file system that holds a file ("ext4", "tmpfs", "overlay"); "" if unknown."""
     best, kind = "", ""
     try:
         lines = mountinfo.read_text().splitlines()
@@ -108,24 +108,24 @@ def filesystem(path: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> str
             continue
         point = fields[4].replace("\\040", " ")
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):  # of two on one point, the later hides the earlier
+        if inside and len(point) >= len(best):  # of two mounts on one point, the later hides the earlier
             best, kind = point, after.split(" ")[0]
     return kind
 
 
 def _told(descriptor: int, path: str) -> bool:
-    """Whether the kernel says what of the file is resident: since 5.2 to its owner and to who may write it only."""
+    """Whether the kernel reveals which pages are resident: since 5.2 only to the owner and to those who may write."""
     owner = os.fstat(descriptor).st_uid
     return os.geteuid() in (0, owner) or os.access(path, os.W_OK)
 
 
 def _mapped(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Pages, and those of them resident, stretch by stretch of the file."""
+    """Yields the number of pages and of resident pages, for one stretch of the file after another."""
     size, libc = os.fstat(descriptor).st_size, _libc()
     for start in range(0, size, _MAPPED_BYTES):
         length = min(_MAPPED_BYTES, size - start)
         answer = np.zeros(-(-length // mmap.PAGESIZE), np.uint8)
-        # Python's own mmap gives no address of a map that is read-only.
+        # Python's own mmap does not expose the address of a read-only mapping.
         address = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
         if address is None or address == _FAILED:
             raise OSError(ctypes.get_errno(), "mmap failed")

@@ -1,8 +1,8 @@
-"""Cuts a pipeline after each operator, made to run in one thread: what prefix differencing measures.
+"""Cuts a pipeline after each operator and makes it run in one thread: the prefixes for prefix differencing.
 
-Nothing in a prefix works in the background: parallel operators run one call in the thread that asks, reading ahead
-is taken out, TensorFlow's optimisations are off. So no prefix disturbs another, the wall seconds of its operators
-add up, and what of them is no CPU time was spent waiting.
+Nothing in a prefix works in the background: parallel operators run one call in the calling thread, prefetching is
+removed, TensorFlow's optimizations are off. So prefixes do not disturb each other, the wall seconds of their operators
+add up, and wall time that is not CPU time was spent waiting.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pipetune.model.stages import behind_cache
 from pipetune.tf import private
 from pipetune.tf.pipelines import live, replay
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 HANDS_OVER = frozenset({"repeat", "take", "skip", "prefetch", "with_options", "assert_cardinality", "ignore_errors"})
-"""Operators that pass elements on and do nothing with them: no prefix ends in one, what they cost goes to the next."""
+"""Operators that pass elements through unchanged: no prefix ends in one, the next one downstream gets their cost."""
 
-_NEGLIGIBLE = 0.003  # share of the whole input below which no difference could show an operator's cost
-_FILL_SECONDS = 0.3  # that filling a buffer or a cache may take
+_NEGLIGIBLE = 0.003  # share of the whole input's cost below which differencing cannot resolve an operator
+_FILL_SECONDS = 0.3  # limit for filling a buffer or a cache
 _FILL_BYTES = 32 << 20
 _FILL_ELEMENTS = 1 << 16
-_UNKNOWN_ELEMENTS = 128  # kept where neither time nor size is known
+_UNKNOWN_ELEMENTS = 128  # kept where time or size of an element is unknown
 _ENDLESS = 1 << 62
 _OPTIMISATIONS = (
     "apply_default_optimizations", "filter_fusion", "filter_parallelization", "inject_prefetch",
@@ -43,29 +43,29 @@ _OPTIMISATIONS = (
 
 @dataclass
 class Prefixes:
-    """The prefixes of one pipeline, by the operator each ends in."""
+    """The prefixes of one pipeline, by the id of the operator that each ends in."""
 
-    pipeline: Pipeline  # as it is run: in one thread, buffers cut
-    datasets: Mapping[str, Any]  # of every operator
-    measured: tuple[str, ...]  # operators whose cost is to be told, sources first
+    pipeline: Pipeline  # as run: in one thread, with smaller buffers
+    datasets: Mapping[str, Any]  # by operator id
+    measured: tuple[str, ...]  # operators whose cost is measured, sources first
     options: Any
     caches: Mapping[str, Any] = field(default_factory=dict)  # to be read to the end once, sources first
-    ratios: dict[tuple[str, str], float] = field(default_factory=dict)  # (operator, input): elements taken per one out
+    ratios: dict[tuple[str, str], float] = field(default_factory=dict)  # (operator, input): elements in per element out
 
     def drained(self, node: str, elements: int) -> Any:
-        """An endless dataset of which each element takes `elements` of the prefix, inside TensorFlow."""
+        """An endless dataset each of whose elements consumes `elements` of the prefix, inside TensorFlow."""
         return drained(self.datasets[node].repeat(), elements, self.options)
 
     def fill(self) -> None:
-        """Reads every cache to its end, so that prefixes behind it see what the later epochs see."""
+        """Reads every cache to its end, so that prefixes downstream of it see what later epochs see."""
         for cache in self.caches.values():
             for _ in drained(cache, 1 << 30, self.options):
                 pass
 
     def visits(self, node_id: str, pipeline: Pipeline | None = None) -> dict[str, float]:
-        """Elements every operator puts out per element of `node_id`, in the later epochs: above a cache none.
+        """Elements that every operator puts out per element of `node_id`, in later epochs: none upstream of a cache.
 
-        With the `pipeline` as written the operators are counted too that are taken out where it is run.
+        Given the original `pipeline`, it includes the operators that were removed for the run.
         """
         pipeline = pipeline or self.pipeline
         found = {node_id: 1.0}
@@ -80,7 +80,7 @@ class Prefixes:
         return self.ratios[node_id, above] if node_id in self.pipeline else 1.0
 
     def uncounted(self) -> tuple[Node, ...]:
-        """Operators of which only running them tells how much they take in, where that matters to a cost."""
+        """Operators that must be run to find out how many elements they take in, where that matters to a cost."""
         return tuple(
             node
             for node in self.pipeline
@@ -88,7 +88,7 @@ class Prefixes:
         )
 
     def guess_ratios(self, operators: Mapping[str, OperatorProfile]) -> None:
-        """What was not counted, as the runtime's model saw it."""
+        """Sets the ratios that were not counted to those of the runtime's model."""
         for node in self.pipeline:
             for name in node.inputs:
                 measured = operators.get(node.id)
@@ -101,10 +101,11 @@ class Prefixes:
 
 
 def cut(source: live.LivePipeline, operators: Mapping[str, OperatorProfile], folder: str) -> Prefixes:
-    """The prefixes of a live pipeline; nothing is run yet.
+    """Builds the prefixes of a live pipeline; nothing is run yet.
 
     Args:
-        operators: the quick profile: says which operators matter, and how much may be buffered.
+        source: the live pipeline.
+        operators: the quick profile, by node id: decides which operators matter, and how much may be buffered.
         folder: for the files of caches; the user's own cache files are never touched.
 
     Raises:
@@ -147,18 +148,20 @@ def cut(source: live.LivePipeline, operators: Mapping[str, OperatorProfile], fol
 
 
 def drained(dataset: Any, elements: int, options: Any) -> Any:
-    """Of `dataset` every `elements`-th element; the others are made and dropped inside TensorFlow.
+    """Every `elements`-th element of `dataset`; the others are built and dropped inside TensorFlow.
 
-    `shard` skips, and a `take` in front of it skips by making each element: it knows no short cut as readers do.
+    `shard` skips elements, and the `take` before it skips by building each of them: it has no shortcut as readers do.
     """
     return dataset.take(_ENDLESS).shard(elements, elements - 1).with_options(options)
 
 
 def counted(prefixes: Prefixes, source: live.LivePipeline, node: Node) -> tuple[Any, Callable[[], dict[str, int]]]:
-    """The prefix that ends in `node`, and what reads how many elements it took of each input and, as "", put out.
+    """Returns the prefix that ends in `node`, and a function that reads its counters.
+
+    The function returns the elements taken so far from each input, by its name, and under "" those put out.
 
     Raises:
-        CannotReplay: the operator cannot be put behind one that counts.
+        CannotReplay: the operator cannot be placed after one that counts.
     """
     counters = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in ("", *node.inputs)}
     given = {name: _counting(prefixes.datasets[name], counters[name]) for name in node.inputs}
@@ -176,19 +179,19 @@ def _counting(dataset: Any, counter: Any) -> Any:
 
 
 class _Estimate:
-    """What the quick profile says of an operator and of all above it."""
+    """Estimates from the quick profile, for an operator and all operators upstream of it."""
 
     def __init__(self, pipeline: Pipeline, operators: Mapping[str, OperatorProfile]) -> None:
         self._pipeline, self._operators = pipeline, operators
         self._total = sum(self._seconds(node.id) or 0.0 for node in pipeline)
 
     def matters(self, node_id: str) -> bool:
-        """Whether a difference could show its cost; also where nothing is known of it."""
+        """Whether differencing could resolve the cost of an operator; True if nothing is known of it."""
         seconds = self._seconds(node_id)
         return seconds is None or seconds >= _NEGLIGIBLE * self._total
 
     def kept(self, node_id: str) -> int:
-        """Elements of an operator that may be kept: as many as are soon made and do not fill the memory."""
+        """Number of elements of an operator that may be kept: limited by the time to build them and by memory."""
         measured = self._operators.get(node_id)
         size = measured.bytes_out if measured is not None and measured.bytes_out else None
         size = size or self._pipeline[node_id].element_bytes
@@ -201,7 +204,7 @@ class _Estimate:
         return max(1, min(limits if len(limits) == 3 else [*limits, _UNKNOWN_ELEMENTS]))
 
     def _seconds(self, node_id: str) -> float | None:
-        """Per element of the whole pipeline; None where the runtime showed no such operator."""
+        """Seconds per element of the whole pipeline; None if the runtime showed no such operator."""
         measured = self._operators.get(node_id)
         if measured is None or measured.visits is None or measured.cpu_seconds is None:
             return None
@@ -223,14 +226,14 @@ def _edits(pipeline: Pipeline, estimate: _Estimate) -> list[Edit]:
 
 
 def _in_one_thread(reader: Any) -> Any:
-    """A reader of several files at once as one that reads them one after another."""
+    """Rebuilds a reader of several files at once as one that reads them one after another."""
     return tf.data.TFRecordDataset(
         reader._filenames, compression_type=reader._compression_type, buffer_size=reader._buffer_size
     )
 
 
 def plain_options(dataset: Any) -> Any:
-    """The options of the whole pipeline, which hold for all of it, with nothing that changes the graph."""
+    """The options of the whole pipeline, which apply to all of it, with every graph rewrite disabled."""
     plain = tf.data.Options()
     for name in _OPTIMISATIONS:
         setattr(plain.experimental_optimization, name, False)
@@ -240,9 +243,9 @@ def plain_options(dataset: Any) -> Any:
 
 
 def _known_ratio(node: Node, above: Node, *, endless: bool) -> float | None:
-    """Elements taken from `above` per element put out; None where only running it tells.
+    """Elements taken from `above` per element put out; None if only running it can tell.
 
-    `endless`: what is run has no last, partial batch, as behind the sample of a cache.
+    `endless`: the run has no last, partial batch, as downstream of the repeated sample of a cache.
     """
     if node.op == "cache":
         return 0.0
@@ -251,7 +254,7 @@ def _known_ratio(node: Node, above: Node, *, endless: bool) -> float | None:
             return above.cardinality / node.cardinality
         size = node.argument("batch_size")
         return float(size) if isinstance(size, int) else None
-    made = not facts(above.op).source  # a source skips without making what it skips: that is the operator's own cost
+    made = not facts(above.op).source  # a source skips without building elements; that is the operator's own cost
     if node.op == "skip" and made and not endless and node.cardinality > 0 and above.cardinality > 0:
         return above.cardinality / node.cardinality
     if node.op == "shard":

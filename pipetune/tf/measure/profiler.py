@@ -1,8 +1,8 @@
 """Cost per operator, from the runtime's own model of a run at parallelism 1.
 
-`tf.data.experimental.get_model_proto` gives each operator's wall time in its threads; taken at parallelism 1
-and calibrated so that all operators together use the process CPU time of the same run, it is CPU seconds.
-Optimisations are off in that run, so that the graph is the one the user wrote.
+`tf.data.experimental.get_model_proto` gives each operator's wall time in its threads. Taken at parallelism 1 and
+scaled so that all operators together use the process CPU time of the same run, it is CPU seconds. Optimizations are
+off in that run, so that the graph is the one the user wrote.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ AS_WRITTEN: tuple[Edit, ...] = (
     SetOption("experimental_optimization.inject_prefetch", False),
     SetOption("autotune.enabled", True),
 )
-"""Keeps the graph as written and the runtime's model readable."""
+"""Edits that keep the graph as the user wrote it and the runtime's model readable."""
 
-_POLL_SECONDS = 0.004, 0.02  # between two readings of some 0.1 ms; what is not read before an epoch ends is lost
+_POLL_SECONDS = 0.004, 0.02  # pause between readings of about 0.1 ms; counts not read before an epoch ends are lost
 _LEAST_SHARE = 0.01
 
 _SOURCES = frozenset(
@@ -43,7 +43,7 @@ _READERS = frozenset({"TFRecordDataset", "TFRecordDatasetV2", "TextLineDataset",
                       "FixedLengthRecordDatasetV2", "CSVDataset", "CSVDatasetV2", "ReadFile"})  # fmt: skip
 _LOAD = frozenset({"prefetch", "with_options"})
 
-# Names the runtime gives the operators whose name is not that of the method.
+# Names of operators in the runtime, where they differ from the name of the dataset method.
 _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
     "from_tensor_slices": ("TensorSlice",),
     "from_tensors": ("Tensor",),
@@ -67,28 +67,28 @@ _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 class _Part(enum.Enum):
-    """What a node of the runtime is to the node of the pipeline it counts for."""
+    """Role of a runtime node with respect to the pipeline node that it is counted for."""
 
     OPERATOR = 1
-    READER = 2  # the last operator of a pipeline its function made
-    INSIDE = 3  # any other of those
+    READER = 2  # the last operator of a pipeline that its function returned
+    INSIDE = 3  # any other operator of such a pipeline
 
 
 class _Readings:
     """Sums the runtime's counters over many readings.
 
-    An operator below a repeat, or a reader inside an interleave, is made anew again and again and its counters
-    with it: each reading adds what a counter gained since the last, or all of it where it is new.
+    An operator upstream of a repeat, or a reader inside an interleave, is rebuilt repeatedly, and its counters with
+    it: each reading adds what a counter gained since the last reading, or all of it if the counter is new.
     """
 
     def __init__(self, pipeline: Pipeline, *, repeated: bool) -> None:
-        """`repeated`: the outermost repeat is the profiler's own."""
+        """`repeated`: whether the profiler added the outermost repeat."""
         self._pipeline, self._repeated = pipeline, repeated
         self._before: dict[int, tuple[float, int, float]] = {}
         self.counters: dict[str, Counters] = {}
 
     def take(self, iterator: Any, *, count: bool = True) -> None:
-        """Reads the counters; with `count` False only as the point to count from."""
+        """Reads the counters; with `count` False, only as the starting point of the next reading."""
         try:
             model = tf.data.experimental.get_model_proto(iterator)
         except (tf.errors.OpError, ValueError):
@@ -125,17 +125,17 @@ class _Readings:
 
 @dataclass(frozen=True)
 class InputProfile:
-    """What profiling the input alone found."""
+    """Result of profiling the input alone."""
 
     operators: tuple[OperatorProfile, ...]
     cpu_seconds: float  # of the process, per element of the output
     wall_seconds: float  # per element of the output
-    first_seconds: float
+    first_seconds: float  # from building the iterator to the first element
     notes: tuple[str, ...] = ()
 
 
 def at_parallelism_one(pipeline: Pipeline) -> Pipeline:
-    """The pipeline as written, with every parallel operator at one call."""
+    """The original pipeline, with every parallel operator at one call."""
     edits: list[Edit] = list(AS_WRITTEN)
     for node in pipeline:
         if node.argument("num_parallel_calls") is not None:
@@ -147,6 +147,8 @@ def profile_input(
     source: live.LivePipeline, *, seconds: float = 1.5, limit_seconds: float = 6.0
 ) -> InputProfile:
     """Runs the pipeline alone at parallelism 1 for about `seconds` and reads the cost of each operator.
+
+    A slow pipeline runs on until it has put out three elements, or for `limit_seconds`.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
@@ -176,8 +178,8 @@ def profile_input(
                 next(iterator)
                 count += 1
                 since = time.perf_counter() - polled
-                # At the end of an epoch the shares of all operators are those of the whole epoch; those that end
-                # first, behind a buffer, are seen at other moments, which keep no step with the epochs.
+                # At the end of an epoch the shares of all operators are those of the whole epoch. Operators that end
+                # earlier, upstream of a buffer, are seen at other, random moments, independent of the epochs.
                 ending = epoch > 0 and (count + 1) % epoch == (epoch - 1) % epoch
                 if since > pause or (ending and since > _POLL_SECONDS[0]):
                     readings.take(iterator)
@@ -201,7 +203,7 @@ def profile_input(
 
 
 def stage_of(pipeline: Pipeline, node: Node) -> Stage:
-    """Extract: reading up to the last reader; load: what only hands over; transform: the rest."""
+    """Extract is reading, up to the last reader; load only passes elements through; transform is the rest."""
     if not node.inputs or node.op in _SOURCES:
         return Stage.EXTRACT
     if node.function is not None and _READERS.intersection(node.function.operations):
@@ -251,7 +253,7 @@ def _operator_profiles(
 
 
 def _shares(inside: Mapping[str, float]) -> dict[str, float] | None:
-    """Of an operator's time, what each operator inside its function takes; "" is the rest, its own."""
+    """Shares of an operator's time by the operators inside its function, at least 1 %; "" is the rest, its own."""
     told = {name: share for name, share in inside.items() if share >= _LEAST_SHARE}
     return {**told, "": max(0.0, 1 - sum(told.values()))} if told else None
 
@@ -259,11 +261,11 @@ def _shares(inside: Mapping[str, float]) -> dict[str, float] | None:
 def _call_overhead(
     pipeline: Pipeline, counters: Mapping[str, Counters], missing_seconds: float
 ) -> dict[str, float]:
-    """Shares out the CPU seconds the runtime's model misses.
+    """Distributes the CPU seconds that the runtime's model misses.
 
-    For an operator with a function the model counts the kernels of the function only (`CapturedFunction::Run`
-    stops the operator's own clock), not what starting and scheduling them costs: some microseconds per node of the
-    function and call. So what is missing goes to these operators, by calls times nodes.
+    For an operator with a function, the model counts only the kernels of the function (`CapturedFunction::Run` stops
+    the operator's own clock), not the cost of starting and scheduling them: some microseconds per call and node of the
+    function. So the missing seconds are attributed to these operators, in proportion to calls times nodes.
     """
     weights = {
         node.id: counters[node.id].elements * float(1 + node.function.size)
@@ -277,15 +279,15 @@ def _call_overhead(
 def _match(
     model: Any, number: int, pipeline: Pipeline, node: Node, assignment: dict[int, tuple[str, _Part]]
 ) -> None:
-    """Walks the runtime's tree beside the pipeline: runtime node -> (pipeline node, what it is to that).
+    """Walks the runtime's tree in parallel with the pipeline: runtime node -> (pipeline node, its role there).
 
-    What the runtime has and the pipeline has not is looked through; readers that an interleave opened belong to it.
+    Nodes that only the runtime has are looked through; readers that an interleave opened are assigned to it.
     """
     found = model.nodes[number]
     if found.name not in names_in_runtime(node.op):
         if (
             node.op in ("with_options", "cache") and len(node.inputs) == 1
-        ):  # no iterator of their own, or filled
+        ):  # no iterator of its own, or a full cache
             return _match(model, number, pipeline, pipeline[node.inputs[0]], assignment)
         for above in found.inputs:
             _match(model, above, pipeline, node, assignment)
@@ -311,7 +313,7 @@ def _claim(
 
 
 def _leads_to(model: Any, number: int, node: Node) -> bool:
-    """Whether this input of the runtime's node is the pipeline's node, perhaps below ones TensorFlow added."""
+    """Whether this input of a runtime node is the pipeline's node, or leads to it through nodes TensorFlow added."""
     names = names_in_runtime(node.op)
     while True:
         found = model.nodes[number]
@@ -328,7 +330,7 @@ _ADDED = frozenset(
 
 
 def names_in_runtime(op: str) -> tuple[str, ...]:
-    """What the runtime's model may call this operator."""
+    """The names that the runtime's model may use for this operator."""
     if op in _RUNTIME_NAMES:
         return _RUNTIME_NAMES[op]
     camel = "".join(part.capitalize() for part in op.split("_"))

@@ -1,4 +1,4 @@
-"""What a running pipeline reads: bytes by the kernel's count of this process, and the files it holds open."""
+"""What a running pipeline reads: bytes by the kernel's counters of this process, and the files it has open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from pipetune.tf.measure import failures, windows
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 _LOOK_SECONDS = 0.005
 _OWN = ("/proc/", "/sys/", "/dev/", sys.prefix + "/", sys.base_prefix + "/lib")  # not data
@@ -22,25 +22,25 @@ _NOT_DATA = (".py", ".pyc", ".so", ".log")
 
 @dataclass(frozen=True)
 class Counts:
-    """Bytes this process has read since it started (proc(5), /proc/pid/io)."""
+    """Bytes that this process has read since it started (proc(5), /proc/pid/io)."""
 
-    called: int  # by system calls, from memory or not
-    fetched: int  # that storage had to deliver
+    called: int  # rchar: by system calls, from memory or not
+    fetched: int  # read_bytes: from storage
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one stretch of a running pipeline read."""
+    """What a running pipeline read in one period of time."""
 
     elements: int
     seconds: float
-    bytes_per_element: float | None  # None where the system does not count
+    bytes_per_element: float | None  # None if the system does not count
     storage_bytes_per_element: float | None
-    opened: frozenset[str]  # regular files seen open for reading that were not before
+    opened: frozenset[str]  # regular files seen open for reading that were not open before
 
 
 def counts(path: Path = Path("/proc/self/io")) -> Counts | None:
-    """The kernel's counts; None where there are none."""
+    """Returns the kernel's counters; None if it has none."""
     try:
         found = dict(line.split(": ") for line in path.read_text().splitlines())
         return Counts(int(found["rchar"]), int(found["read_bytes"]))
@@ -49,7 +49,7 @@ def counts(path: Path = Path("/proc/self/io")) -> Counts | None:
 
 
 def observe(dataset: Any, *, seconds: float) -> Reading:
-    """Runs `dataset`, repeated for ever, for about `seconds` behind its first elements, and counts what it reads.
+    """Runs `dataset`, repeated forever, for about `seconds` after its first elements, and counts what it reads.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
@@ -62,7 +62,7 @@ def observe(dataset: Any, *, seconds: float) -> Reading:
             iterator = iter(windows.endless(dataset))
             started = time.perf_counter()
             next(iterator)
-            filled = time.perf_counter()  # a shuffle has filled its buffer
+            filled = time.perf_counter()  # shuffle buffers are full now
             while time.perf_counter() < filled + min(seconds / 4, 2 * (filled - started)):
                 next(iterator)
             before, started, elements = counts(), time.perf_counter(), 0
@@ -86,7 +86,7 @@ def observe(dataset: Any, *, seconds: float) -> Reading:
 
 
 class OpenFiles:
-    """While it is entered, looks again and again which data files this process holds open for reading."""
+    """Context manager that polls which data files this process has open for reading; collects them in `seen`."""
 
     def __init__(self, folder: Path = Path("/proc/self")) -> None:
         self._folder = folder
@@ -107,7 +107,7 @@ class OpenFiles:
             self._thread.join()
 
     def look(self) -> set[str]:
-        """The data files open for reading now."""
+        """Returns the data files that are open for reading now and were not seen before."""
         found: set[str] = set()
         try:
             descriptors = os.listdir(self._folder / "fd")

@@ -1,4 +1,4 @@
-"""Measures plans on the live pipeline: the TensorFlow side of `search.runner.Runner`."""
+"""Measures plans on the live pipeline: the TensorFlow implementation of `search.runner.Runner`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPILED = (
     "New shapes were compiled inside the windows of training steps, and in those repeated after them too: the step "
     "times include it. A smaller last batch does that (drop_remainder), and elements padded to their longest."
 )
-_KEPT = 4  # a memory cache lives in its dataset object
+_KEPT = 4  # datasets kept: a memory cache lives as long as its dataset object
 _SHORTEST_SETTLE_SECONDS = 0.3
 _FILL_LIMIT_SECONDS = 60.0
 
@@ -56,29 +56,37 @@ class TensorFlowRunner:
         cold_files: bool = False,
         handed: HandedOver | None = None,
     ) -> None:
-        """`compare_seconds` is the most that one proof of equality may take: what fits is compared.
+        """Takes what it measures, and how.
 
-        With `cold_files` the files leave the page cache before every window, whatever the plan. `handed` says how a
-        strategy takes the dataset: the input alone is then what the strategy makes of it, until it leaves the host.
+        Args:
+            source: the live original pipeline.
+            consumer: trains on the dataset.
+            machine: its available cores and its target device.
+            examples_per_element: examples in one element of the pipeline's output.
+            seed: for proofs of equality.
+            compare_seconds: time limit of one proof of equality; as many elements as fit are compared.
+            cold_files: drop the files from the page cache before every window, whatever the plan.
+            handed: how a strategy takes the dataset: the input alone is then what the strategy makes of it, until it
+                leaves the host.
         """
         self.source = source
         self.consumer = consumer
-        self.profile: Profile | None = None  # set once profiled: predictions need it
+        self.profile: Profile | None = None  # set after profiling; predictions need it
         self._machine = machine
         self.examples_per_element = examples_per_element
         self._seed = seed
         self._compare_seconds = compare_seconds
         self.cold_files = cold_files
         self._handed = handed
-        self.kept = _KEPT  # datasets that stay built
+        self.kept = _KEPT  # number of datasets that stay built
         self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._bound: Any = None
         self._files = contextlib.ExitStack()
         self._files.enter_context(file_caches.apart())
         self._state = state.snapshot()
         self.load = LoadMeter(cgroup=cgroup.braking_group())
-        self.readings: dict[str, AutotuneReading] = {}  # by plan key: the fullest of its windows
-        self.notes: list[str] = []  # what the reader of a training window's figures should know
+        self.readings: dict[str, AutotuneReading] = {}  # by plan key: of the window observed longest
+        self.notes: list[str] = []  # remarks on the figures of training windows, for the report
 
     @property
     def trains(self) -> bool:
@@ -90,11 +98,11 @@ class TensorFlowRunner:
 
     @functools.cached_property
     def files(self) -> file_names.NamedFiles:
-        """The files that the pipeline as written names."""
+        """The files that the original pipeline names."""
         return file_names.named_files(self.source)
 
     def make_cold(self) -> None:
-        """Drops the files from the page cache, those of caches that trials wrote too, where that was asked for."""
+        """With `cold_files`, drops the files from the page cache, including files of caches that trials wrote."""
         if self.cold_files:
             written = file_names.files_within(file_caches.folder())
             cold.drop([*self.files.paths, *written])
@@ -125,11 +133,11 @@ class TensorFlowRunner:
         return self._train(self.prepared(plan), steps, as_written=not plan.rewrites)
 
     def bound_window(self, *, steps: int) -> Window:
-        """Training steps on one batch, cached and repeated: the model's own bound."""
+        """Measures training steps on one batch, cached and repeated: the model's own bound."""
         return self._train(self.prepared(None), steps, as_written=True)
 
     def prepared(self, plan: Plan | None) -> Any:
-        """What training windows are taken on: the pipeline under a plan, or one cached batch without one.
+        """Returns the dataset of training windows: the pipeline under `plan`, or one cached batch if it is None.
 
         Raises:
             RunFailed: it cannot be built.
@@ -166,11 +174,11 @@ class TensorFlowRunner:
         return apply_edits(self.source.pipeline, plan.edits)
 
     def restore(self) -> None:
-        """Puts back everything training steps have changed."""
+        """Restores everything that training steps have changed."""
         self._state.restore()
 
     def forget(self) -> None:
-        """Frees every dataset built, and what its caches hold in memory and on disk. The runner is done then."""
+        """Frees every dataset built, with its caches in memory and on disk; the runner cannot be used afterwards."""
         self._built.clear()
         self._bound = None
         windows.settle()
@@ -178,7 +186,7 @@ class TensorFlowRunner:
 
     @property
     def epoch_steps(self) -> int | None:
-        """Elements of the output per epoch."""
+        """Elements of the output per epoch; None if unknown."""
         return self.source.pipeline.epoch_elements((self.profile.cardinality if self.profile else None) or {})
 
     def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
@@ -188,7 +196,7 @@ class TensorFlowRunner:
                 window = self.consumer.window(dataset, steps=steps, warmup=2)
         except StepRaised as failure:
             if not as_written:
-                raise  # of a rewrite, which may give it what it cannot take
+                raise  # a rewrite may feed the step what it cannot take
             raise StepFailed(f"{failure}. What it had changed was put back.") from failure.__cause__
         finally:
             self._state.restore()
@@ -198,7 +206,7 @@ class TensorFlowRunner:
         return replace(window, examples=examples, others_seconds=self.load.last_others_seconds)
 
     def watch_autotune(self, plan: Plan, *, seconds: float) -> AutotuneReading:
-        """What AUTOTUNE chose under `plan`: one iterator consumed until its numbers stand still, `seconds` at most.
+        """Returns what AUTOTUNE chose under `plan`: consumes one iterator until values are stable, at most `seconds`.
 
         Raises:
             RunFailed: the pipeline raised, or is empty.
@@ -211,7 +219,7 @@ class TensorFlowRunner:
         return log.reading(self.edited(plan))
 
     def _remember(self, plan: Plan, log: ParameterLog) -> None:
-        """Keeps what was seen longest: a longer look at the same numbers knows more."""
+        """Keeps the reading of the longest observation, which knows more about the same values."""
         before = self.readings.get(plan.key)
         if before is None or log.seconds >= before.seconds:
             self.readings[plan.key] = log.reading(self.edited(plan))
@@ -237,21 +245,21 @@ class TensorFlowRunner:
 
 
 def added_caches(edited: Pipeline, original: Pipeline) -> tuple[str, ...]:
-    """The caches that edits have put in, by id."""
+    """Ids of the caches that edits have added."""
     return tuple(node.id for node in edited if node.op == "cache" and node.id not in original)
 
 
 def _without_copies(edited: Pipeline, original: Pipeline) -> Pipeline:
-    """The pipeline on the host: a copy to a device hands on the same bytes, and its graph cannot be serialised."""
+    """The pipeline on the host: a copy to a device passes the same bytes on, and its graph cannot be serialized."""
     copies = [node.id for node in edited if node.op == "copy_to_device" and node.id not in original]
     return apply_edits(edited, [Remove(name) for name in copies])
 
 
 def fill_caches(caches: Iterable[Any]) -> None:
-    """Reads every dataset that ends in a cache once to its end: trials measure what the later epochs see.
+    """Reads every dataset that ends in a cache to its end once, so that trials measure what later epochs see.
 
     Raises:
-        RunFailed: it raised, or took too long.
+        RunFailed: a dataset raised, or took too long.
     """
     for dataset in caches:
         end = time.perf_counter() + _FILL_LIMIT_SECONDS

@@ -1,4 +1,4 @@
-"""What opening many small files costs: some of them read one by one, and the same bytes from one TFRecord file."""
+"""The cost of opening many small files: a sample read one by one, and the same bytes from one TFRecord file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipetune.core import scratch
 from pipetune.core.storage import SmallFiles
 from pipetune.tf.measure import windows
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
-_FILES = 256  # read, from all over the data
-_ROUNDS = 3  # of both, in turns
+_FILES = 256  # in the sample, from all over the data
+_ROUNDS = 3  # of both ways, alternately
 _MOST_BYTES = 64 << 20
 
 
 def compare(paths: Sequence[str], *, folder: str = "") -> SmallFiles | None:
-    """Seconds per file both ways, in one thread; None where a file cannot be read.
+    """Returns seconds per file both ways, in one thread; None if a file cannot be read or the sample is too large.
 
     Args:
-        paths: of all files; some from every part are read.
-        folder: where the TFRecord file may stand for a moment; the system's own for such files where there is none.
+        paths: of all files; a sample from all over the data is read.
+        folder: directory for the temporary TFRecord file; if it does not exist, the system's directory for such files.
     """
     chosen = list(paths[:: max(1, len(paths) // _FILES)])[:_FILES]
     with scratch.folder("files", within=folder if os.path.isdir(folder) else None) as place:
@@ -47,7 +47,7 @@ def compare(paths: Sequence[str], *, folder: str = "") -> SmallFiles | None:
 
 
 def _seconds(dataset: Any) -> float:
-    """The time from asking for the first element to having the last; they are counted inside TensorFlow."""
+    """Seconds from requesting the first element to having the last; elements are consumed inside TensorFlow."""
     started = time.perf_counter()
     dataset.reduce(0, lambda total, content: total + tf.strings.length(content)).numpy()
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Runs a pipeline's own source, nothing behind it, with several readers at once."""
+"""Runs a pipeline's own source, without anything downstream of it, with several readers at once."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from pipetune.tf.measure import windows
 from pipetune.tf.measure.sweep import LEVELS, Rates, sweep
 from pipetune.tf.pipelines import live
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
-_READERS = ("TFRecord", "TextLine", "FixedLength", "CSV", "Snapshot")  # kinds of datasets, V2 and so on
+_READERS = ("TFRecord", "TextLine", "FixedLength", "CSV", "Snapshot")  # prefixes of kernel names: V2 may follow
 SLOW_SECONDS = 0.002
-"""An element that takes longer waits for something: its sweep needs more time, and is worth more."""
+"""Seconds per element above which a source waits for something: its sweep needs more time and can gain more."""
 
 _LONGEST_WARM_UP = 1.5  # seconds
-_FEWEST_ELEMENTS = 8  # of a window, with one reader
-_COUNTED_SECONDS = 0.01  # elements that come in so long are counted at once, inside TensorFlow
+_FEWEST_ELEMENTS = 8  # per window, with one reader
+_COUNTED_SECONDS = 0.01  # elements that arrive in this time are counted together, inside TensorFlow
 
 
 def source_of(source: live.LivePipeline) -> Node | None:
-    """The operator that reads, where it can be given another number of readers; None where there is none.
+    """Returns the operator that reads, if its number of readers can be changed; None if there is none.
 
-    The first interleave or flat_map that opens readers, or a TFRecordDataset of several files.
+    That is the first interleave or flat_map that opens readers, or a TFRecordDataset.
     """
     return next((node for node in source.pipeline if node.op == "TFRecordDataset" or opens_readers(node)), None)
 
 
 def opens_readers(node: Node) -> bool:
-    """Whether the function of this interleave or flat_map opens something that reads: files, or a generator."""
+    """Whether the function of this interleave or flat_map opens something that reads: files or a generator."""
     if node.op not in ("interleave", "flat_map") or not node.inner:
         return False
     function = node.function
@@ -53,12 +53,15 @@ def sweep_source(
     seed: int = 0,
     before: Callable[[], None] | None = None,
 ) -> Sweep | None:
-    """The rate of `node` (of `source_of`) with 1 to 32 readers, no more than there are files; arguments as `sweep`.
+    """Measures the rate of `node` (see `source_of`) with 1 to 32 readers, but no more than there are files.
 
-    The function that opens a reader is the one already traced; it is not called again. None where the source raised.
+    The function that opens a reader is the one already traced; it is not called again. None if the source raised.
 
     Args:
-        costs: of `node`, as profiled: its bytes per element, and how many elements to count at once.
+        source: the live pipeline.
+        node: the operator that reads.
+        costs: profile of `node`: its bytes per element, and its time, by which elements are counted together.
+        limit_seconds, seed, before: as in `sweep`.
     """
     files = readers(source, node)
     levels = [level for level in LEVELS if files is None or level < files]
@@ -71,7 +74,7 @@ def sweep_source(
     def window(parallel: int, seconds: float) -> Rates:
         seconds = max(seconds, _FEWEST_ELEMENTS * each)
         dataset = with_readers(source, node, parallel)
-        # What waits comes in bursts until all readers are open and have drifted apart.
+        # A source that waits delivers in bursts until all readers are open and out of phase.
         warm_up = (4 * parallel, _LONGEST_WARM_UP) if each > SLOW_SECONDS else (2 * parallel, seconds)
         rate = _elements_per_second(dataset, seconds, at_once=at_once, warm_up=warm_up)
         return Rates(bytes=rate * size, elements=rate)
@@ -92,7 +95,7 @@ def sweep_source(
 
 
 def readers(source: live.LivePipeline, node: Node) -> int | None:
-    """How many readers there can be at once: as many as files; None where that is not known."""
+    """Returns the most readers that can run at once, which is the number of files; None if unknown."""
     if node.op == "TFRecordDataset":
         count = int(source.datasets[node.id]._filenames.cardinality())
     else:
@@ -101,7 +104,7 @@ def readers(source: live.LivePipeline, node: Node) -> int | None:
 
 
 def with_readers(source: live.LivePipeline, node: Node, parallel: int) -> Any:
-    """The elements of `node` for ever, that many readers open at once and all reading."""
+    """An endless dataset of the elements of `node`, with `parallel` readers open and reading at once."""
     original = source.datasets[node.id]
     if node.op == "TFRecordDataset":
         return type(original)(
@@ -114,9 +117,9 @@ def with_readers(source: live.LivePipeline, node: Node, parallel: int) -> Any:
 
 
 def _elements_per_second(dataset: Any, seconds: float, *, at_once: int, warm_up: tuple[int, float]) -> float:
-    """The rate behind the first elements, which come while the readers are being opened.
+    """Elements per second after the first elements, which arrive while the readers are being opened.
 
-    `warm_up`: how many they are, and the most seconds to wait for them.
+    `warm_up`: the number of these first elements, and the most seconds to wait for them.
     """
     first, longest = warm_up
     counted = windows.undisturbed(dataset.map(lambda *_: tf.constant(1, tf.int64)).batch(at_once))

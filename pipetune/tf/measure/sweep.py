@@ -1,7 +1,7 @@
-"""Measures a rate at several parallelisms, in interleaved rounds, and finds the knee of the curve.
+"""Measures a rate at several levels of parallelism, in interleaved rounds, and finds the knee of the curve.
 
-Every level is measured once per round, in an order drawn anew each round, so that drift and neighbours fall on all
-of them alike.
+Every level is measured once per round, in a new random order each round, so that drift and the load of other processes
+affect all levels alike.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ LEVELS = (1, 2, 4, 8, 16, 32)
 _FEWEST_ROUNDS = 2
 _METHOD = "t on logs, pooled over levels, 95 %"
 _SHORTEST_SECONDS = 0.03  # of a window
-_PATIENCE = 2.5  # times the limit, until the fewest rounds are done
-_WINDOWS = 0.6  # share of the time that is windows; the rest is for what goes before each
+_PATIENCE = 2.5  # times the time limit: until then the fewest rounds must be done
+_WINDOWS = 0.6  # share of the time for windows; the rest is for what precedes each
 
 
 @dataclass(frozen=True)
 class Rates:
-    """One window, per second; 0 where it was not counted."""
+    """Rates of one window, per second; 0 where not counted."""
 
     bytes: float = 0.0
     elements: float = 0.0
 
 
 Window = Callable[[int, float], Rates]
-"""Reads with so many at once for about so many seconds."""
+"""Reads with a number of parallel readers, for about a number of seconds; returns the rates."""
 
 
 def sweep(
@@ -51,13 +51,17 @@ def sweep(
     before: Callable[[], None] | None = None,
     node: str = "",
 ) -> Sweep | None:
-    """The curve of `window` over `levels`; None where nothing was read, or the time was too short for two rounds.
+    """Returns the curve of `window` over `levels`; None if nothing was read, or time was too short for two rounds.
 
     Args:
-        limit_seconds: for all of it, about.
-        most_rounds: fewer rounds have longer windows.
-        before: called before each window (drops the page cache).
-        node: the operator that reads.
+        reader: who reads, for the result.
+        window: measures one window.
+        levels: numbers of parallel readers.
+        limit_seconds: approximate time limit for all windows.
+        most_rounds: with fewer rounds, windows are longer.
+        seed: for the order of levels in each round.
+        before: called before each window (to drop the page cache).
+        node: id of the operator that reads, for the result.
     """
     rounds = _measure(
         window, levels, limit_seconds=limit_seconds, most_rounds=most_rounds, seed=seed, before=before
@@ -97,10 +101,10 @@ def _measure(
     seed: int,
     before: Callable[[], None] | None,
 ) -> list[list[Rates]] | None:
-    """Per round a window of every level, whole rounds only; None where two rounds took too long."""
+    """Returns, per round, the rates of every level; whole rounds only. None if two rounds took too long."""
     started, draw = time.perf_counter(), random.Random(seed)
     seconds = max(_SHORTEST_SECONDS, _WINDOWS * limit_seconds / (most_rounds * len(levels)))
-    window(levels[0], _SHORTEST_SECONDS)  # what is slow the first time only
+    window(levels[0], _SHORTEST_SECONDS)  # warm-up: some things are slow only the first time
     rounds: list[list[Rates]] = []
     while len(rounds) < most_rounds:
         spent = time.perf_counter() - started
@@ -118,10 +122,10 @@ def _measure(
 
 
 def _intervals(rounds: Sequence[Sequence[float]]) -> list[Interval]:
-    """The rate of every level with its interval; empty where one was not counted.
+    """The rate of every level with its confidence interval; empty if a rate was not counted.
 
-    Few rounds of several levels still give an interval: the variance is pooled over the levels, what a whole round
-    was faster or slower taken out (the residual of the two-way layout of rounds and levels, on logs).
+    Few rounds of several levels still give an interval: the variance is pooled over the levels, after the effect of
+    each round as a whole is removed (the residual of the two-way layout of rounds and levels, on logs).
     """
     if any(rate <= 0 for row in rounds for rate in row):
         return []

@@ -15,22 +15,22 @@ from pipetune.tf.error_text import first_line
 from pipetune.tf.measure import closing, windows
 
 _WARM_UP = 2  # the first copies set up memory on the device
-_MOST = 30
+_MOST = 30  # copies
 
 
 def measure_transfer(dataset: Any, device: str, *, limit_seconds: float = 0.5) -> Transfer | None:
-    """Copies the first element of `dataset` to `device` again and again, each copy waited for.
+    """Copies the first element of `dataset` to `device` repeatedly, and waits for each copy.
 
     Args:
-        dataset: what training consumes; of one that ends on a device already, the part on the host.
-        device: TensorFlow's name of the target: "/GPU:0".
-        limit_seconds: when copying ends, after two copies at the least.
+        dataset: the dataset that training consumes; if it already ends on a device, its part on the host is used.
+        device: TensorFlow's name of the target, such as "/GPU:0".
+        limit_seconds: time after which copying ends; at least three copies are made.
 
     Returns:
-        None where an element holds nothing that can be copied (strings stay on the host).
+        The timings, or None if an element holds nothing that can be copied (strings stay on the host).
 
     Raises:
-        RunFailed: the data is empty, or the device takes no copy; the message says why.
+        RunFailed: the dataset is empty, or the device accepts no copy; the message says why.
     """
     try:
         element = next(iter(windows.host_part(dataset).take(1)), None)
@@ -69,7 +69,7 @@ def _time_copies(components: list[Any], device: str, limit_seconds: float) -> tu
             copied = [tf.identity(component) for component in components]
         closing.close()
         seconds.append(time.perf_counter() - started)
-        # A device that is not there is passed over in silence: soft placement.
+        # With soft placement, TensorFlow silently ignores a device that does not exist.
         if f"/device:{device.strip('/')}".lower() not in copied[0].device.lower():
             raise RunFailed(f"The copy to {device} could not be timed: TensorFlow put it on {copied[0].device}.")
     return seconds, copied

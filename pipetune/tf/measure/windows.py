@@ -1,4 +1,4 @@
-"""Measures a dataset consumed as fast as it can be: one fresh iterator at a time, warm-up left out."""
+"""Measures a dataset consumed as fast as possible: one new iterator at a time, warm-up excluded."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipetune.core.measurement import RunFailed, Window
 from pipetune.tf import private
 from pipetune.tf.measure import failures
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 LONGEST = 2.5
-"""A window may take this many times the seconds asked for, so that it ends with an epoch."""
+"""A window may take this many times the requested seconds, so that it ends with an epoch."""
 
 _POLL_SECONDS = 0.1
 _DRAIN_SECONDS = 0.05
-"""Taken before a window begins: buffers fill while the numbers of the runtime are read, and would be counted."""
+"""Consumed before a window begins: buffers fill while the runtime's parameters are read, and would be counted."""
 
 _INTERVALS_KEPT = 256
 
@@ -40,20 +40,26 @@ def input_window(
     on_end: Callable[[Any], None] | None = None,
     on_poll: Callable[[Any], None] | None = None,
 ) -> Window:
-    """Iterates `dataset` (repeated for ever) for about `seconds` after its warm-up.
+    """Iterates `dataset` (repeated forever) for about `seconds` after its warm-up.
 
-    The warm-up lasts `warmup_seconds`, at least `warmup_elements` elements (a cache wants a whole epoch),
-    and on until AUTOTUNE's parameters stand still, at most `settle_seconds` longer: after that the window is
-    marked as not converged. `on_end(iterator)` may read the runtime's model before the iterator is freed;
-    `on_poll(iterator)` does so as often as the parameters are looked at, never while the window is timed.
-
-    With `epoch_elements` the window covers whole epochs, where that makes it at most `LONGEST` times as long: a
-    shuffle buffer is emptied at the end of an epoch and filled at the start of the next, so parts of an epoch are
-    not alike.
+    The warm-up lasts `warmup_seconds`, at least `warmup_elements` elements (a cache needs a whole epoch), and then
+    until AUTOTUNE's parameters are stable, at most `settle_seconds` longer: after that the window is marked as not
+    converged.
 
     Args:
-        parts: elements of `dataset` that are taken together and counted as one: what is left of an element that a
-            strategy has divided.
+        dataset: the dataset to measure.
+        seconds: length of the window.
+        warmup_seconds: shortest warm-up.
+        settle_seconds: longest wait for AUTOTUNE, after the warm-up.
+        warmup_elements: fewest elements of the warm-up.
+        examples_per_element: for `Window.examples`.
+        epoch_elements: elements in an epoch; None if unknown. With it the window covers whole epochs, if that makes it
+            at most `LONGEST` times as long: a shuffle buffer is drained at the end of an epoch and filled at the start
+            of the next, so parts of an epoch are not alike.
+        parts: elements of `dataset` that are taken together and counted as one: the parts into which a strategy has
+            divided an element.
+        on_end: called with the iterator before it is freed, to read the runtime's model.
+        on_poll: the same, whenever AUTOTUNE's parameters are polled; never while the window is timed.
 
     Raises:
         RunFailed: the pipeline raised, or is empty. The cause is the user's own exception.
@@ -88,12 +94,12 @@ def input_window(
 
 
 def endless(dataset: Any) -> Any:
-    """The dataset repeated for ever; itself where it is already."""
+    """The dataset repeated forever; unchanged if it already is endless."""
     return on_host(dataset, lambda host: host if is_endless(host) else host.repeat())
 
 
 def undisturbed(dataset: Any) -> Any:
-    """The dataset as it is written: TensorFlow makes nothing parallel, and prefetches nothing."""
+    """The dataset exactly as written: TensorFlow parallelizes nothing and adds no prefetch."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_optimization.inject_prefetch = False
@@ -105,7 +111,7 @@ def is_endless(dataset: Any) -> bool:
 
 
 def on_host(dataset: Any, change: Callable[[Any], Any]) -> Any:
-    """`dataset` with `change` behind it; in front of a final copy to a device, which must stay the last step."""
+    """Applies `change` to the end of `dataset`, but before a final copy to a device, which must stay the last step."""
     found = private.host_part(dataset)
     if found is None:
         return change(dataset)
@@ -120,14 +126,14 @@ def host_part(dataset: Any) -> Any:
 
 
 def settle() -> None:
-    """Frees iterators nobody holds: one left alive keeps filling its buffers in the background."""
+    """Frees unreferenced iterators: one left alive keeps filling its buffers in the background."""
     gc.collect()
 
 
 def parameters(iterator: Any) -> tuple[tuple[str, float], ...] | None:
-    """Values in force of every number the runtime tunes itself and that sets the rate; None without a model.
+    """Current value of every parameter that the runtime tunes and that affects the rate; None without a model.
 
-    Buffer sizes are left out: they go on growing for minutes, and move memory, not the rate.
+    Buffer sizes are left out: they keep growing for minutes, and affect memory, not the rate.
     """
     try:
         model = tf.data.experimental.get_model_proto(iterator)
@@ -144,7 +150,7 @@ def parameters(iterator: Any) -> tuple[tuple[str, float], ...] | None:
 
 
 def in_force(parameter: Any) -> float:
-    """The number the operator runs with; `value` is what the model reckons with (model.h, struct Parameter)."""
+    """The value the operator runs with; `value` is what the model computes with (model.h, struct Parameter)."""
     actual = float(parameter.state_value) if parameter.tunable else -1.0
     return actual if actual >= 0 else float(parameter.value)
 
@@ -166,13 +172,13 @@ def _warm_up(take: Callable[[], Any], seconds: float, elements: int) -> None:
 
 
 def _look_away(iterator: Any) -> None:
-    """Nobody wants to see more."""
+    """Does nothing: the default of `on_poll`."""
 
 
 def _settle_parameters(
     iterator: Any, take: Callable[[], Any], limit_seconds: float, poll: Callable[[Any], None]
 ) -> tuple[tuple[str, float], ...] | None:
-    """Consumes until the tuned numbers are the same at two polls; the numbers, or None when they move on."""
+    """Consumes until the tuned values are equal at two polls; returns them, or None if they keep changing."""
     end = time.perf_counter() + limit_seconds
     before = parameters(iterator)
     if not before:

@@ -1,4 +1,4 @@
-"""The pipeline that each worker of a job would run, made in this process: by the script, or by TensorFlow for it."""
+"""The pipeline that each worker of a job would run, built in this process as the script or TensorFlow would do it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pipetune.tf import private
 from pipetune.tf.pipelines import live
 from pipetune.tf.standalone import counting
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's, not the user's
 
 
 @dataclass(frozen=True)
 class Job:
-    """The workers among which the data is divided."""
+    """The workers that the data is divided among."""
 
     workers: int
-    policy: str = ""  # of the strategy that takes the dataset to them: "AUTO", "FILE", ...; "" without one
+    policy: str = ""  # auto-shard policy of the strategy that distributes it: "AUTO", "FILE", ...; "" without one
     replicas_per_worker: int = 1
-    own_index: int | None = None  # which of the workers this process is
-    asks: bool = False  # whether the script asks which worker it is
+    own_index: int | None = None  # index of this process among the workers; None: unknown
+    asks: bool = False  # whether the script queries which worker it is
 
 
 class Refused(Exception):
-    """TensorFlow cannot divide the data in this way."""
+    """TensorFlow cannot divide the data under this policy."""
 
     def __init__(self, policy: str, why: str) -> None:
         super().__init__(why)
@@ -40,10 +40,10 @@ class Refused(Exception):
 
 
 def applied(source: live.LivePipeline, job: Job) -> str:
-    """The policy that TensorFlow applies to the script's dataset: "FILE", "DATA" or "OFF".
+    """Returns the policy that TensorFlow applies to the script's dataset: "FILE", "DATA" or "OFF".
 
     Raises:
-        Refused: it does not fit the dataset.
+        Refused: the policy does not fit the dataset.
         CannotExpress: the pipeline fails at its first element.
     """
     policy = sharding.AutoShardPolicy(job.policy.lower())
@@ -59,12 +59,12 @@ def applied(source: live.LivePipeline, job: Job) -> str:
 
 
 def _try_files(source: live.LivePipeline, job: Job) -> None:
-    """Has TensorFlow divide the script's own dataset by files, for its first element on the first worker."""
+    """Lets TensorFlow divide the script's own dataset by files, and takes the first element on the first worker."""
     try:
         with counting.running():
             for _ in of_worker(source.dataset, "FILE", job, worker=0).take(1):
                 pass
-    except tf.errors.OpError as error:  # while it is made
+    except tf.errors.OpError as error:  # while the dataset is built
         raise Refused("FILE", "it finds no files that it can divide") from error
     except CannotExpress as error:
         if not isinstance(error.__cause__, tf.errors.InvalidArgumentError):
@@ -73,7 +73,7 @@ def _try_files(source: live.LivePipeline, job: Job) -> None:
 
 
 def of_worker(dataset: Any, policy: str, job: Job, *, worker: int) -> Any:
-    """What a strategy makes of `dataset` on that worker."""
+    """Returns what a strategy makes of `dataset` on the worker with this index."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
     return private.pipeline_of_worker(
@@ -85,9 +85,9 @@ def of_worker(dataset: Any, policy: str, job: Job, *, worker: int) -> Any:
 
 
 def divided_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
-    """The pipeline with the shard that TensorFlow puts in front of what reads files, and of what shuffles their names.
+    """Adds the shard that TensorFlow would put before the operators that read files and those that shuffle their names.
 
-    TensorFlow looks for readers inside functions that are called directly, and not for those that numbering wraps.
+    TensorFlow finds readers inside functions that are called directly, but not inside those that numbering wraps.
     """
     edits = []
     for name in autosharding.found(pipeline).divided_at:
@@ -100,10 +100,10 @@ def divided_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
 
 
 def pipelines(pipeline: Pipeline, job: Job) -> Iterator[Pipeline]:
-    """The script's pipeline as each worker would make it.
+    """Yields the script's pipeline as each worker would build it.
 
     Raises:
-        CannotReplay: nobody can tell.
+        CannotReplay: that cannot be determined.
     """
     own = [node for node in pipeline if node.op == "shard"]
     inside = any(kernel.startswith("Shard") for node in pipeline for kernel in node.inner)

@@ -1,1 +1,1 @@
-"""Live datasets as Pipelines and back: reading, facts about functions, replay, findings, counting."""
+"""Converts live datasets to `Pipeline` objects and back: reading, function facts, replay, findings, counting."""

@@ -11,7 +11,7 @@ from pipetune.tf.pipelines import live, replay
 
 
 def apply(dataset: Any, plan: PlanFile) -> Any:
-    """The dataset with the plan's edits, its functions and seeds reused.
+    """Returns the dataset with the plan's edits applied; its functions and seeds are reused.
 
     Raises:
         PlanMismatch: the plan was made for another pipeline.
@@ -23,7 +23,10 @@ def apply(dataset: Any, plan: PlanFile) -> Any:
 
 
 class Applier:
-    """Serves the planned dataset in place of every one that matches; remembers what matched and what came near."""
+    """Replaces every dataset that a plan matches with the planned one.
+
+    `applied` counts the matches; `nearest` is the largest pipeline that did not match, with the plan tried on it.
+    """
 
     def __init__(self, plan: PlanFile, on_applied: Callable[[str], None]) -> None:
         self._plans = (plan, *plan.more)
@@ -33,7 +36,7 @@ class Applier:
         self.nearest: tuple[PlanFile, live.LivePipeline] | None = None
 
     def __call__(self, dataset: Any) -> Any:
-        """The dataset to consume instead; `dataset` itself where no plan is for it."""
+        """Returns the dataset to consume instead of `dataset`, or `dataset` itself if no plan matches it."""
         known = self._served.get(id(dataset))
         if known is not None and known[0] is dataset:
             return known[1]

@@ -1,4 +1,7 @@
-"""How each operator but map is built again: from its arguments, the user's own object, and the datasets above."""
+"""Rebuilds operators from their arguments, the user's own dataset object and the upstream datasets.
+
+`BUILDERS` holds every operator except map, which needs a function as well (`mapped`).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from pipetune.core.pipeline import Node
 from pipetune.tf import private
 from pipetune.tf.pipelines import called, file_caches, operators
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 def options_of(values: Mapping[str, Any]) -> tf.data.Options:
-    """`tf.data.Options` from dotted names."""
+    """Builds `tf.data.Options` from dotted option names."""
     options = tf.data.Options()
     for name, value in values.items():
         target: Any = options
@@ -27,11 +30,16 @@ def options_of(values: Mapping[str, Any]) -> tf.data.Options:
 
 
 _NAMED: Mapping[str, Any] = {"autotune.autotune_algorithm": tf.data.experimental.AutotuneAlgorithm}
-"""Options whose values are members of an enumeration: an edit holds the name of one."""
+"""Options whose values are members of an enumeration; an edit stores the name of the member."""
 
 
 def mapped(node: Node, function: Any, original: Any, above: Any) -> Any:
-    """The map `node` of `above` that calls `function`; `original` is the map it was, where it was one."""
+    """Builds the map `node` over the dataset `above`.
+
+    Args:
+        function: a Python function or a dataset's traced function.
+        original: the script's map that `node` comes from; None for a map that an edit adds.
+    """
     calls = node.argument("num_parallel_calls")
     if calls is None:
         forced = bool(getattr(original, "_force_synchronous", False))
@@ -56,7 +64,7 @@ def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
 
 
 def _reader(node: Node, original: Any, above: list[Any]) -> Any:
-    """A reader of the same files; it takes what its constructor took before, each kept under its own name."""
+    """Builds a reader of the same files; each constructor argument is read from the attribute of the same name."""
     names = ("compression_type", "buffer_size", "record_bytes", "header_bytes", "footer_bytes")
     kept = {name: getattr(original, f"_{name}") for name in names if hasattr(original, f"_{name}")}
     files = above[0] if above else original._filenames

@@ -1,4 +1,4 @@
-"""The function that a map of an edited pipeline calls: the traced one, or what an edit has made of it."""
+"""Selects the function that a map of an edited pipeline calls: the traced original or a variant that an edit made."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipetune.tf.pipelines import cropped, cutting, forms, fusion, gathering, li
 
 
 def function_of(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: Any) -> Any:
-    """What the map `node` calls on elements as `above` has them.
+    """Returns the function that the map `node` calls on the elements of the rebuilt upstream dataset `above`.
 
     Args:
         source: the live pipeline the edits were made on.
-        pipeline: the edited pipeline that `node` stands in.
+        pipeline: the edited pipeline that contains `node`.
 
     Raises:
         CannotReplay: the live pipeline does not hold what the function is made of.
@@ -34,19 +34,22 @@ def function_of(node: Node, source: live.LivePipeline, pipeline: Pipeline, above
 
 
 def made_anew(node: Node) -> bool:
-    """Whether the function of a map is made of others, or of a part of one: its input is as an edit left it."""
+    """Whether a map's function is built from others or from part of one, so that an edit determines its input."""
     function = node.function
     return node.gathers or (function is not None and bool(function.part_of or function.first))
 
 
 def predicate_of(node: Node, original: Any) -> Any:
-    """What the filter `node` asks, where `original` is the user's own."""
+    """Returns the predicate of the filter `node`, where `original` is the user's filter dataset.
+
+    An edit that moved the filter needs the Python function, which is traced again on the new input.
+    """
     again = node.function is not None and node.function.form is FunctionForm.ON_INPUT
     return private.python_function(original._predicate) if again else original._predicate
 
 
 def _in_form(function: FunctionFacts | None, original: Any, above: Any) -> Any:
-    """The function of `original` in the form that an edit gave it."""
+    """Returns the function of the map `original` in the variant that an edit chose."""
     form = function.form if function is not None else FunctionForm.AS_TRACED
     traced = original._map_func
     if function is not None and function.called_on_batches:
@@ -55,7 +58,7 @@ def _in_form(function: FunctionFacts | None, original: Any, above: Any) -> Any:
 
 
 def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
-    """The part of the function of `original` that `function` is."""
+    """Returns the part of the function of the map `original` that `function` describes."""
     assert function.cut is not None
     whole = cutting.Cuttable(original._map_func)
     if function.form is FunctionForm.HEAD:

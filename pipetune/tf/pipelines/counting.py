@@ -1,4 +1,4 @@
-"""Counts the elements of an epoch where TensorFlow does not know them: files of records."""
+"""Counts the elements per epoch where TensorFlow does not know the cardinality: readers of record files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from pipetune.core.operators import Count, facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.tf.pipelines.live import LivePipeline
 
-_ROWS = 1024  # counted at once
+_ROWS = 1024  # elements per batch while counting
 
 
 def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, int]:
-    """Elements per epoch of every node whose count is known or can be found in `limit_seconds`.
+    """Returns the elements per epoch of every node whose count is known or can be found in `limit_seconds`.
 
-    Reads the pipeline up to its last reader once, nothing is decoded; from there on one-to-one operators and
-    batches are counted by arithmetic. A node below an endless repeat, a filter or what nobody knows is left out.
+    Iterates the pipeline up to its last reader once, without decoding anything; downstream of it, one-to-one
+    operators and batches are computed by arithmetic. Nodes downstream of an infinite repeat, a filter or an unknown
+    operator are left out.
+
+    Args:
+        limit_seconds: time limit for iterating one reader.
     """
     pipeline = source.pipeline
     counts = {node.id: node.cardinality for node in pipeline if node.cardinality >= 0}
@@ -34,7 +38,7 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
 
 
 def _reads_records(node: Node, pipeline: Pipeline) -> bool:
-    """Whether this is a reader that can be iterated for its count alone: nothing random, nothing in Python."""
+    """Whether `node` is a reader that can be iterated only to count it: no Python, no side effects, no map upstream."""
     function = node.function
     if node.op not in (
         "interleave",

@@ -1,10 +1,10 @@
-"""The ops that decode a window of a JPEG, so that it is what the decoded image has there.
+"""Builds ops that decode a window of a JPEG to exactly the pixels that decoding the whole image gives there.
 
-`decode_and_crop_jpeg` is not decode-then-slice: most JPEGs keep colour at half the resolution, and the decoder blends
-it with the pixels next to it, which at the edge of a window are not decoded. So the decoded window is wider on each
-side, as far as the image reaches, and what is decoded is sliced: then it is the same, bit for bit. A window that is not
-inside the image does what it did: `tf.slice` raises, `image[a:b]` takes what there is. What is no JPEG (the op reads
-PNG, too) is decoded whole: nobody has seen all of the data.
+`decode_and_crop_jpeg` does not equal decode-then-slice: most JPEGs store color at half the resolution, and the decoder
+blends it with the neighboring pixels, which are not decoded beyond the edge of a window. The decoded window is
+therefore wider on each side, as far as the image reaches, and is sliced afterwards: the result is the same, bit for
+bit. A window that is not inside the image behaves as before: `tf.slice` raises, `image[a:b]` returns what exists.
+Input that is not a JPEG (the op also reads PNG) is decoded whole, because only a sample of the data was examined.
 """
 
 from __future__ import annotations
@@ -17,19 +17,27 @@ import tensorflow as tf
 from pipetune.tf.pipelines.crops import Crop
 
 MARGIN_PIXELS = 2
-"""How much wider than the crop the decoded window is on each side.
+"""Pixels that the decoded window adds to the crop on each side.
 
-One would do, but for a window one pixel wide at the left or right border: the decoder blends nothing where it has no
-more than two columns. The tests show both.
+One pixel is enough except for a window one pixel wide at the left or right border: the decoder does not blend colors
+when it decodes no more than two columns. The tests cover both cases.
 """
 
-_MOST_CHANNELS = 3  # an image of four (CMYK) is decoded to RGB
-_EVERY_CHANNEL = 1 << 16
+_MOST_CHANNELS = 3  # an image with four channels (CMYK) is decoded to RGB
+_EVERY_CHANNEL = 1 << 16  # margin on the channel axis: more than any image has
 _KEPT = ("fancy_upscaling", "try_recover_truncated", "acceptable_fraction", "dct_method")
 
 
 def shapes_of(contents: Any, crop: Crop) -> list[Any]:
-    """The shape of the whole image, and what each op that asked for it gets."""
+    """Returns the shape of the whole image, and the result of each `Shape` op that read it.
+
+    Args:
+        contents: the encoded image, a scalar string.
+
+    Returns:
+        An int32 tensor [3] (height, width, channels), then for each op of `crop.shapes` a tensor [its leading axes + 3]
+        of its output dtype.
+    """
     channels = crop.decode.get_attr("channels")
 
     def stored() -> Any:
@@ -44,7 +52,7 @@ def shapes_of(contents: Any, crop: Crop) -> list[Any]:
 
 
 def _decoded(contents: Any, crop: Crop) -> Any:
-    """The whole image: the op reads other formats than JPEG too, of which no part can be decoded alone."""
+    """Decodes the whole image: the op also reads formats other than JPEG, which cannot be decoded in part."""
     return tf.raw_ops.DecodeJpeg(
         contents=contents, channels=crop.decode.get_attr("channels"), ratio=1, **_attributes(crop)
     )
@@ -56,9 +64,20 @@ def _attributes(crop: Crop) -> dict[str, Any]:
 
 
 def window_of(crop: Crop, contents: Any, shape: Any, first: Any, second: Any, *, margin: int) -> tuple[Any, Any, Any]:
-    """The image decoded around the window; where the window begins in it, and its size.
+    """Decodes the image around the crop window.
 
-    In few ops, each of all three axes: what they take is lost of what decoding less saves.
+    Uses few ops, each for all three axes at once: their run time reduces what partial decoding saves.
+
+    Args:
+        contents: the encoded image, a scalar string.
+        shape: of the whole image, int32 [3].
+        first: second input of the crop op: `begin`, one integer per axis (fewer for a `StridedSlice`).
+        second: third input of the crop op: `size` of a `Slice`, `end` of a `StridedSlice`.
+        margin: pixels decoded beyond the crop on each side.
+
+    Returns:
+        The decoded image, uint8 [height, width, channels]; where the crop begins in it, and the size of the crop, both
+        int32 [`crop.lead` + 3].
     """
     lead = crop.lead
     if crop.cut.type == "Slice":
@@ -86,13 +105,13 @@ def window_of(crop: Crop, contents: Any, shape: Any, first: Any, second: Any, *,
 
 
 def _size_of_slice(size: Any, lead: int) -> Any:
-    """The size that is asked for: an array where it is fixed, else a tensor in which -1 means all there is."""
+    """Returns the requested size: an array if it is static, else a tensor in which -1 means everything to the end."""
     known = size[lead:].astype(np.int32) if isinstance(size, np.ndarray) else None
     return known if known is not None and (known >= 0).all() else tf.cast(size, tf.int32)[lead:]
 
 
 def _of_indexing(shape: Any, begin: Any, end: Any, cut: Any) -> tuple[Any, Any]:
-    """Where `image[a:b, c:d]` begins and what it takes: as Python does, without ever leaving the image."""
+    """Returns begin and size of `image[a:b, c:d]`, int32 [3] each, clipped to the image as Python indexing does."""
     masks = cut.get_attr("begin_mask"), cut.get_attr("end_mask")
     begins, ends = [], []
     for axis in range(3):

@@ -1,4 +1,4 @@
-"""A traced function that decodes only the window it crops; `source/cropping.py` says the same in source."""
+"""Rewrites a traced function to decode only the window it crops; `source/cropping.py` rewrites the source code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from pipetune.tf.pipelines.rebuilding import rebuilt
 
 
 def decoding_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
-    """The function a dataset holds, with its own ops and seeds, decoding only the window it crops.
+    """Returns a dataset's traced function with the same ops and seeds that decodes only the window it crops.
+
+    Args:
+        traced: the function of a map whose graph decodes one JPEG.
+        margin: pixels decoded beyond the crop on each side.
 
     Raises:
         NoCrop: it needs the whole image.
@@ -22,15 +26,18 @@ def decoding_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
     graph = traced.function.graph
     edited, pieces = _edited(graph, find_crop(graph), margin)
     made = private.with_function(traced, rebuilt(graph, edited, graph.outputs))
-    made.called = pieces  # their branches are functions that TensorFlow forgets with the function they were traced in
+    made.called = pieces  # kept alive: TensorFlow deletes the functions of their branches along with them
     return made
 
 
 def _edited(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[_Piece, _Piece]]:
-    """The graph with the crop's decode replaced; every op that stays keeps its name, its inputs and its seeds.
+    """Returns the GraphDef with decode and crop replaced; all other ops keep their names, inputs and seeds.
 
-    New ops stand where what they replace stood: the order of the ops is the order in which draws are numbered. What
-    was done before the cut is done before it still: rounding and fusing stay the same.
+    New ops take the position of the ops they replace, because random draws are numbered in op order. Ops between
+    decode and crop stay before the crop, so that rounding and op fusion do not change.
+
+    Returns:
+        The GraphDef, and the inserted pieces.
     """
     given = graph.as_graph_def()
     at = {node.name: node for node in given.node}
@@ -64,7 +71,7 @@ def _edited(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[_Piece, _Pi
 
 
 def _in_place_of(node: Any, op: str, inputs: Sequence[str], **types: int) -> Any:
-    """Another op under the name of `node`, behind whatever that waited for."""
+    """Returns a node of type `op` with the name and the control inputs of `node`; `types` are its dtype attributes."""
     made = tf.compat.v1.NodeDef(name=node.name, op=op, device=node.device)
     made.input.extend([*inputs, *(name for name in node.input if name.startswith("^"))])
     for name, kind in types.items():
@@ -73,7 +80,7 @@ def _in_place_of(node: Any, op: str, inputs: Sequence[str], **types: int) -> Any
 
 
 def _cut(node: Any, inputs: Sequence[str], shape: Any) -> Iterator[Any]:
-    """The ops that cut the window out of what is decoded, in place of `node`; the static shape is as it was."""
+    """Yields the ops that slice the window out of the decoded image in place of `node`; the static shape is kept."""
     kind = node.attr["T"].type
     cut = _in_place_of(node, "Slice", inputs, T=kind, Index=tf.int32.as_datatype_enum)
     if not shape.is_fully_defined():
@@ -85,11 +92,14 @@ def _cut(node: Any, inputs: Sequence[str], shape: Any) -> Iterator[Any]:
 
 
 class _Piece:
-    """Ops made by a Python function, to be put into another graph.
+    """Ops traced from a Python function, to be inserted into another graph.
 
     Args:
-        like: tensors (or specs) that say what the function gets; those with a static value are given as that.
-        feeds: what they are called in the other graph.
+        name: part of the prefix of the new ops' names.
+        function: called with one argument per item of `like`.
+        like: tensors or specs with the shapes and dtypes of the arguments; a tensor with a static value is passed as
+            that value (an array).
+        feeds: for each item of `like`, the name of its tensor in the other graph.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], like: Sequence[Any], feeds: Sequence[str]) -> None:
@@ -107,7 +117,7 @@ class _Piece:
         graph_def = graph.as_graph_def()
         self.library = graph_def.library
         names = {tensor.op.name: feeds[place] for place, tensor in zip(fed, graph.inputs, strict=True)}
-        returned = {tensor.op.name: tensor.op.inputs[0].name for tensor in graph.outputs}  # each by an Identity
+        returned = {tensor.op.name: tensor.op.inputs[0].name for tensor in graph.outputs}  # each output is an Identity
         self.nodes: list[Any] = []
         for node in graph_def.node:
             if node.name not in names and node.name not in returned:

@@ -1,4 +1,4 @@
-"""Whether the functions of a pipeline that decode JPEGs could decode only what they crop, asked of graph and data."""
+"""Probes whether functions that decode JPEGs could decode only the window they crop; examines graph and data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from pipetune.tf.pipelines.cropped import decoding_window
 from pipetune.tf.pipelines.crops import DECODER, NoCrop, find_crop
 from pipetune.tf.pipelines.guards import unknown_on_error
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline` (that of `source`, told other things or not), told which functions could decode a window only."""
+    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode only a window.
+
+    Args:
+        pipeline: that of `source`, with or without other annotations.
+    """
     told = {
         node.id: replace(node.function, cropping=ask(source, node))
         for node in pipeline
@@ -29,7 +33,7 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 @unknown_on_error(lambda why: Cropping(why_not=why))
 def ask(source: live.LivePipeline, node: Node) -> Cropping:
-    """What the function of `node` would be if it decoded only what it crops, or why it cannot."""
+    """Probes the function of `node` rewritten to decode only the window it crops; or returns why it cannot be."""
     original = source.datasets[node.id]
     try:
         edited = decoding_window(original._map_func)
@@ -39,7 +43,7 @@ def ask(source: live.LivePipeline, node: Node) -> Cropping:
             mapped = source.datasets[node.inputs[0]].map(edited)
     except NoCrop as reason:
         return Cropping(why_not=str(reason))
-    except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
         return Cropping(why_not=f"its graph cannot be changed ({type(error).__name__})")
     if mapped.element_spec != original.element_spec:
         return Cropping(why_not="its shapes would not be known any more")

@@ -1,4 +1,4 @@
-"""Where in a traced function a JPEG is decoded of which not every pixel is used: an argument from its graph."""
+"""Finds JPEG decodes whose pixels are not all used, from the graph of a traced function alone."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _WITH_A_NUMBER = frozenset({"AddV2", "Mul", "RealDiv", "Sub"})
 
 
 class NoCrop(Exception):
-    """The whole image is needed, or it is not known that less is enough; the text is the end of a sentence."""
+    """The whole image is needed, or less is not known to suffice; the message is the last clause of a sentence."""
 
 
 @dataclass(frozen=True)
 class Crop:
     """A decoded image, and the one op that cuts a window out of it; nothing else reads its pixels."""
 
-    decode: Any  # the op that decodes
-    steps: tuple[Any, ...]  # ops between the two, each of which treats every pixel alike
-    cut: Any  # Slice or StridedSlice
-    shapes: tuple[tuple[Any, int], ...]  # Shape ops that read the whole image, and the axes in front of its own
-    lead: int  # axes in front of height, width and channels where it is cut: 0, or 1
+    decode: Any  # the DecodeJpeg op
+    steps: tuple[Any, ...]  # ops between decode and cut, each of which treats all pixels alike
+    cut: Any  # the Slice or StridedSlice op
+    shapes: tuple[tuple[Any, int], ...]  # Shape ops that read the whole image, each with its number of leading axes
+    lead: int  # axes before height, width and channels at the cut: 0 or 1
 
 
 @dataclass(frozen=True)
 class Resize:
-    """A decoded image, and the one op that makes an image of a fixed size of it; nothing else reads its pixels."""
+    """A decoded image, and the one op that resizes it to a fixed size; nothing else reads its pixels."""
 
     decode: Any
     op: Any  # one of `_RESIZES`
@@ -43,7 +43,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class _Use:
-    """A decoded image, and the one op that does more with it than treat every pixel alike."""
+    """A decoded image, and the first op that does not treat all pixels alike; the fields are those of `Crop`."""
 
     decode: Any
     steps: tuple[Any, ...]
@@ -53,10 +53,10 @@ class _Use:
 
 
 def find_crop(graph: Any) -> Crop:
-    """The one decode in the graph of which a window is used.
+    """Finds the one decode in the graph of which only a window is used.
 
     Raises:
-        NoCrop: there is none, or decoding the window alone need not give the same.
+        NoCrop: there is none, or decoding only the window might give a different result.
     """
     use = _find_use(graph, _CROPS)
     if use.lead > 1 or not _is_window(use.op, use.lead):
@@ -65,10 +65,10 @@ def find_crop(graph: Any) -> Crop:
 
 
 def find_resize(graph: Any) -> Resize:
-    """The one decode in the graph whose image is resized, whole, to a fixed size.
+    """Finds the one decode in the graph whose whole image is resized to a fixed size.
 
     Raises:
-        NoCrop: there is none, or something depends on how large the image was.
+        NoCrop: there is none, or something depends on the size of the original image.
     """
     use = _find_use(graph, _RESIZES)
     size = tf.get_static_value(use.op.inputs[1])
@@ -80,10 +80,10 @@ def find_resize(graph: Any) -> Resize:
 
 
 def _find_use(graph: Any, kinds: frozenset[str]) -> _Use:
-    """The one decode in the graph, and the op of one of these kinds that it ends in.
+    """Finds the one decode in the graph, and the op with a type in `kinds` that alone uses its image.
 
     Raises:
-        NoCrop: there is none, or it ends in something else.
+        NoCrop: there is none, or its image is used in another way.
     """
     decodes = [op for op in graph.get_operations() if op.type == DECODER]
     if not decodes:
@@ -116,7 +116,7 @@ def _find_use(graph: Any, kinds: frozenset[str]) -> _Use:
 
 
 def _says_scale(graph: Any, shape: Any, resize: Any) -> bool:
-    """Whether what asks for the shape of the image does so only for the op that resizes it."""
+    """Whether the result of the op `shape` is used only to compute inputs of the op `resize`."""
     waiting, seen = [shape], set[int]()
     while waiting:
         op = waiting.pop()
@@ -137,13 +137,13 @@ def _refuse_unusual(decode: Any) -> None:
 
 
 def _is_idle(graph: Any, op: Any) -> bool:
-    """Whether nothing takes what an op hands on: `central_crop` checks an image, and drops what it checked."""
+    """Whether an op is an `Identity` that nothing reads: `central_crop` leaves one after it checks an image."""
     given = op.outputs[0] if op.type == "Identity" else None
     return given is not None and not given.consumers() and all(given is not output for output in graph.outputs)
 
 
 def _treats_pixels_alike(op: Any, tensor: Any) -> bool:
-    """Whether what `op` gives at a place depends on nothing but what `tensor` has there."""
+    """Whether each value of the result of `op` depends only on the value of `tensor` at the same position."""
     if op.type in _EACH_PIXEL:
         return True
     if op.type == "ExpandDims":

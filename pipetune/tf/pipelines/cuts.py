@@ -1,4 +1,4 @@
-"""Where the functions of a pipeline could be cut in two, asked of graph and data; only where a rule may use it."""
+"""Probes where functions of maps could be split in two, from graph and data; only where a rule may use the cut."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from pipetune.tf.pipelines.lifting import Lifted
 from pipetune.tf.pipelines.on_batches import batch_below
 from pipetune.tf.pipelines.statements import statements_of
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
-_SAMPLED = 48  # elements whose size is looked at
+_SAMPLED = 48  # elements whose size is measured
 _SECONDS = 1.0
 _BYTES = 64e6
 
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline` (that of `source`, told what its functions do on batches), told where they could be cut in two."""
+    """Returns `pipeline` with its functions annotated with where they could be split in two.
+
+    Args:
+        pipeline: that of `source`, already annotated with what its functions do on batches.
+    """
     told = {
         node.id: replace(node.function, cuts=tuple(ask(source, pipeline, node)))
         for node in pipeline
@@ -37,18 +41,18 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 
 def _keeps_no_state(function: FunctionFacts) -> bool:
-    """Whether it leaves nothing behind but the state of ops that draw."""
+    """Whether the function keeps no state other than that of the random ops in its graph."""
     return replace(function, random=False).stateless and not function.random_python
 
 
 def ask(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[Cut]:
-    """The cuts of the function of `node` that a rule may use, or why there is none where one would be expected."""
+    """Yields the cuts of the function of `node` that a rule may use, or why there is none where one is expected."""
     assert node.function is not None
     batch = batch_below(pipeline, node)
     answer = node.function.on_batches
     if node.function.random:
         yield _tried(CutKind.BEFORE_DRAWS, source, node)
-    elif batch is not None and answer is not None and answer.why_not:  # else all of it may stand behind the batch
+    elif batch is not None and answer is not None and answer.why_not:  # otherwise all of it can run after the batch
         found = _tried(CutKind.BEFORE_EACH_NUMBER, source, node, batch=batch)
         if found.why_not != _NO_END:
             yield found
@@ -65,16 +69,20 @@ def _tried(kind: CutKind, source: live.LivePipeline, node: Node, *, batch: Node 
         return _described(kind, source, node, whole, placed, batch=batch)
     except NoCut as reason:
         return Cut(kind, why_not=str(reason))
-    except Exception as error:  # a graph that cannot be put together again, or a user's function on its elements
+    except Exception as error:  # the graph cannot be rebuilt, or a user's function fails on its elements
         return Cut(kind, why_not=f"its graph cannot be cut ({type(error).__name__})")
 
 
 Placed = tuple[int, int | None]
-"""A cut by its number of ops, and by the statement it stands in front of, if it does."""
+"""A cut: the number of ops before it, and the index of the statement that begins there (None inside a statement)."""
 
 
 def _in_front_of_draws(whole: Cuttable) -> Placed:
-    """In front of the statement that first draws; of the op where nothing is done in the statements before."""
+    """Places the cut before the statement that first draws, or before that op if earlier statements do no work.
+
+    Raises:
+        NoCut: no op of the graph draws, or nothing is computed before the first that does.
+    """
     place = first_draw(whole)
     statements = statements_of(private.python_function(whole.traced), whole.ops)
     if statements is not None:
@@ -87,7 +95,11 @@ def _in_front_of_draws(whole: Cuttable) -> Placed:
 
 
 def _in_front_of_the_end(whole: Cuttable) -> Placed:
-    """Where fewest bytes are handed on; of places alike between two statements, and then the first."""
+    """Places the cut where the fewest bytes are passed on; ties go to a place between statements, then to the first.
+
+    Raises:
+        NoCut: the function does not end in elementwise ops, consists of them, or passes on tensors of unknown size.
+    """
     first = first_of_the_end(whole)
     if not whole.working(whole.ops[first:]):
         raise NoCut(_NO_END)
@@ -144,7 +156,7 @@ def _described(
 
 
 def _python_above(pipeline: Pipeline, node: Node) -> bool:
-    """Whether Python gives what the function gets: it is not run for a size, and no cache may stand below it."""
+    """Whether Python code produces the input: it is not run to measure a size, and no cache may be put after it."""
     return any(
         above.op == "from_generator" or (above.function is not None and above.function.python)
         for above in pipeline.upstream(node.id)
@@ -152,7 +164,10 @@ def _python_above(pipeline: Pipeline, node: Node) -> bool:
 
 
 def _element_bytes(head: Any, *, sampled: bool) -> float | None:
-    """Bytes of what is handed on: by its shapes, else the mean of elements from start, middle and end of the data."""
+    """Returns bytes per element of `head`: from static shapes, else the mean of start, middle and end of the data.
+
+    None if the shapes are not static and `sampled` is False, or no element could be read.
+    """
     static = live.element_bytes(tf.nest.flatten(head.element_spec))
     if static is not None or not sampled:
         return static

@@ -1,9 +1,9 @@
-"""A traced function cut in two at a place among its ops: the first part gives what the second goes on from.
+"""Splits a traced function in two: the second part continues from the tensors that the first part returns.
 
-The ops of a graph stand in the order they were traced, so a cut is a number of ops: those are the first part's. What
-the second needs of them is handed on, but for what depends on no element (constants), which both have. Every op keeps
-its attributes, its seeds among them, and the order it had; captured tensors are captured by the part that reads them.
-`source/splitting.py` cuts the text of the function between two statements.
+The ops of a graph are in tracing order, so a cut is a number of ops, which form the first part. Results that the second
+part needs are passed on, except those that do not depend on the element (constants), which both parts compute. Every op
+keeps its attributes, including seeds, and its order; captured tensors are captured by the part that reads them.
+`source/splitting.py` splits the source code of the function between two statements.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pipetune.tf.pipelines.terms import Unclear
 
 
 class NoCut(Exception):
-    """The function cannot be cut there; the text is the end of a sentence about it."""
+    """The function cannot be split there; the message is the last clause of a sentence about it."""
 
 
 class Cuttable:
-    """The graph of a traced function, and what each of its two parts is for a cut behind so many of its ops."""
+    """The graph of a traced function, and its two parts for a cut after its first `position` ops."""
 
     def __init__(self, traced: Any) -> None:
         self.traced = traced
@@ -44,11 +44,11 @@ class Cuttable:
         return frozenset(found)
 
     def working(self, ops: Iterable[Any]) -> list[Any]:
-        """Those of the ops that make something of the element."""
+        """Returns those of `ops` that compute something from the element."""
         return [op for op in ops if id(op) in self.varying and op.type not in _IDLE]
 
     def handed(self, position: int) -> list[Any]:
-        """The tensors that the second part goes on from, each once, in the order they were made."""
+        """Returns the tensors passed from the first part to the second, each once, in the order they were created."""
         above = {id(op): place for place, op in enumerate(self.ops[:position])}
         wanted = [tensor for op in self.ops[position:] for tensor in op.inputs]
         found: dict[int, Any] = {}
@@ -58,15 +58,15 @@ class Cuttable:
         return sorted(found.values(), key=lambda tensor: (above[id(tensor.op)], tensor.value_index))
 
     def taken(self, position: int) -> tuple[int, ...]:
-        """Which components of the element are handed on as they are, by their places."""
+        """Returns the indices of the components of the element that are passed to the second part unchanged."""
         places = {id(tensor): place for place, tensor in enumerate(self.arguments)}
         return tuple(sorted(places[id(one)] for one in self.handed(position) if id(one) in places))
 
     def head(self, position: int) -> Any:
-        """The function that gives what is handed on.
+        """Returns the first part as a traced function; it returns the tensors of `handed`.
 
         Raises:
-            NoCut: nothing is, or what no element can hold.
+            NoCut: there are none, or one has a dtype that no element can hold (resource or variant).
         """
         handed = self.handed(position)
         if not handed:
@@ -77,14 +77,17 @@ class Cuttable:
         return private.with_function(self.traced, self._head(position), gives=specs if len(specs) > 1 else specs[0])
 
     def tail(self, position: int) -> Any:
-        """The function that goes on from what is handed on, and gives what the whole gives."""
+        """Returns the second part as a traced function from the tensors of `handed` to the results of the whole."""
         return private.with_function(self.traced, self._tail(position))
 
     def head_on_batches(self, position: int, rows: int | None) -> tuple[Any, Lifted]:
-        """The first part for whole batches of so many rows, and what is known of its rows.
+        """Returns the first part for whole batches, and the numerical properties of its rows.
+
+        Args:
+            rows: rows per batch, the first axis of every argument and result; None if it varies.
 
         Raises:
-            NoCut: it is not proven to do to each row what it does to an element.
+            NoCut: it is not proven to compute for each row what it computes for an element.
         """
         batched = self._head(position, rows=(rows,))
         specs = tuple(tf.TensorSpec([rows, *tensor.shape], tensor.dtype) for tensor in self.handed(position))
@@ -100,15 +103,18 @@ class Cuttable:
         return rebuilt(self.graph, self._tail_ops(position), self.graph.outputs, given=handed, rows=rows)
 
     def called_tail(self, position: int) -> Callable[..., Any]:
-        """The second part as a Python function of what is handed on, one argument for each tensor."""
+        """Returns the second part as a Python function with one argument for each tensor of `handed`."""
         body = body_of(self.graph, self._tail_ops(position), self.graph.outputs, given=self.handed(position))
         return lambda *handed: tf.nest.pack_sequence_as(self.traced.output_structure, body(*handed))
 
     def tail_on_batches(self, position: int, rows: int | None) -> tuple[Any, Lifted]:
-        """The second part for whole batches of so many rows, and what is known of its rows.
+        """Returns the second part for whole batches, and the numerical properties of its rows.
+
+        Args:
+            rows: rows per batch, the first axis of every argument and result; None if it varies.
 
         Raises:
-            NoCut: it is not proven to do to each row what it does to an element.
+            NoCut: it is not proven to compute for each row what it computes for an element.
         """
         if not all(id(tensor.op) in self.varying for tensor in self.graph.outputs):
             raise NoCut("what it gives does not depend on its element, and would come once per batch")
@@ -126,7 +132,11 @@ class Cuttable:
         return self._part(self.ops, leave=above | inputs)
 
     def _part(self, ops: Sequence[Any], *, leave: set[int]) -> Any:
-        """The graph of these ops alone: what they waited for elsewhere is done by then, and they may stand apart."""
+        """Returns the GraphDef of `ops` without those in `leave` (ids).
+
+        Control inputs and colocation constraints that name other ops are dropped: those ops have run by then, and need
+        not be on the same device.
+        """
         names = {op.name for op in ops if id(op) not in leave}
         graph_def = self.graph.as_graph_def()
         kept = [node for node in graph_def.node if node.name in names]
@@ -154,10 +164,10 @@ _IDLE = frozenset({"Identity", "NoOp", "Placeholder"})
 
 
 def first_draw(whole: Cuttable) -> int:
-    """The place of the first op that draws random numbers, itself or in a function it calls.
+    """Returns the index of the first op that draws random numbers, itself or in a function it calls.
 
     Raises:
-        NoCut: none does.
+        NoCut: no op does.
     """
     library = {function.signature.name: function.node_def for function in whole.graph.as_graph_def().library.function}
     known: dict[str, bool] = {}
@@ -170,7 +180,7 @@ def first_draw(whole: Cuttable) -> int:
 
     def called(name: str) -> bool:
         if name not in known:
-            known[name] = False  # a function that calls itself adds nothing new
+            known[name] = False  # a recursive call adds no new ops
             known[name] = draws(library.get(name, ()))
         return known[name]
 
@@ -188,7 +198,7 @@ def _functions(node: Any) -> Iterator[str]:
 
 
 def first_of_the_end(whole: Cuttable) -> int:
-    """The first place from which on all ops treat every number by itself."""
+    """Returns the first index from which all ops that depend on the element treat every value independently."""
     place = len(whole.ops)
     while place and (
         id(whole.ops[place - 1]) not in whole.varying or treats_each_number(whole.ops[place - 1])

@@ -1,7 +1,7 @@
-"""Caches and snapshots in files: while pipetune measures, none of the script's is filled, locked or written.
+"""Isolates file caches and snapshots: while pipetune measures, none of the script's is filled, locked or written.
 
-A complete one is read, as the script itself would read it. One that is not gets a place of its own in each dataset that
-is built while `apart` is open (`replay.read`): two datasets that fill the same file get in each other's way.
+A complete cache is read, as the script itself would read it. An incomplete one gets a private location in each dataset
+that is built while `apart` is open (`replay.read`), because two datasets that fill the same file disturb each other.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pipetune.core import scratch
 from pipetune.tf import private
 from pipetune.tf.pipelines import operators
 
-_folder = ""  # of all places, while `apart` is open
+_folder = ""  # holds all private locations while `apart` is open
 
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """While open, datasets are built with files of their own; these are gone when the outermost one is closed."""
+    """While open, datasets are built with private files, which are deleted when the outermost context closes."""
     global _folder
     if _folder:
         yield
@@ -37,7 +37,7 @@ def apart() -> Iterator[None]:
 
 @contextlib.contextmanager
 def of_new_code_apart() -> Iterator[None]:
-    """As `apart`, for datasets that code makes which is run to try it: every cache it makes has a file of its own."""
+    """Like `apart`, for new code that is run to test it: every cache that the code creates gets a private file."""
     original = private.DatasetV2.cache
 
     def cache(dataset: Any, filename: Any = "", name: Any = None) -> Any:
@@ -53,29 +53,29 @@ def of_new_code_apart() -> Iterator[None]:
 
 
 def folder() -> str:
-    """Where the files are of datasets that were built since `apart` was opened; "" where it is not."""
+    """Returns the folder of the private files while `apart` is open, else ""."""
     return _folder
 
 
 def file_of(dataset: Any) -> str:
-    """The file of a cache, or the folder of a snapshot, that this dataset may write; "" for none."""
+    """Returns the cache file or the snapshot folder that this dataset may write; "" if there is none."""
     attribute = {"cache": "_filename", "snapshot": "_path"}.get(operators.kind_of(dataset).op, "")
     name = operators.as_value(getattr(dataset, attribute, "")) if attribute else ""
     return name if isinstance(name, str) else ""
 
 
 def is_to_be_moved(dataset: Any) -> bool:
-    """Whether this dataset, as the script made it, would write a file while pipetune measures."""
+    """Whether this dataset, as built by the script, would write a file while pipetune measures."""
     name = file_of(dataset)
     inside = name.startswith(_folder + os.sep)
     return bool(_folder and name) and not inside and not (_is_cache(dataset) and _is_complete(name))
 
 
 def cache_file(name: str, original: Any) -> str:
-    """The file for a cache that is built now, where it is to be `name`.
+    """Returns the file to use for a cache that is being built with the file name `name`.
 
     Args:
-        original: the script's cache; None for one that an edit adds, which is never to read what an earlier run left.
+        original: the script's cache; None for one that an edit adds, which must never read what an earlier run left.
     """
     if not _folder or not name or (original is not None and _is_complete(name)):
         return name
@@ -83,12 +83,12 @@ def cache_file(name: str, original: Any) -> str:
 
 
 def snapshot_folder(original: Any) -> str:
-    """The folder for the script's snapshot, built now: what is finished there can be read, nothing can be written."""
+    """Returns the folder to use for the script's snapshot: finished data is linked for reading, writes go elsewhere."""
     name = file_of(original)
     if not _folder:
         return name
     place = tempfile.mkdtemp(dir=_folder)
-    with contextlib.suppress(OSError):  # it is not there yet
+    with contextlib.suppress(OSError):  # the folder does not exist yet
         for written in os.scandir(name):
             if private.snapshot_is_finished(written.path):
                 os.symlink(os.path.abspath(written.path), os.path.join(place, written.name))
@@ -96,7 +96,7 @@ def snapshot_folder(original: Any) -> str:
 
 
 def files_written_by(dataset: Any) -> Iterator[str]:
-    """The files of all caches and snapshots that `dataset` and what is above it write."""
+    """Yields the files of all caches and snapshots that `dataset` and its upstream datasets write."""
     waiting, seen = [dataset], set()
     while waiting:
         found = waiting.pop()
@@ -113,4 +113,4 @@ def _is_cache(dataset: Any) -> bool:
 
 
 def _is_complete(name: str) -> bool:
-    return bool(tf.io.gfile.exists(f"{name}.index"))  # written when all of the data has been
+    return bool(tf.io.gfile.exists(f"{name}.index"))  # written last, after all of the data

@@ -1,8 +1,8 @@
-"""The files a pipeline names: read from the tensors its datasets hold, without running any of it.
+"""Finds the files that a pipeline names, in the tensors that its datasets hold, without running any of it.
 
-`list_files` matches its pattern when it is called and keeps the names, a reader keeps what it was given, paths that
-a map reads by `tf.io.read_file` stand in a `from_tensor_slices`, and a name written into a function is a constant of
-its graph. What Python code opens has no name here; it is seen when it is open (`measure.reading`).
+`list_files` matches its pattern when it is called and keeps the names, a reader keeps the names it was given, paths
+that a map reads with `tf.io.read_file` are in a `from_tensor_slices`, and a name written into a function is a constant
+of its graph. Files that Python code opens are not found here; they are observed while open (`measure.reading`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipetune.tf.pipelines import operators
 from pipetune.tf.pipelines.live import LivePipeline
 
 MOST_NAMES = 200_000
-_SAMPLE = 64  # strings looked at to tell names from text
+_SAMPLE = 64  # strings examined to tell file names from other text
 _REMOTE = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset"})
 _FOLDERS = frozenset({"load", "snapshot"})
@@ -31,15 +31,15 @@ _LONGEST_CONSTANT = 4096
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """Local files that are there, and how many names have a scheme that is not local."""
+    """Existing local files that a pipeline names, and the number of remote names per scheme."""
 
     paths: tuple[str, ...] = ()  # each once, in the order found
-    remote: tuple[tuple[str, int], ...] = ()  # scheme and names
-    complete: bool = True  # False: there are more than could be looked at
+    remote: tuple[tuple[str, int], ...] = ()  # pairs of scheme and number of names
+    complete: bool = True  # False: there were more names than could be checked
 
 
 def named_files(source: LivePipeline, *, limit_seconds: float = 2.0) -> NamedFiles:
-    """The files that the datasets of this pipeline name; stops when `limit_seconds` are over."""
+    """Returns the files that the datasets of this pipeline name; stops after `limit_seconds` or `MOST_NAMES` names."""
     end = time.perf_counter() + limit_seconds
     found: dict[str, None] = {}
     remote: Counter[str] = Counter()
@@ -56,7 +56,7 @@ def named_files(source: LivePipeline, *, limit_seconds: float = 2.0) -> NamedFil
 
 
 def files_within(folder: str) -> Iterator[str]:
-    """Every file of a folder and those below it."""
+    """Yields every file of a folder and its subfolders."""
     for root, _, names in os.walk(folder):
         for name in sorted(names):
             yield os.path.join(root, name)
@@ -77,13 +77,13 @@ def _candidates(source: LivePipeline) -> Iterator[str]:
 
 
 def _reader_names(reader: Any) -> Iterator[str]:
-    """What a reader was given: a tensor, or a dataset of names, of which those kept in tensors are known."""
+    """Yields the names given to a reader as a tensor, or as a dataset that keeps them in tensors."""
     given = getattr(reader, "_filenames", ())
     yield from _names([given] if isinstance(given, tf.Tensor) else getattr(given, "_tensors", ()))
 
 
 def _names(tensors: Iterable[Any]) -> Iterator[str]:
-    """The strings of these tensors, where a sample says that they are names of files."""
+    """Yields the strings of those tensors of which at least half of a sample are names of files."""
     for tensor in tensors:
         if not isinstance(tensor, tf.Tensor) or tensor.dtype != tf.string or not hasattr(tensor, "numpy"):
             continue
@@ -96,7 +96,7 @@ def _names(tensors: Iterable[Any]) -> Iterator[str]:
 
 
 def _constants(wrapper: Any) -> Iterator[str]:
-    """Names written into a function: constants of its graph, and tensors it closes over."""
+    """Yields names written into a function: constants of its graph, and tensors that it captures."""
     try:
         concrete = wrapper.function
         graph_def = concrete.graph.as_graph_def()
@@ -114,7 +114,7 @@ def _constants(wrapper: Any) -> Iterator[str]:
 
 
 def _inside(folder: Any) -> Iterator[str]:
-    """Every file of a folder, as `load` and `snapshot` read it."""
+    """Yields every file of a folder that `load` or `snapshot` reads."""
     value = operators.as_value(folder)
     if not isinstance(value, str) or not value:
         return
@@ -125,7 +125,7 @@ def _inside(folder: Any) -> Iterator[str]:
 
 
 def _beside(filename: Any) -> Iterator[str]:
-    """The files of a file cache: all begin with its name."""
+    """Yields the files of a file cache: their names all begin with that of the cache."""
     if not isinstance(filename, str) or not filename:
         return
     if _scheme(filename):
@@ -150,6 +150,6 @@ def _local(name: str) -> str:
 
 
 def _scheme(name: str) -> str:
-    """The scheme of a name that is not local, in small letters."""
+    """Returns the lowercase scheme of a name that is not local, else ""."""
     found = _REMOTE.match(name)
     return "" if found is None or found[1].lower() == "file" else found[1].lower()

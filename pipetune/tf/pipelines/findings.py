@@ -1,6 +1,6 @@
-"""Mistakes in the script's pipelines as they are written, found whatever pipetune changes.
+"""Finds mistakes in the script's original pipelines, whatever pipetune changes in them.
 
-What is wrong is decided in `mistakes/`; here live datasets become the facts it needs.
+The checks are in `mistakes/`; this module turns live datasets into the facts that they need.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ def find(
     *,
     profile: Profile | None = None,
 ) -> list[Finding]:
-    """Everything found in the training pipeline and the other datasets of the script, each once.
+    """Returns all findings in the training pipeline and the other datasets of the script, each once.
 
     Args:
+        use: how the script consumes the training pipeline.
+        others: the other datasets of the script, each with how it is consumed.
         profile: of the training pipeline; knows sizes that TensorFlow does not.
     """
     halves = frozenset(_halves(training))
@@ -40,7 +42,7 @@ def find(
 
 
 def of_division(source: LivePipeline, use: Consumption, found: AsWritten) -> list[Finding]:
-    """What is wrong in how the workers of the job divide the data, now that it was counted."""
+    """Returns what is wrong with how the job's workers divide the data, from the measured division `found`."""
     counted = replace(_use(source, use), workers=workers.of(use), as_written=found)
     return [*unsharded(counted), *shuffled_apart(counted), *divided(counted)]
 
@@ -60,7 +62,7 @@ def _use(source: LivePipeline, use: Consumption) -> Use:
 
 
 def _halves(source: LivePipeline) -> Iterator[str]:
-    """The take and skip nodes behind a shuffle of which the script has made the other half too."""
+    """Yields take and skip nodes downstream of a reshuffling shuffle whose complement the script has built as well."""
     for node in source.pipeline:
         behind_shuffle = any(map(shuffles_anew, source.pipeline.upstream(node.id)))
         if node.op in OTHER_HALF and behind_shuffle and other_half(node, source):

@@ -1,4 +1,4 @@
-"""A map's Python function in the form that an edit asks for; `source/forms.py` says the same in source."""
+"""Builds the variant of a map's Python function that an edit asks for; `source/forms.py` writes it as source code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pipetune.core.functions import FunctionForm
 
 
 def in_form(function: Callable[..., Any], form: FunctionForm, spec: Any, *, loops: bool = True) -> Callable[..., Any]:
-    """What to give to `map` in place of `function`.
+    """Returns the function to pass to `map` in place of `function`.
 
     Args:
-        spec: of the elements the map gets: a tuple is given to the function as several arguments.
-        loops: whether `tf.vectorized_map` may go through the rows one by one where it has to; else it raises.
+        spec: element spec of the map's input: of batches, whose components have the shape [rows, ...]. A tuple is
+            passed to the function as several arguments.
+        loops: whether `tf.vectorized_map` may fall back to a loop over the rows of a batch; otherwise it raises.
     """
     if form is FunctionForm.PARSING:
         return _parsing_batches(function)
@@ -30,7 +31,7 @@ def in_form(function: Callable[..., Any], form: FunctionForm, spec: Any, *, loop
 def one_after_another(
     first: Callable[..., Any], second: Callable[..., Any], *, several: bool
 ) -> Callable[..., Any]:
-    """The function that calls `second` on what `first` gives; `several`: a tuple, as so many arguments."""
+    """Returns the function that calls `second` on the result of `first`, unpacked into arguments if `several`."""
     if several:
         return lambda *element: second(*first(*element))
     return lambda *element: second(first(*element))
@@ -46,7 +47,7 @@ def _parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _parse_example_in_place() -> Iterator[None]:
-    """While open, `tf.io.parse_single_example` is `tf.io.parse_example`, which takes a vector of examples."""
+    """While open, `tf.io.parse_single_example` is `tf.io.parse_example`, which takes a 1-D tensor of examples."""
     places = [(tf.io, tf.io.parse_example), (tf.compat.v1.io, tf.compat.v1.io.parse_example)]
     originals = [module.parse_single_example for module, _ in places]
     for module, parse in places:

@@ -36,7 +36,7 @@ _DATASET = re.compile(r"Dataset(V\d+)?$")
 
 
 def read_facts(wrapper: Any) -> FunctionFacts:
-    """Facts of a function that a dataset holds (a StructuredFunctionWrapper); cautious where unreadable."""
+    """Returns the facts of a dataset's function (a `StructuredFunctionWrapper`); assumes the worst if unreadable."""
     name = getattr(getattr(wrapper, "_func", None), "__name__", "function")
     try:
         concrete = wrapper.function
@@ -50,7 +50,7 @@ def read_facts(wrapper: Any) -> FunctionFacts:
     shuffles = [node for node in nodes if node.op.startswith(("Shuffle", "Random", "Sampling"))
                 and _DATASET.search(node.op)]  # fmt: skip
     variables = tuple(sorted({variable.name for variable in concrete.graph.variables}))
-    # Keras's SeedGenerator keeps its state in a variable of this name and draws by stateless ops.
+    # Keras's SeedGenerator keeps its state in a variable of this name and draws with stateless ops.
     generator = any(kind in _GENERATOR_STATE for kind in types) or any(
         "seed_generator" in name for name in variables
     )
@@ -75,7 +75,7 @@ def read_facts(wrapper: Any) -> FunctionFacts:
 
 
 def _handed_on(concrete: Any) -> tuple[int, ...]:
-    """Per component a function gives, the place of the one of its input that it is, unchanged; -1 for any other."""
+    """Returns, per output component, the index of the input component that it is a copy of; -1 for any other."""
     graph = concrete.graph
     given = graph.inputs[: len(graph.inputs) - len(concrete.captured_inputs)]
     places = {id(tensor): place for place, tensor in enumerate(given)}
@@ -83,16 +83,16 @@ def _handed_on(concrete: Any) -> tuple[int, ...]:
 
 
 def before_identity(tensor: Any) -> Any:
-    """The tensor that this one is a copy of, through any number of `Identity` ops; else itself."""
+    """Returns the tensor that `tensor` copies through any number of `Identity` ops, or `tensor` itself."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return tensor
 
 
 def inner_operators(wrapper: Any) -> tuple[str, ...]:
-    """Kinds of the datasets a function makes (`TFRecordDatasetV2`, `MapDataset`), sources first.
+    """Returns the op types of the datasets that a function creates (`TFRecordDatasetV2`, `MapDataset`), sources first.
 
-    A reader of files is a flat_map over the names in the graph; here it is the one reader the user wrote.
+    In the graph, a file reader is a flat_map over its file names; here it is the one reader that the user wrote.
     """
     try:
         graph_def = wrapper.function.graph.as_graph_def()
@@ -136,7 +136,7 @@ def _has_side_effect(kind: str) -> bool:
 def _captures_mutable_table(concrete: Any) -> bool:
     handles = {id(tensor) for tensor in concrete.captured_inputs if tensor.dtype == tf.resource}
     if not handles:
-        return True  # the table is made inside, out of sight
+        return True  # the table is created inside the function and cannot be inspected
     mutable = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
     return any(
         isinstance(candidate, mutable) and id(candidate.resource_handle) in handles
@@ -146,7 +146,7 @@ def _captures_mutable_table(concrete: Any) -> bool:
 
 
 def _digest(graph_def: Any) -> str:
-    """Hash of the graph with names replaced by positions: names count up over the life of a process."""
+    """Returns a hash of the graph with names replaced by positions: counters in names grow during a process."""
     bodies = {function.signature.name: function for function in graph_def.library.function}
     known: dict[str, str] = {}
 
@@ -180,7 +180,7 @@ def _digest(graph_def: Any) -> str:
 
 
 def _reference(name: str, names: Mapping[str, str]) -> str:
-    """An input, `node:port` or `^node`, with the node's position in place of its name."""
+    """Returns an input (`node:port` or `^node`) with the node's position in place of its name."""
     node, _, port = name.lstrip("^").partition(":")
     return f"{'^' if name.startswith('^') else ''}{names.get(node, 'unknown')}:{port or 0}"
 

@@ -1,7 +1,7 @@
-"""What one function does that calls those of a run of maps one after another.
+"""Probes whether one function that calls the functions of consecutive maps in turn is equal to those maps.
 
-This traces the users' Python functions once more, as TensorFlow would if the script called one in the other. It is
-the same where it computes from its element what the maps compute, op by op.
+The user's Python functions are traced again, as TensorFlow would if the script called one in the other. The result is
+equal if it computes from its element what the maps compute, op by op.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.lifting import computes
 from pipetune.tf.pipelines.terms import Term, Unclear
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline`, the lowest of every run of maps told what all of them would be as one."""
+    """Returns `pipeline` with the most downstream map of every run annotated with what the fused function would be."""
     told = {
         lowest.id: replace(lowest.function, fused=_ask(source, run))
         for run in map_runs(pipeline)
@@ -33,7 +33,7 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 
 def fused(source: live.LivePipeline, names: tuple[str, ...]) -> Any:
-    """The Python functions of these maps, the uppermost first, as one."""
+    """Returns the composition of the Python functions of these maps; `names` are node ids, most upstream first."""
     maps = [source.datasets[name] for name in names]
     function = private.python_function(maps[0]._map_func)
     for above, below in pairwise(maps):
@@ -53,7 +53,7 @@ def _fused_functions(source: live.LivePipeline, run: tuple[Node, ...]) -> Fused:
     above, last = source.datasets[run[0].inputs[0]], source.datasets[run[-1].id]
     try:
         mapped = above.map(fused(source, names))
-    except Exception as error:  # the user's functions, on something they were not written for
+    except Exception as error:  # the user's functions are called on inputs they were not written for
         return Fused(first, why_not=f"their functions cannot be called in one ({type(error).__name__})")
     if mapped.element_spec != last.element_spec:
         return Fused(first, why_not="called in one, their functions give other shapes or types")

@@ -1,4 +1,4 @@
-"""Rows of arrays in memory, a batch at a time: by their numbers instead of one by one."""
+"""Gathers rows of in-memory arrays by index, a batch at a time, instead of slicing them one by one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.on_batches import batch_below, reaches
 from pipetune.tf.pipelines.row_windows import windows_above
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline`, told of the arrays in memory above a batch how a batch of their rows would be gathered.
+    """Returns `pipeline` with in-memory sources upstream of a batch annotated with how a batch of rows is gathered.
 
-    Where functions make windows of the rows by number, the lowest operator that puts them out is told.
+    Where functions take windows of the rows by index, the most downstream operator that emits them is annotated.
     """
     answers: dict[str, Gathering] = {}
     answered: set[str] = set()
@@ -44,7 +44,7 @@ _ENDS_OF_SERIES = frozenset({"map", "zip", "prefetch"})
 
 @unknown_on_error(lambda why: Gathering(why_not=why))
 def ask(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) -> Gathering:
-    """How the rows of `node`, or the windows made of them, would be gathered for batches as `batch` makes them."""
+    """Probes how the rows of `node`, or the windows made of them, could be gathered into the batches of `batch`."""
     dataset = source.datasets[node.id]
     if not all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         return Gathering(why_not="they are sparse or ragged")
@@ -60,11 +60,13 @@ def ask(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) 
 
 
 def gather_from(dataset: Any, windows: Windows | None = None) -> Callable[[Any], Any]:
-    """The function from a batch of the numbers of a dataset's elements to those elements.
+    """Returns the function from element indices, int64 [batch], to the batch of those elements.
 
-    The dataset is a `from_tensor_slices`, or puts out the windows of a series. With `windows` the numbers are those of
-    the rows that they start at. The arrays are tensors outside of the function: inside they would be constants of its
-    graph.
+    The arrays are captured tensors: created inside the function, they would be constants of its graph.
+
+    Args:
+        dataset: a `from_tensor_slices`, or one that emits the windows of a series.
+        windows: if given, an index is the row that a window starts at, and components have shape [batch, size, ...].
     """
     if operators.kind_of(dataset).op != "from_tensor_slices":
         found = series.read(dataset)
@@ -89,9 +91,9 @@ def gather_from(dataset: Any, windows: Windows | None = None) -> Callable[[Any],
 
 
 def part_of(dataset: Any, numbers: Sequence[int]) -> Any:
-    """The dataset of those elements alone, to gather from: the arrays are no larger than these need.
+    """Returns a dataset of the elements at the indices `numbers` alone; its arrays are no larger than they need.
 
-    They are taken from the arrays as `gather_from` takes them.
+    The elements are taken from the arrays in the same way as by `gather_from`.
     """
     if operators.kind_of(dataset).op != "from_tensor_slices":
         found = series.read(dataset)
@@ -101,5 +103,5 @@ def part_of(dataset: Any, numbers: Sequence[int]) -> Any:
 
 
 def arrays_of(dataset: Any) -> Any:
-    """What was given to `from_tensor_slices`, as tensors."""
+    """Returns the arrays given to `from_tensor_slices` as tensors [rows, ...], in the structure of an element."""
     return tf.nest.pack_sequence_as(dataset.element_spec, dataset._tensors)

@@ -1,4 +1,4 @@
-"""A question about a user's function that ends in an exception has an answer too: nothing is known."""
+"""Turns an exception raised while a user's function is probed into the result that nothing is known."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Answer = TypeVar("_Answer")
 def unknown_on_error(
     unknown: Callable[[str], _Answer],
 ) -> Callable[[Callable[_Given, _Answer]], Callable[_Given, _Answer]]:
-    """Has a question answered by `unknown` where asking it raises; it is given the reason, as the end of a sentence.
+    """Decorates a probe to return `unknown(reason)` where it raises; the reason is the last clause of a sentence.
 
-    A user's function may give anything (an `Optional`, `IndexedSlices`, a dataset, an object of the user's own), and is
-    traced here on inputs that it was not written for.
+    A user's function may return anything (an `Optional`, `IndexedSlices`, a dataset, an object of the user's own), and
+    is traced here on inputs that it was not written for.
     """
 
     def guarded(ask: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:

@@ -1,4 +1,4 @@
-"""Whether a take or a skip splits a dataset: somebody makes the other half too."""
+"""Detects whether a take or a skip splits a dataset, that is, whether its complement is built as well."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHER_HALF = {"take": "_SkipDataset", "skip": "_TakeDataset"}
 
 
 def other_half(node: Node, source: LivePipeline) -> bool:
-    """Whether what a take leaves, or a skip passes over, is another dataset's: same input, same count."""
+    """Whether another live dataset is the complement of this take or skip: same input, same count."""
     above = private.inputs(source.datasets[node.id])
     return any(
         type(one).__name__ == OTHER_HALF[node.op]

@@ -1,7 +1,7 @@
-"""A function that can be called on batches in two parts: its beginning as it is, the rest through tf.vectorized_map.
+"""Probes functions that can be called on batches in two parts: the first unchanged, the rest by `tf.vectorized_map`.
 
-So go functions that decode raw bytes, which `tf.vectorized_map` knows no form for, and take the numbers apart along
-their first axis, which on a batch is another one.
+This serves functions that decode raw bytes, for which `tf.vectorized_map` has no converter, and then take the values
+apart along their first axis, which is another axis on a batch.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pipetune.tf.pipelines.statements import statements_of
 from pipetune.tf.pipelines.terms import Unclear
 from pipetune.tf.pipelines.vectorized import check_converters
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 def in_two(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
-    """How the function of `node` can be called on batches as `batch` makes them when it is cut in two; or why not."""
+    """Probes how the function of `node`, split in two, can be called on the batches of `batch`; or why it cannot."""
     try:
         return _described(source, node, batch, Cuttable(source.datasets[node.id]._map_func))
     except NoCut as reason:
         return OnBatches(why_not=str(reason))
     except Unclear as reason:
         return OnBatches(why_not=f"its function {reason}")
-    except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
         return OnBatches(why_not=f"its graph cannot be cut ({type(error).__name__})")
 
 
@@ -69,11 +69,16 @@ def _described(source: live.LivePipeline, node: Node, batch: Node, whole: Cuttab
 
 
 def both_parts(batches: Any, whole: Cuttable, position: int, *, synchronous: bool = False) -> tuple[Any, Any, Lifted]:
-    """A map of the beginning over `batches`, one of the rest behind it, and what is known of the rows of the first.
+    """Returns a map of the first part over `batches`, a map of the rest after it, and properties of the first's rows.
+
+    Args:
+        batches: a dataset with components of shape [rows, ...].
+        position: the number of ops in the first part.
+        synchronous: whether both maps are forced to run synchronously, as by the argument of `map`.
 
     Raises:
-        NoCut: the beginning cannot be called on batches.
-        ValueError: tf.vectorized_map has no form for an op of the rest.
+        NoCut: the first part cannot be called on batches.
+        ValueError: `tf.vectorized_map` has no converter for an op of the rest.
     """
     rows = tf.nest.flatten(batches.element_spec)[0].shape[0]
     first, lifted = whole.head_on_batches(position, rows)
@@ -84,10 +89,10 @@ def both_parts(batches: Any, whole: Cuttable, position: int, *, synchronous: boo
 
 
 def _place(whole: Cuttable) -> tuple[int, int | None]:
-    """Behind the last op that tf.vectorized_map has no form for: between two statements if it can be.
+    """Places the cut after the last op that `tf.vectorized_map` has no converter for, between statements if possible.
 
     Raises:
-        NoCut: it has a form for each, or an op above does something else on batches.
+        NoCut: there is no such op, or an op before the cut does not treat every value independently.
     """
     without = [place for place, op in enumerate(whole.ops) if not private.op_is_vectorizable(op.type)]
     lacking = [place for place in without if whole.working([whole.ops[place]])]

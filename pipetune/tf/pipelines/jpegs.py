@@ -1,4 +1,4 @@
-"""The JPEGs that a traced function decodes, looked at before they are decoded."""
+"""Samples the encoded JPEGs that a traced function decodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipetune.tf.equality import recorded
 from pipetune.tf.pipelines.crops import NoCrop
 from pipetune.tf.pipelines.rebuilding import rebuilt
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
-_SAMPLED = 48  # elements looked at
-_FEWEST = 8  # of a larger number that must have been reached in time
+_SAMPLED = 48  # elements examined
+_FEWEST = 8  # elements that must be read in time, unless the dataset has fewer
 _SECONDS = 1.0
 _BYTES = 64e6
 _JPEG = b"\xff\xd8\xff"
@@ -24,17 +24,17 @@ _JPEG = b"\xff\xd8\xff"
 
 @dataclass(frozen=True)
 class Seen:
-    """Images from the start, the middle and the end of what a function gets."""
+    """Encoded images from the start, the middle and the end of a function's input."""
 
     contents: tuple[bytes, ...]
-    words: str  # "48 elements: start, middle and end"
+    words: str  # for reports: "48 elements: start, middle and end"
 
 
 def look_at(above: Any, traced: Any, decode: Any) -> Seen:
-    """The bytes that the op `decode` of a function gets for elements of the dataset `above`.
+    """Reads the bytes that the op `decode` of a function receives for elements of the dataset `above`.
 
     Raises:
-        NoCrop: one is not a JPEG, or none could be read.
+        NoCrop: one is not a JPEG, or too few could be read in time.
     """
     with private.reusing_traced_functions():
         encoded = above.map(_encoded(traced, decode.inputs[0]))
@@ -52,7 +52,7 @@ def look_at(above: Any, traced: Any, decode: Any) -> Seen:
 
 
 def nodes_before(graph: Any, wanted: Any, *, known: Any = None) -> Any:
-    """The graph as far as the tensor `wanted` needs it, without what the tensor `known` needs."""
+    """Returns the GraphDef of the ops that compute the tensor `wanted` when the tensor `known` is given."""
     needed, waiting = set[str](), [wanted.op]
     while waiting:
         op = waiting.pop()
@@ -67,7 +67,7 @@ def nodes_before(graph: Any, wanted: Any, *, known: Any = None) -> Any:
 
 
 def _encoded(traced: Any, contents: Any) -> Any:
-    """The function as far as what it decodes: it gives the bytes."""
+    """Returns the part of the function before the decode; it returns the encoded bytes, a scalar string."""
     graph = traced.function.graph
     concrete = rebuilt(graph, nodes_before(graph, contents), [contents])
     return private.with_function(traced, concrete, gives=tf.TensorSpec([], tf.string))

@@ -1,4 +1,4 @@
-"""What is given in a dataset's place, and how to make a dataset of it."""
+"""Checks that an argument is a dataset; otherwise the error says how to make a dataset of what was given."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _IN_MEMORY = (list, tuple, dict, np.ndarray, tf.Tensor, tf.RaggedTensor, tf.Spar
 
 
 def require_dataset(value: Any, *, caller: str) -> None:
-    """Makes sure that `value` is a dataset.
+    """Checks that `value` is a dataset.
 
     Args:
-        caller: of whom it was asked, for the message: "pipetune.tune".
+        caller: the public function that was called, for the message: "pipetune.tune".
 
     Raises:
-        TypeError: it is none; the message says what was given, and how to make a dataset of that.
+        TypeError: it is not a dataset; the message says what was given and how to make a dataset of it.
     """
     if not isinstance(value, tf.data.Dataset):
         raise TypeError(f"{caller} takes a tf.data.Dataset, not {_described(value)}.{_advice(value)}")

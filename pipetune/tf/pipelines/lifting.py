@@ -1,12 +1,12 @@
-"""Whether a function traced on batches does to each row what the function of single elements does to an element.
+"""Proves that a function traced on batches computes for each row what the function computes for a single element.
 
-The function on batches is read as terms of one row: its inputs are stacks of rows, and each op is *lowered*, to the op
-that gives one row of its result from one row of its inputs. Where an op has no such rule, or takes an axis, an index or
-a shape that concerns the stack itself, the rows would mix and nothing is proven. What comes out are terms over one
-element; they have to be the very terms of the function on single elements, constants and attributes included.
+The function on batches is read as terms of one row: its inputs are stacks of rows, and each op is *lowered* to the op
+that computes one row of its result from one row of its inputs. If an op has no such rule, or takes an axis, an index or
+a shape that concerns the stack itself, the rows would mix and nothing is proven. The results are terms over one
+element, which must equal the terms of the function on single elements, including constants and attributes.
 
-The rules hold for stacks of any number of rows. They serve the function of single elements as well: `ExpandDims` in
-front of an op for batches and `Squeeze` behind it make a stack of one row, which `terms` moves outwards by them.
+The rules hold for stacks of any number of rows. They apply to the function of single elements as well: `ExpandDims`
+before an op for batches and `Squeeze` after it make a stack of one row, which `terms` moves outwards by these rules.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from pipetune.tf.pipelines.normal_forms import IDENTITIES, REDUCTIONS, UNKNOWN_R
 from pipetune.tf.pipelines.terms import ROWS, Call, Shape, Term, Unclear, constant, input_terms, terms_of
 
 PART = "Part"
-"""The op of a term that is a tensor of a sparse or ragged batch: its input is the same tensor of one row."""
+"""The op of a term that is one tensor of a sparse or ragged batch; its input is the same tensor for one row."""
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """What is known of a function on batches that was proven to treat each row as an element."""
+    """Numerical properties of a function on batches that was proven to treat each row as an element."""
 
-    inexact: tuple[str, ...] = ()  # ops whose last bits depend on how many rows there are
-    zero_signs: bool = False  # besides, the sign of a zero may differ, and what becomes of a denormal
+    inexact: tuple[str, ...] = ()  # types of ops whose last bits depend on the number of rows
+    zero_signs: bool = False  # the sign of a zero and the result for a denormal may differ as well
 
 
 def lift(single: Any, batched: Any) -> Lifted:
-    """Proves that `batched` does to every row of a batch what `single` does to an element.
+    """Proves that `batched` computes for every row of a batch what `single` computes for an element.
 
     Args:
         single: a concrete function, traced on one element.
-        batched: one traced on a batch: each flat input has a first axis more.
+        batched: a concrete function, traced on a batch: each flat input has an additional first axis.
 
     Raises:
-        Unclear: it is not proven; the text is the end of a sentence that begins with "its function".
+        Unclear: it is not proven; the message continues a sentence that begins with "its function".
     """
     elements = input_terms(single)
     expected = computes(single, elements)
@@ -58,10 +58,10 @@ def lift(single: Any, batched: Any) -> Lifted:
 
 
 def describe(results: Sequence[Term]) -> Lifted:
-    """How the bits of a function's results may depend on how many rows it gets at once.
+    """Describes how the bits of a function's results may depend on the number of rows it is called with.
 
     Raises:
-        Unclear: they may by more than rounding: a cast of what does not fit, a choice by what is rounded.
+        Unclear: more than rounding may differ: a value that may not fit is cast, or a rounded one decides a choice.
     """
     terms = {term.key: term for result in results for term in result.ancestors()}.values()
     ranges = value_ranges.Ranges()
@@ -79,17 +79,17 @@ def describe(results: Sequence[Term]) -> Lifted:
 
 
 def computes(function: Any, given: Sequence[Term] | None = None) -> list[Term]:
-    """What a traced function gives, as terms over `given`, or over its own inputs.
+    """Returns the flat outputs of a traced function as terms over `given`, or over its own inputs.
 
     Raises:
-        Unclear: it cannot be said.
+        Unclear: terms cannot express them.
     """
     results = terms_of(function, input_terms(function) if given is None else given, apply)
     return [exposed(term) for term in results]
 
 
 def treats_each_number(op: Any) -> bool:
-    """Whether an op of a graph, with the very inputs it has besides the element, treats every number by itself."""
+    """Whether an op of a graph, with its other inputs as they are, treats every value of the element independently."""
     return (
         op.type in EACH_NUMBER | IDENTITIES
         or op.type == "DecodeRaw"
@@ -98,27 +98,27 @@ def treats_each_number(op: Any) -> bool:
 
 
 def apply(call: Call) -> list[Term]:
-    """The results of an op: in normal form, stacks of rows kept outside.
+    """Returns the results of an op in normal form, with stacks of rows outermost.
 
     Raises:
-        Unclear: it would mix the rows of a stack.
+        Unclear: the op would mix the rows of a stack.
     """
     try:
         form = normal(call)
     except Unclear:
         if not all(map(_is_single, call.inputs)):
             raise
-        form = replace(call, inputs=tuple(map(exposed, call.inputs)))  # as it is: what it means does not matter
+        form = replace(call, inputs=tuple(map(exposed, call.inputs)))  # kept as it is: its meaning does not matter
     return form if isinstance(form, list) else _placed(form)
 
 
 def _is_single(term: Term) -> bool:
-    """Whether a tensor belongs to one element: it is no stack of several rows, and says nothing about their number."""
+    """Whether a term belongs to one element: it is not a stack of several rows and does not hold their number."""
     return term.op not in (ROWS, PART, "Sizes") or (term.op == ROWS and term.attribute("count") == 1)
 
 
 def _placed(call: Call) -> list[Term]:
-    """The results of a call in normal form: below the stacks it gets, where it treats each row alone."""
+    """Returns the results of a call in normal form; an op that treats rows independently is moved inside the stacks."""
     stacked = [term.op == ROWS for term in call.inputs]
     parts = any(term.op == PART for term in call.inputs)
     sized = any(size == UNKNOWN_ROWS for size in call.attribute("sizes") or ())
@@ -150,7 +150,7 @@ def _placed(call: Call) -> list[Term]:
 
 
 def _single(call: Call) -> list[Term]:
-    """The results of a call that gets no stack: `ZerosLike` and `OnesLike` of a known shape are constants."""
+    """Returns the results of a call without stacked inputs; `ZerosLike` and `OnesLike` of known shape are constants."""
     number, shape = _NUMBER_LIKE.get(call.op), call.inputs[0].shape if call.inputs else None
     if number is None or shape is None or None in shape or not (_is_float(call.inputs[0]) or call.dtypes[0].is_integer):
         return call.results()
@@ -160,14 +160,14 @@ def _single(call: Call) -> list[Term]:
 _NUMBER_LIKE = {"ZerosLike": 0, "OnesLike": 1}
 
 _READS_ONLY = frozenset({"LookupTableFindV2"})
-"""Ops that TensorFlow counts as stateful, and that leave nothing behind."""
+"""Ops that TensorFlow registers as stateful although they change no state."""
 
 
-# -- what an op does with one row
+# -- rules: what an op does with one row
 
 
 def _lowered(call: Call, stacked: Sequence[bool], **attributes: object) -> Call:
-    """The call on one row of each stack, with these attributes changed."""
+    """Returns the call on one row of each stack, with `attributes` replaced."""
     return replace(
         call,
         inputs=tuple(term.inputs[0] if is_stack else term for term, is_stack in zip(call.inputs, stacked, strict=True)),
@@ -177,14 +177,14 @@ def _lowered(call: Call, stacked: Sequence[bool], **attributes: object) -> Call:
 
 
 Rule = Callable[[Call, Sequence[bool]], Call | None]
-"""The call that gives one row of the result; None where the rows would mix.
+"""A function that returns the call that computes one row of the result, or None if the rows would mix.
 
-Given is a call in normal form, and which of its inputs are stacks of rows.
+The arguments are a call in normal form, and which of its inputs are stacks of rows.
 """
 
 
 def _each_number(call: Call, stacked: Sequence[bool]) -> Call | None:
-    """Operands with rows have the rank of the result, the others less: nothing but rows meets the first axis."""
+    """Elementwise ops: stacks have the rank of the result and other inputs a lower one, so only rows share axis 0."""
     rank = max(term.rank for term in call.inputs)
     lined_up = all(
         term.rank == rank if is_stack else term.rank < rank for term, is_stack in zip(call.inputs, stacked, strict=True)
@@ -208,7 +208,7 @@ def _broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def _only(*places: int) -> Rule:
-    """Stacks of rows are exactly these inputs; everything else is the same for all rows."""
+    """Ops whose stacked inputs are exactly those at `places`; all other inputs are the same for all rows."""
 
     def rule(call: Call, stacked: Sequence[bool]) -> Call | None:
         return _lowered(call, stacked) if {place for place, one in enumerate(stacked) if one} == set(places) else None
@@ -217,7 +217,7 @@ def _only(*places: int) -> Rule:
 
 
 def _of_rank(least: int) -> Rule:
-    """As `_only(0)`, of rows that have at least so many axes: those are what the op looks at."""
+    """Like `_only(0)`, for rows with at least `least` axes, the last ones, which the op works on."""
 
     def rule(call: Call, stacked: Sequence[bool]) -> Call | None:
         return _only(0)(call, stacked) if call.inputs[0].rank > least else None
@@ -226,7 +226,7 @@ def _of_rank(least: int) -> Rule:
 
 
 def _by_axes(call: Call, stacked: Sequence[bool]) -> Call | None:
-    """The axes are not the first one; every input that has them is a stack."""
+    """Ops along `axes`, which do not include the first; the input that has these axes is the only stack."""
     axes = call.attribute("axes")
     if not stacked[0] or any(stacked[1:]) or not axes or 0 in axes:
         return None
@@ -250,7 +250,7 @@ def _gathered(call: Call, stacked: Sequence[bool]) -> Call | None:
 
 
 def _without_first(name: str, first: object) -> Rule:
-    """The attribute says something for each axis; for the first it has to be `first`."""
+    """Ops with an attribute that has one entry per axis; the entry of the first axis must be `first`."""
 
     def rule(call: Call, stacked: Sequence[bool]) -> Call | None:
         values = call.attribute(name)
@@ -267,13 +267,13 @@ def _ordered(call: Call, stacked: Sequence[bool]) -> Call | None:
 
 
 def _sized(call: Call, stacked: Sequence[bool]) -> Call | None:
-    """Of a shape that begins with the number of rows, or a stack broadcast to such a shape."""
+    """`Fill` with, or `BroadcastTo` to, a shape that begins with the number of rows."""
     sizes = call.attribute("sizes")
     count = next((term.attribute("count") for term in call.inputs if term.op == ROWS), None)
     if not sizes or (sizes[0] != UNKNOWN_ROWS and (count is None or sizes[0] != count)) or UNKNOWN_ROWS in sizes[1:]:
         return None
     if any(stacked) and call.inputs[0].rank != len(sizes):
-        return None  # the rows would not stand at the first axis of the result
+        return None  # the rows would not be on the first axis of the result
     if not any(stacked) and call.inputs[0].rank >= len(sizes):
         return None
     return replace(_lowered(call, stacked, sizes=sizes[1:]), shapes=(tuple(sizes[1:]),))
@@ -287,7 +287,7 @@ def _parsing(call: Call, stacked: Sequence[bool]) -> Call | None:
 
 
 def _parsed(call: Call, results: list[Term], count: int | None) -> list[Term]:
-    """What `ParseExampleV2` gives for several examples: stacks of dense features, parts of sparse and ragged ones."""
+    """Returns the results of `ParseExampleV2` on a batch: dense features as stacks, sparse and ragged ones as parts."""
     sparse, dense = int(call.attribute("num_sparse") or 0), len(call.inputs) - 5
     if any(None in (term.shape or ()) for term in results[3 * sparse : 3 * sparse + dense]):
         raise Unclear("parses sequences of any length: several of them are no batch, or one that is padded")
@@ -298,7 +298,7 @@ def _parsed(call: Call, results: list[Term], count: int | None) -> list[Term]:
 
 
 def _of_parts(call: Call) -> Term:
-    """The parts of a sparse or ragged batch put together: nothing else may be done with them."""
+    """Returns the term of a sparse or ragged batch assembled from its parts; no other op on them is allowed."""
     if not all(term.op == PART for term in call.inputs):
         raise Unclear(f"does something with sparse or ragged features ({call.op})")
     parts = [term.inputs[0] for term in call.inputs]
@@ -308,7 +308,7 @@ def _of_parts(call: Call) -> Term:
     if call.op == "RaggedTensorToVariant" and call.attribute("RAGGED_RANK") == 1 and len(parts) == 2:
         splits, values = parts
         if splits.op == values.op == "ParseExampleV2" and splits.inputs == values.inputs:
-            first = 3 * int(values.attribute("num_sparse") or 0) + len(values.inputs) - 5  # of the ragged values
+            first = 3 * int(values.attribute("num_sparse") or 0) + len(values.inputs) - 5  # the first ragged values
             count = _ragged_features(values)
             if first <= values.output < first + count == splits.output - values.output + first:
                 return Term(PART, (values,), dtype=values.dtype)
@@ -316,7 +316,7 @@ def _of_parts(call: Call) -> Term:
 
 
 def _ragged_features(parsed: Term) -> int:
-    """How many ragged features a `ParseExampleV2` gives: its splits stand so many places behind its values."""
+    """Returns the number of ragged features of a `ParseExampleV2`; row splits come that many outputs after values."""
     keys = parsed.inputs[4].value
     if keys is None:
         raise Unclear("does something with sparse or ragged features (ParseExampleV2)")
@@ -341,7 +341,7 @@ _EACH_NUMBER_INEXACT = frozenset(
      "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
 )  # fmt: skip
 EACH_NUMBER = _EACH_NUMBER_EXACT | _EACH_NUMBER_INEXACT
-"""Ops that treat every number by itself, or every number with those at the same place of their other inputs."""
+"""Elementwise ops: each value of the result depends on the values at the same position of the inputs."""
 
 _RESIZES = frozenset({"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"})
 
@@ -387,14 +387,14 @@ EXACT = {"StridedSlice"} | (
     - {"AdjustContrastv2", "AdjustHue", "AdjustSaturation", "AvgPool", "Conv2D", "Cumprod", "Cumsum",
        "DepthwiseConv2dNative", "EuclideanNorm", "HSVToRGB", "LogSoftmax", "Mean", "Prod", "RGBToHSV", "Softmax", "Sum"}
 )  # fmt: skip
-"""Ops that give the same bits for any number of rows; the others do where they give no floating-point numbers."""
+"""Ops that return the same bits for any number of rows; all others do as well if they do not return floats."""
 
 _ZERO_SIGN = frozenset({"ClipByValue", "Maximum", "Minimum", "Relu", "Relu6", "Sign"})
-"""Of +0.0 and -0.0 these give either, by whether the number stands in a packet; of a denormal, itself or zero."""
+"""Ops that may return +0.0 or -0.0, and a denormal or zero, depending on whether a value is in a SIMD packet."""
 
 
 def _loses_zero_sign(term: Term) -> bool:
-    """Whether the sign of a zero that an op gives may depend on how many rows it gets."""
+    """Whether the sign of a zero in the result may depend on the number of rows."""
     if not _is_float(term):
         return False
     if term.op in ("Max", "Min"):
@@ -406,19 +406,19 @@ def _loses_zero_sign(term: Term) -> bool:
 _STEPS = frozenset(
     {"Ceil", "Floor", "FloorDiv", "FloorMod", "Mod", "Rint", "Round", "Sign", "TruncateDiv", "TruncateMod"}
 )
-"""Ops of floating-point numbers that make a large difference of a small one."""
+"""Ops on floating-point values that turn a small difference into a large one."""
 
 _DEAF = frozenset({"IsFinite", "IsInf", "IsNan", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"})
-"""Ops that do not read the last bits of the numbers that they are given."""
+"""Ops whose results do not depend on the last bits of their inputs."""
 
 
 def _is_inexact(term: Term) -> bool:
-    """Whether its last bits may depend on how many rows there are; what is made of constants is the same for all."""
+    """Whether the last bits of a term may depend on the number of rows; those of constants alone never do."""
     return term.op not in EXACT and _is_float(term) and any(one.op == "Input" for one in term.ancestors())
 
 
 def _read_by(term: Term) -> Sequence[Term]:
-    """The floating-point inputs of an op that gives whole numbers, truths or texts, or a step, by them."""
+    """Returns the floating-point inputs of an op with a discrete result (integer, bool, string) or a step function."""
     if term.op in _DEAF or (_is_float(term) and term.op not in _STEPS):
         return ()
     return [one for one in term.inputs if _is_float(one)]
@@ -429,7 +429,7 @@ def _is_float(term: Term) -> bool:
 
 
 def _reads_zero_sign(term: Term) -> bool:
-    """Whether an op makes something else of -0.0 than of 0.0, other than the sign of another zero."""
+    """Whether an op distinguishes -0.0 from 0.0 other than by the sign of another zero."""
     if term.op in ("AsString", "Bitcast"):
         return _is_float(term.inputs[0])
     below = term.inputs[1] if term.op in ("Div", "RealDiv") and _is_float(term) else None

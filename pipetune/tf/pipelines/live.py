@@ -1,4 +1,4 @@
-"""Reads the Pipeline of a live dataset object, recorded or not."""
+"""Reads the `Pipeline` of a live dataset object, whether its call sites were recorded or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipetune.tf.script import capture
 
 @dataclass(frozen=True)
 class LivePipeline:
-    """A Pipeline and the live dataset behind each of its nodes."""
+    """A `Pipeline` and the live dataset of each of its nodes."""
 
     pipeline: Pipeline
     datasets: Mapping[str, Any]
@@ -29,7 +29,7 @@ class LivePipeline:
 
 
 def read(dataset: Any, *, name: str = "dataset") -> LivePipeline:
-    """The pipeline that ends in `dataset`; what cannot be read becomes an opaque node, never an error."""
+    """Reads the pipeline that ends in `dataset`; what cannot be read becomes an opaque node, never an error."""
     order: list[Any] = []
     _visit(dataset, order, set())
     ids = {id(live): f"n{index}" for index, live in enumerate(order)}
@@ -40,13 +40,13 @@ def read(dataset: Any, *, name: str = "dataset") -> LivePipeline:
 
 
 def set_options(dataset: Any) -> dict[str, Value]:
-    """The fields of `tf.data.Options` that somebody set, by dotted name."""
+    """Returns the fields of `tf.data.Options` that were set explicitly, by dotted name."""
     found: dict[str, Value] = {}
     _flatten(dataset.options(), "", found)
     return found
 
 
-# TensorFlow sets these by itself when it merges options.
+# TensorFlow itself sets these when it merges options.
 _SET_BY_ITSELF = frozenset({("experimental_distribute.auto_shard_policy", "AUTO")})
 
 
@@ -59,7 +59,7 @@ def _flatten(options: Any, prefix: str, found: dict[str, Value]) -> None:
 
 
 def upstream(dataset: Any) -> tuple[Any, ...]:
-    """The datasets that stand above `dataset` as operators; wrappers that add nothing are looked through."""
+    """Returns the datasets directly upstream of `dataset` as operators; wrappers that add nothing are skipped."""
     kind = operators.kind_of(dataset)
     if is_generator(dataset):
         return ()
@@ -75,7 +75,7 @@ def upstream(dataset: Any) -> tuple[Any, ...]:
 
 
 def is_generator(dataset: Any) -> bool:
-    """`from_generator` makes a flat_map over one tensor whose function makes the generator."""
+    """Whether `dataset` is a `from_generator`: a flat_map over one tensor whose function creates the generator."""
     if operators.kind_of(dataset).op != "flat_map":
         return False
     above = private.inputs(dataset)
@@ -85,7 +85,7 @@ def is_generator(dataset: Any) -> bool:
 
 
 def element_bytes(spec: Any) -> float | None:
-    """Bytes of one element, where every component's shape is fixed and none is a string."""
+    """Returns the bytes of one element; None unless every component is dense, of fixed shape and not a string."""
     total = 0
     for component in tf.nest.flatten(spec):
         shape, dtype = getattr(component, "shape", None), getattr(component, "dtype", None)
@@ -139,7 +139,7 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
 
 
 def _merge(facts: list[FunctionFacts]) -> FunctionFacts | None:
-    """Facts of an operator with several functions: everything any of them does."""
+    """Merges the facts of an operator with several functions: everything that any of them does."""
     if len(facts) < 2:
         return facts[0] if facts else None
     return FunctionFacts(
@@ -161,7 +161,7 @@ def _merge(facts: list[FunctionFacts]) -> FunctionFacts | None:
 
 
 def _interleave_determinism(order: list[Any], dataset: Any) -> dict[int, Value]:
-    """`deterministic` of parallel interleaves, which the live object does not keep: read from the graph."""
+    """Reads `deterministic` of parallel interleaves, by dataset id, from the graph: live objects do not keep it."""
     parallel = [live for live in order if type(live).__name__ == "_ParallelInterleaveDataset"]
     if not parallel:
         return {}

@@ -1,8 +1,8 @@
-"""The normal form of an op's results: how each op is applied to terms.
+"""Normal forms: how each op is applied to terms.
 
-Every function here states one fact about TensorFlow's ops: constants that were worked out are constants, axes count
-from the front, reshapes add up, slices of known sizes are starts, counts and steps. `lifting` adds what ops do with a
-stack of rows; it is asked wherever an input is one.
+Every function here states one fact about TensorFlow's ops: computed constants are folded, axes are counted from the
+front, consecutive reshapes are merged, slices of known sizes are starts, counts and steps. `lifting` adds what ops do
+with a stack of rows; it takes over wherever an input is one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ import numpy as np
 from pipetune.tf.pipelines.terms import ROWS, Call, Shape, Term, Unclear, constant
 
 UNKNOWN_ROWS = "rows"
-"""Stands in a vector of sizes for how many rows a batch has."""
+"""Placeholder, in a vector of sizes, for the number of rows of a batch."""
 
 Entry = tuple[object, ...]
-"""What an index does with an axis: ("new",), ("at", place) or ("cut", start, stop, step); an open end is None."""
+"""How one axis is indexed: ("new",), ("at", index) or ("cut", start, stop, step); None is an open end."""
 
 
 def normal(call: Call) -> Call | list[Term]:
-    """The op in its normal form: the terms themselves where no op is left, else the call to make."""
+    """Returns the normal form of an op: its result terms if no op is left, else the call to apply.
+
+    Raises:
+        Unclear: it depends on the number of rows, or on arguments or shapes that are not static.
+    """
     if call.op in IDENTITIES:
         return list(call.inputs)
     known = _folded(call)
@@ -43,16 +47,16 @@ IDENTITIES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradien
 
 
 def rows(row: Term, count: int | None) -> Term:
-    """The stack of `count` rows of which `row` is one; None: their number is not known."""
+    """Returns the term of a stack of `count` rows, each of them given by `row`; None: their number is unknown."""
     shape: Shape = None if row.shape is None else (count, *row.shape)
     return Term(ROWS, (row,), (("count", count),), dtype=row.dtype, shape=shape)
 
 
 def exposed(term: Term) -> Term:
-    """The term without `Rows` in it: a stack of one row is a reshape of that row.
+    """Returns the term without an outer `Rows`: a stack of one row becomes a reshape of that row.
 
     Raises:
-        Unclear: it is a stack of more.
+        Unclear: it is a stack of several rows.
     """
     if term.op != ROWS:
         return term
@@ -63,7 +67,7 @@ def exposed(term: Term) -> Term:
 
 
 def reshape(term: Term, shape: tuple[int, ...]) -> Term:
-    """`term` with another shape, every size known; `Reshape`, `ExpandDims`, `Squeeze` and indices come to this.
+    """Returns `term` reshaped to a fully known shape; `Reshape`, `ExpandDims`, `Squeeze` and indices reduce to this.
 
     Raises:
         Unclear: it would mix rows.
@@ -87,7 +91,7 @@ def reshape(term: Term, shape: tuple[int, ...]) -> Term:
 
 
 def taken(term: Term, entries: Sequence[Entry]) -> Term:
-    """`term` indexed by one entry for each of its axes, and new ones between.
+    """Returns `term` indexed by one entry for each of its axes, with entries for new axes in between.
 
     Raises:
         Unclear: it would mix rows.
@@ -154,7 +158,7 @@ def _takes_all(entry: Entry, size: int | None) -> bool:
 
 
 def _index_entries(call: Call) -> list[Entry]:
-    """What a `StridedSlice` does with each axis of its input, new axes between."""
+    """Returns the entries of a `StridedSlice`: one for each axis of its input, and new axes in between."""
     begin, end, strides = (call.constant(place).reshape(-1).tolist() for place in (1, 2, 3))
     masks = {
         name: int(call.attribute(f"{name}_mask") or 0)
@@ -215,7 +219,7 @@ def _reshape(call: Call) -> Call | list[Term]:
 
 
 def _reshaped_rows(term: Term, sizes: list[Any]) -> Term:
-    """A reshape of a stack of rows: its first size has to be the number of rows, and the others make up one row."""
+    """Reshapes a stack of rows: the first size must be the number of rows, and the others must hold one row."""
     row, count = term.inputs[0], term.attribute("count")
     if not sizes or row.shape is None or None in row.shape:
         raise Unclear("would mix the rows of a batch (Reshape)")
@@ -232,7 +236,7 @@ def _reshaped_rows(term: Term, sizes: list[Any]) -> Term:
 
 
 def _completed(sizes: Sequence[Any], now: Shape) -> tuple[int, ...] | None:
-    """The shape that a reshape asks for, -1 worked out; None where the sizes do not say."""
+    """Returns the target shape of a reshape with -1 resolved; None if the sizes do not determine it."""
     if UNKNOWN_ROWS in sizes or now is None or None in now:
         return None
     whole = math.prod(size or 0 for size in now)
@@ -278,11 +282,11 @@ def _with(call: Call, inputs: Sequence[Term], *, without: Sequence[str] = (), **
 
 _INDEX_TYPES = frozenset({"Tidx", "Tlen", "Taxis", "Tshift", "Tpaddings", "Tmultiples", "Tperm", "Index", "Tdim",
                           "index_type"})  # fmt: skip
-"""Attributes that name the integer type of an argument which the normal form holds as numbers."""
+"""Attributes for the integer dtype of an argument that the normal form holds as Python integers."""
 
 
 def _axes_of_input(position: int, of: int = 0) -> Callable[[Call], Call]:
-    """The axes in input `position`, those of input `of`, as the attribute `axes`."""
+    """Moves the axes in input `position`, which are axes of input `of`, to the attribute `axes`."""
 
     def form(call: Call) -> Call:
         rank = call.inputs[of].rank
@@ -320,7 +324,7 @@ def _gather(call: Call) -> Call:
 
 
 def _numbers_of_input(position: int, name: str) -> Callable[[Call], Call]:
-    """One number for each axis, or several, in input `position` as an attribute."""
+    """Moves input `position`, with one or several integers for each axis, to the attribute `name`."""
 
     def form(call: Call) -> Call:
         values = tuple(tuple(value) if isinstance(value, list) else value for value in call.constant(position).tolist())
@@ -332,7 +336,7 @@ def _numbers_of_input(position: int, name: str) -> Callable[[Call], Call]:
 
 
 def _sizes_of_input(position: int) -> Callable[[Call], Call]:
-    """A shape in input `position`, which may hold the number of rows, as the attribute `sizes`."""
+    """Moves the shape in input `position`, which may hold `UNKNOWN_ROWS`, to the attribute `sizes`."""
 
     def form(call: Call) -> Call:
         value = call.inputs[position].value
@@ -385,11 +389,11 @@ _FORMS: Mapping[str, Callable[[Call], Call | list[Term]]] = {
 _TAKES_SIZES = frozenset({"BroadcastTo", "Fill", "Reshape", "Slice"})
 
 
-# -- constants that are worked out
+# -- constant folding
 
 
 def _folded(call: Call) -> list[Term] | None:
-    """Constants, where the op works them out of constants and static shapes alone: shapes, sizes, axes."""
+    """Folds an op that computes integers (shapes, sizes, axes) from constants and static shapes alone; else None."""
     if call.op in ("Shape", "Size", "Rank"):
         return _of_shape(call)
     fold = _FOLDS.get(call.op)
@@ -401,7 +405,7 @@ def _folded(call: Call) -> list[Term] | None:
         return None
     try:
         values = fold(call, [term.value for term in call.inputs])
-    except (ArithmeticError, ValueError, IndexError):  # it would raise, or give something, while it runs
+    except (ArithmeticError, ValueError, IndexError):  # left to run time, where it may raise or return something
         return None
     return [_value_term(value, dtype) for value, dtype in zip(values, call.dtypes, strict=True)]
 
@@ -464,4 +468,4 @@ _FOLDS: Mapping[str, Callable[[Call, list[Any]], list[Any]]] = {
 
 _MOVES_SIZES = frozenset({"Cast", "ConcatV2", "ExpandDims", "GatherV2", "Pack", "Reshape", "Squeeze", "StridedSlice",
                           "Unpack"})  # fmt: skip
-"""Those that hand sizes on without reckoning with them: the number of rows may be among these."""
+"""Folded ops that pass sizes through without arithmetic: `UNKNOWN_ROWS` may be among them."""

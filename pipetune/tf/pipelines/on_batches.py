@@ -1,6 +1,6 @@
-"""What the functions of maps above a batch do when they are called on batches; asked only of those a rule may move.
+"""Probes what functions of maps upstream of a batch do on batches, for those maps that a rule may move.
 
-This traces the user's Python function once more, as TensorFlow would if the script said `batch` first.
+The user's Python function is traced again, as TensorFlow would if the script called `batch` first.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pipetune.tf.pipelines.row_windows import gets_windows
 from pipetune.tf.pipelines.terms import Unclear
 from pipetune.tf.pipelines.vectorized import check_converters
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline`, told of the functions that could be called on batches what they do there."""
+    """Returns `pipeline` with the functions that could be called on batches annotated with what they do there."""
     told: dict[str, FunctionFacts] = {}
     for node in pipeline:
         batch = batch_below(pipeline, node)
@@ -36,24 +36,25 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 
 def batch_below(pipeline: Pipeline, node: Node) -> Node | None:
-    """The nearest batch below an operator: the one its function could be called behind."""
+    """Returns the nearest batch downstream of an operator, after which its function could be called; None if none."""
     return next((below for below in pipeline.downstream(node.id) if below.op == "batch"), None)
 
 
 def reaches(pipeline: Pipeline, node: Node, batch: Node) -> bool:
-    """Whether what a map gives comes to `batch` alone, with nothing from elsewhere joined to it."""
+    """Whether the output of `node` reaches `batch` without another input being joined to it."""
     between = takewhile(lambda below: below.id != batch.id, pipeline.downstream(node.id))
     return all(len(below.inputs) == 1 for below in between)
 
 
 @unknown_on_error(lambda why: OnBatches(why_not=why))
 def ask(source: live.LivePipeline, node: Node, batch: Node) -> OnBatches:
-    """What the function of `node` does on batches as `batch` makes them: as it is, else vectorized, else parsing, else
-    cut in two.
+    """Probes the function of `node` on the batches of `batch`.
+
+    It is called unchanged, else vectorized, else parsing, else split in two.
     """
     components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
     fixed = all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components)
-    if not fixed and not gets_windows(source, node):  # windows are all of one length, which no shape says
+    if not fixed and not gets_windows(source, node):  # windows have one length that no static shape shows
         return OnBatches(why_not="its input has a component without a fixed shape")
     reasons = []
     for form in _FORMS:
@@ -74,14 +75,14 @@ _PARSER = "ParseExampleV2"
 
 
 def tried(source: live.LivePipeline, node: Node, batch: Node, form: FunctionForm) -> OnBatches:
-    """What the function of `node` does on batches when it is called in this form."""
+    """Probes the function of `node` on batches, called in the variant `form`."""
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
     batches = above.batch(size, drop_remainder=drops)
     function = forms.in_form(private.python_function(original._map_func), form, batches.element_spec, loops=False)
     try:
         mapped = batches.map(function)
-    except Exception as error:  # the user's function, on something it was not written for
+    except Exception as error:  # the user's function is called on inputs it was not written for
         return OnBatches(why_not=f"its function cannot be called on batches ({type(error).__name__})")
     if mapped.element_spec != original.batch(size, drop_remainder=drops).element_spec:
         return OnBatches(why_not="its function gives other shapes or types on batches")

@@ -1,7 +1,7 @@
-"""Whether a filter's predicate says the same about what a map above it gets: asked of filters a rule may move.
+"""Probes whether a predicate decides the same on the input of an upstream map, for filters that a rule may move.
 
-This traces the user's predicate once more, as TensorFlow would if the script said `filter` first. It says the same
-where it reads only components that the map hands on unchanged, and computes the same from them.
+The user's predicate is traced again, as TensorFlow would if the script called `filter` first. It decides the same if it
+reads only components that the map passes through unchanged, and computes the same from them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.lifting import computes
 from pipetune.tf.pipelines.terms import Unclear, input_term, input_terms
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 _MADE = "Made"
-"""The op of a term that is a component which the map above makes: the predicate must not read it."""
+"""The op of a term that is a component computed by the upstream map: the predicate must not read it."""
 
 _HANDS_THROUGH = frozenset({"prefetch", "with_options"})
 
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline`, its predicates told what they say above the maps that feed them."""
+    """Returns `pipeline` with its predicates annotated with what they decide upstream of the maps that feed them."""
     told = {
         node.id: replace(node.function, on_inputs=tuple(_ask(source, pipeline, node)))
         for node in pipeline
@@ -37,9 +37,12 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 
 def _ask(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[OnInput]:
-    """What the predicate of `node` says of what each map above it gets, nearest first; the last may say why not."""
+    """Yields the result of the predicate of `node` on the input of each upstream map, nearest first.
+
+    The last one may hold a reason why the filter cannot be moved.
+    """
     predicate = source.datasets[node.id]._predicate
-    places: Sequence[int] | None = None  # where what the predicate gets stands in what the map gets
+    places: Sequence[int] | None = None  # per input of the predicate, its index in the map's input, or -1
     above = pipeline[node.inputs[0]]
     while len(above.inputs) == 1 and (above.op == "map" or above.op in _HANDS_THROUGH):
         if above.op == "map":
@@ -58,7 +61,7 @@ def _ask(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[
 def _tried(predicate: Any, dataset: Any, places: Sequence[int]) -> OnInput:
     try:
         there = dataset.filter(private.python_function(predicate))._predicate
-    except Exception as error:  # the user's function, on something it was not written for
+    except Exception as error:  # the user's function is called on inputs it was not written for
         return OnInput(why_not=f"its predicate cannot be called there ({type(error).__name__})")
     facts = functions.read_facts(there)
     if not facts.stateless:

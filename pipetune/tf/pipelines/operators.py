@@ -1,4 +1,4 @@
-"""The live dataset classes of TensorFlow, and the operator of the user's terms that each one is."""
+"""Maps TensorFlow's live dataset classes to the public tf.data operators that create them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipetune.core.pipeline import SERVICE, Value
 
 @dataclass(frozen=True)
 class Kind:
-    """How to read one dataset class: its operator, where its arguments are kept, and its functions."""
+    """How to read one dataset class: its operator, and the attributes that hold its arguments and its functions."""
 
     op: str
     arguments: Mapping[str, str] = field(default_factory=dict)  # public argument -> attribute of the object
     functions: tuple[str, ...] = ()
-    transparent: bool = False  # adds nothing of its own: not shown as an operator
+    transparent: bool = False  # internal wrapper that adds nothing: not shown as an operator
 
 
 _MAP = {"num_parallel_calls": "_num_parallel_calls", "deterministic": "_deterministic"}
@@ -97,18 +97,18 @@ _DEFAULTS: Mapping[str, Mapping[str, Value]] = {
 
 
 def label_of(dataset: Any) -> str:
-    """What to call a live dataset that pipetune does not know."""
+    """Returns the display name of a live dataset of a class that pipetune does not know."""
     name = type(dataset).__name__
     return _SAID.get(name, name)
 
 
 def kind_of(dataset: Any) -> Kind:
-    """The kind of a live dataset; OPAQUE for a class pipetune does not know."""
+    """Returns the kind of a live dataset; `OPAQUE` for a class that pipetune does not know."""
     return KINDS.get(type(dataset).__name__, OPAQUE)
 
 
 def read_arguments(dataset: Any, kind: Kind) -> dict[str, Value]:
-    """The public arguments of a live dataset's operator, as JSON values."""
+    """Returns the public arguments of a live dataset's operator as JSON values."""
     found: dict[str, Value] = dict(_DEFAULTS.get(kind.op, {}))
     for name, attribute in kind.arguments.items():
         if hasattr(dataset, attribute):
@@ -125,20 +125,23 @@ def read_arguments(dataset: Any, kind: Kind) -> dict[str, Value]:
 
 
 def _known(names: Any) -> Value:
-    """How many names a dataset of files has; None where TensorFlow cannot tell."""
+    """Returns the number of names in a dataset of file names; None if TensorFlow does not know it."""
     count = int(names.cardinality()) if tf.executing_eagerly() else -1
     return count if count >= 0 else None
 
 
 def _parallel_reads(reader: Any) -> Value:
-    """`num_parallel_reads` of a reader that does not keep it: from the dataset it is made of."""
+    """Returns `num_parallel_reads` of a reader that does not keep it, from the dataset that it wraps."""
     made = reader._impl
-    calls = getattr(made, "_num_parallel_calls", None)  # of an interleave, which AUTOTUNE makes of it
+    calls = getattr(made, "_num_parallel_calls", None)  # of the interleave that a reader with AUTOTUNE wraps
     return as_value(calls if calls is not None else getattr(made, "_cycle_length", None))
 
 
 def as_value(value: Any) -> Value:
-    """A tensor, NumPy scalar or plain value as JSON says it; None for what JSON cannot say."""
+    """Converts a tensor, NumPy scalar or plain value to a JSON value; None for what JSON cannot express.
+
+    Of a tensor with axes, the first 64 values are returned in a flat tuple.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Which of TensorFlow's graph passes change a pipeline: each run by itself on the graph as written."""
+"""Finds which of TensorFlow's graph passes change a pipeline; each is run alone on the original graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipetune.tf import private
 from pipetune.tf.error_text import first_line
 from pipetune.tf.pipelines import live, replay
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 PASSES = (
     "noop_elimination",
@@ -36,13 +36,13 @@ PASSES = (
     "autotune_buffer_sizes",
     "inject_prefetch",
 )
-"""Passes worth telling about, in about the order TensorFlow runs them; the installed one may know fewer."""
+"""Passes worth reporting, roughly in the order TensorFlow runs them; the installed version may know fewer."""
 
-_LARGE_BYTES = 4 << 20  # of an array that stands in the graph as it is
-_LARGEST_GRAPH_BYTES = 32 << 20  # each pass writes the graph anew
+_LARGE_BYTES = 4 << 20  # largest array that stays whole in the graph
+_LARGEST_GRAPH_BYTES = 32 << 20  # each pass serializes the graph again
 _UNREADABLE = (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, PipetuneError)
 _WRAPPERS = frozenset({"OptionsDataset", "MaxIntraOpParallelismDataset", "PrivateThreadPoolDataset"})
-"""Put around every dataset that goes through `OptimizeDatasetV2`; a pipeline that runs has them at its root."""
+"""Wrappers that `OptimizeDatasetV2` puts around every dataset; a running pipeline has them at its root."""
 _KERNEL = re.compile(r"Dataset(V\d+)?$")
 _TOLD = ("deterministic", "sloppy", "parallel_copy", "legacy_autotune", "buffer_size_min")
 _WORDS = {
@@ -52,10 +52,10 @@ _WORDS = {
 
 
 def read(source: live.LivePipeline, *, limit_seconds: float = 3.0) -> Optimisations:
-    """What every pass does to this pipeline; nothing is run, and the user's arrays are not copied.
+    """Returns what every pass does to this pipeline; nothing is run, and the user's arrays are not copied.
 
-    A pass that is in force fired where the graph without it would be another one; what it changed is what it
-    changes alone. One that is not in force is run alone on the graph as written.
+    An active pass has fired if the graph without it would be different; its changes are those that it makes alone. An
+    inactive pass is run alone on the original graph.
     """
     try:
         dataset = _small(source)
@@ -79,9 +79,9 @@ def read(source: live.LivePipeline, *, limit_seconds: float = 3.0) -> Optimisati
 
 
 def known_passes() -> tuple[str, ...]:
-    """Those of `PASSES` that the installed TensorFlow has: by their option, or by what they do to a small pipeline.
+    """Returns those of `PASSES` that the installed TensorFlow has, by their option or their effect on a small pipeline.
 
-    A name it does not know it passes over without a word.
+    TensorFlow silently ignores names of passes that it does not know.
     """
     optional = tf.data.Options().experimental_optimization
     probe = tf.data.Dataset.range(4).map(lambda x: x + 1, num_parallel_calls=2).batch(2).prefetch(1)
@@ -114,7 +114,7 @@ def _result(
     changed = before != after
     state = (PassState.FIRED if changed else PassState.IDLE) if on else (PassState.COULD if changed else PassState.OFF)
     said = reasons(name, source.pipeline, in_force=on, stateful=_stateful(source.pipeline))
-    if state is PassState.FIRED:  # what it left although it fired; a prefetch is put in or not
+    if state is PassState.FIRED:  # operators left unchanged nevertheless; inject_prefetch is all or nothing
         said = tuple(reason for reason in said if reason.node and name != "inject_prefetch")
     if state is PassState.IDLE and alone != written:
         said = (PassReason("", "another pass changes what it would have changed"), *said)
@@ -132,7 +132,7 @@ def _autotunes(pipeline: Pipeline) -> bool:
 
 
 def _stateful(pipeline: Pipeline) -> Mapping[str, tuple[str, ...]]:
-    """Node id to the ops of its function that TensorFlow registers as stateful; calls of functions left out."""
+    """Maps node ids to the ops of their functions that TensorFlow registers as stateful, except function calls."""
     calls = ("PartitionedCall", "StatefulPartitionedCall", "Assert", "If", "While", "Case", "StatelessIf")
     return {
         node.id: tuple(kind for kind in node.function.operations if kind not in calls and private.op_is_stateful(kind))
@@ -142,7 +142,7 @@ def _stateful(pipeline: Pipeline) -> Mapping[str, tuple[str, ...]]:
 
 
 def _small(source: live.LivePipeline) -> Any:
-    """The dataset, large arrays at its sources cut to one element: a graph holds them as constants."""
+    """Returns the dataset with large source arrays cut to one element, because a graph holds them as constants."""
     given = {}
     for node in source.pipeline:
         original = source.datasets[node.id]
@@ -161,7 +161,7 @@ def _array_bytes(dataset: Any) -> int:
 
 
 def _kernels(dataset: Any) -> Counter[str]:
-    """The dataset operators of the graph, with the attributes that passes set; those in functions too."""
+    """Counts the dataset ops of the graph and of its functions, each with the attributes that passes set."""
     graph = tf.compat.v1.GraphDef.FromString(private.serialized_graph(dataset))
     found: Counter[str] = Counter()
     for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
@@ -181,7 +181,7 @@ def _described(node: Any) -> str:
 
 
 def _changes(before: Counter[str], after: Counter[str]) -> tuple[str, ...]:
-    """What a pass took out and put in, in words."""
+    """Describes which operators a pass removed, replaced and added."""
     out, new = list((before - after).elements()), list((after - before).elements())
     gone, come = [text.split()[0] for text in out], [text.split()[0] for text in new]
     if not gone and not come:

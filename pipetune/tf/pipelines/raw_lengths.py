@@ -1,4 +1,4 @@
-"""Whether all strings that a function decodes as raw numbers have one length, as their places in a batch must."""
+"""Checks that all strings that a function decodes as raw numbers have one length, as a batch of them must."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import tensorflow as tf
 from pipetune.tf.pipelines.lifting import treats_each_number
 from pipetune.tf.pipelines.terms import Unclear
 
-_DECODER = "DecodeRaw"  # refuses a batch of strings of several lengths; tf.io.decode_raw(fixed_length=) is another op
+_DECODER = "DecodeRaw"  # fails on a batch of strings of several lengths; tf.io.decode_raw(fixed_length=) is another op
 
 
 def check_lengths(graph: Any) -> None:
-    """Refuses a function that may get strings of several lengths.
+    """Refuses a function that may decode strings of several lengths.
 
-    They have one length where what is decoded is given as it is (a batch holds elements of one shape), or where the
-    function takes it apart in pieces of fixed sizes, which add up.
+    They have one length if the decoded values are returned unchanged (a batch holds elements of one shape), or if the
+    function takes them apart into pieces of fixed sizes, which determine the length.
 
     Args:
         graph: of the function traced on single elements.
 
     Raises:
-        Unclear: nothing says that they have.
+        Unclear: nothing shows that they have one length.
     """
     needed = _ancestors(graph.outputs)
     given = {id(tensor) for tensor in graph.outputs}
@@ -35,7 +35,7 @@ def check_lengths(graph: Any) -> None:
 
 
 def _ancestors(outputs: Any) -> set[int]:
-    """Ids of the ops that the outputs depend on: the others do not run."""
+    """Returns the ids of the ops that the outputs depend on; other ops do not run."""
     found: set[int] = set()
     waiting = [tensor.op for tensor in outputs]
     while waiting:
@@ -47,7 +47,7 @@ def _ancestors(outputs: Any) -> set[int]:
 
 
 def _as_long(tensor: Any) -> Iterator[Any]:
-    """The tensor, and those that are made of its numbers one by one."""
+    """Yields the tensor and all tensors that elementwise ops compute from it: these are as long."""
     yield tensor
     for reader in tensor.consumers():
         others = [one for one in reader.inputs if one is not tensor]
@@ -56,7 +56,7 @@ def _as_long(tensor: Any) -> Iterator[Any]:
 
 
 def _fixes(tensor: Any, needed: set[int]) -> bool:
-    """Whether an op reads it, and runs, that accepts one length alone."""
+    """Whether an op that runs reads `tensor` and accepts only one length of it."""
     return any(
         id(op) in needed and op.inputs[0] is tensor and _accepts_one_length(op) for op in tensor.consumers()
     )

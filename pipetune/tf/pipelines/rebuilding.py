@@ -1,4 +1,4 @@
-"""A traced function made again of some of its ops, or of others in their place, with what it captured."""
+"""Rebuilds a traced function from some of its ops, or from replacements for them, with the same captures."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def rebuilt(
     given: Sequence[Any] | None = None,
     rows: tuple[int | None, ...] = (),
 ) -> Any:
-    """A concrete function with the captures of `graph`, made of `graph_def`.
+    """Returns a concrete function built from `graph_def`, with the captures of `graph`.
 
     Args:
-        outputs: tensors of `graph`; those of the same names are given, with the same static shapes.
-        given: tensors of `graph` that it gets; None for the arguments that the graph has.
-        rows: axes in front of those that all of them have there.
+        graph: the graph of the original function.
+        graph_def: some ops of `graph`, or replacements for them.
+        outputs: tensors of `graph`; the tensors of the same names are returned, with the same static shapes.
+        given: tensors of `graph` that become the arguments; None for the arguments of `graph`.
+        rows: sizes of additional leading axes of all arguments and results: (32,) or (None,) for batches.
     """
     if given is None:
         given = graph.inputs[: len(graph.inputs) - len(graph.captures)]
@@ -34,7 +36,7 @@ def rebuilt(
 def body_of(
     graph: Any, graph_def: Any, outputs: Sequence[Any], *, given: Sequence[Any], rows: tuple[int | None, ...] = ()
 ) -> Callable[..., list[Any]]:
-    """What `rebuilt` traces: a function that puts the ops into the graph it is called in."""
+    """Returns the Python function that `rebuilt` traces; it imports the ops into the graph in which it is called."""
     captured = [(inner.name, outer) for outer, inner in graph.captures]
     arguments = tuple(given)
 

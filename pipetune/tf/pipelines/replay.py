@@ -1,7 +1,7 @@
-"""Builds the dataset of an edited Pipeline from the live one: traced functions, seeds and arrays are reused.
+"""Builds the dataset of an edited `Pipeline` from the live one: traced functions, seeds and arrays are reused.
 
-An operator that no edit touches, with nothing changed above it, is the user's own object; the user's Python
-functions are never called again, unless an edit changes what one is called with.
+An operator that no edit touches, with nothing changed upstream of it, is the user's own object. The user's Python
+functions are never called again, unless an edit changes the input of one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pipetune.tf import private
 from pipetune.tf.pipelines import called, file_caches, live, operators
 from pipetune.tf.pipelines.builders import BUILDERS, NEED_ORIGINAL, mapped, options_of
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 def read(dataset: Any, *, name: str = "dataset") -> live.LivePipeline:
-    """As `live.read`, with datasets that write none of the script's files; arguments stay as they are written.
+    """Like `live.read`, with datasets that write none of the script's files; the nodes keep their original arguments.
 
-    What cannot be built again stays the script's own: the undo journal knows its files.
+    If the pipeline cannot be rebuilt, the script's own datasets are used: the undo journal knows their files.
     """
     source = live.read(dataset, name=name)
     if not any(map(file_caches.is_to_be_moved, source.datasets.values())):
@@ -36,26 +36,26 @@ def read(dataset: Any, *, name: str = "dataset") -> live.LivePipeline:
 
 
 def replay(source: live.LivePipeline, pipeline: Pipeline, *, given: Mapping[str, Any] | None = None) -> Any:
-    """The dataset that `pipeline` describes; see `replay_nodes`."""
+    """Returns the dataset that `pipeline` describes; see `replay_nodes`."""
     return replay_nodes(source, pipeline, given=given)[OUTPUT]
 
 
 OUTPUT = ""
-"""The key of the finished dataset, options included, among the datasets of `replay_nodes`."""
+"""The key of the finished dataset, options included, in the result of `replay_nodes`."""
 
 
 def replay_nodes(
     source: live.LivePipeline, pipeline: Pipeline, *, given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The dataset of every node of `pipeline`, and under OUTPUT what the consumer is to iterate.
+    """Returns the dataset of every node of `pipeline`, and under `OUTPUT` the one for the consumer to iterate.
 
     Args:
         source: the live pipeline the edits were made on.
         pipeline: the edited pipeline; ids of untouched operators are those of `source`.
-        given: datasets to use in place of these nodes (a recorded source); everything below is rebuilt.
+        given: by node id, datasets to use in place of nodes (a recorded source); everything downstream is rebuilt.
 
     Raises:
-        CannotReplay: an operator below an edit cannot be rebuilt; the message names it.
+        CannotReplay: an operator downstream of an edit cannot be rebuilt; the message names it.
     """
     given = given or {}
     built: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def _build(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: lis
 
 
 def _as_captured(node: Node, source: live.LivePipeline, above: list[Any]) -> bool:
-    """Whether neither the operator nor anything above it was changed."""
+    """Whether neither the operator nor anything upstream of it was changed."""
     before = source.pipeline[node.id]
     same_form = before.function is None or node.function is None or before.function.form == node.function.form
     if file_caches.is_to_be_moved(source.datasets[node.id]):
@@ -105,7 +105,7 @@ def _as_captured(node: Node, source: live.LivePipeline, above: list[Any]) -> boo
 
 
 def _structured(original: Any, above: list[Any]) -> list[Any]:
-    """The input in the structure `original` got it in: `unbatch` and `rebatch` first flatten it by a map."""
+    """Returns the input in the structure of that of `original`: `unbatch` and `rebatch` first flatten it by a map."""
     given = private.inputs(original) if original is not None else ()
     if len(given) != 1 or len(above) != 1 or not operators.kind_of(given[0]).transparent:
         return above

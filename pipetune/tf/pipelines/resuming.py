@@ -1,4 +1,4 @@
-"""What a pipeline shows of how the script resumes: a `skip` of the steps done, ids of examples."""
+"""Finds in a pipeline how the script resumes after an interruption: a `skip` of finished steps, ids of examples."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipetune.tf.pipelines.live import LivePipeline
 from pipetune.tf.script import capture
 
 IDS = "tfds_id"
-"""The feature that TensorFlow Datasets adds under `ReadConfig(add_tfds_id=True)`."""
+"""The feature that TensorFlow Datasets adds with `ReadConfig(add_tfds_id=True)`."""
 
 _BEHIND = frozenset({"prefetch", "with_options", "repeat", "assert_cardinality", "copy_to_device"})
 _TEXT = frozenset({"TextLineDataset", "CsvDataset"})
 
 
 def find(source: LivePipeline) -> list[Resuming]:
-    """Every place of the training pipeline that lets a later run go on; a split by take and skip is none."""
+    """Returns the call sites of the training pipeline that let a later run resume; a take/skip split is not one."""
     return [*_skips(source), *_ids(source.pipeline)]
 
 
@@ -54,7 +54,7 @@ def _skips_a_header(node: Node, pipeline: Pipeline) -> bool:
 
 
 def argument_text(location: SourceLocation | None) -> str:
-    """The first argument of the call at `location` as the source has it; '' where it cannot be read."""
+    """Returns the source text of the first argument of the call at `location`; '' if it cannot be read."""
     if location is None or not location.exact:
         return ""
     place = (location.file, location.line, location.column, location.end_line, location.end_column)
@@ -92,7 +92,7 @@ _MEANING = {
 
 
 def findings(found: Iterable[Resuming], pipeline: Pipeline) -> list[Finding]:
-    """What a reader of the report should know of each."""
+    """Returns what the report says about each of them, one finding each."""
     return [_finding(one, pipeline) for one in found]
 
 

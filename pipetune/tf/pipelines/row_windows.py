@@ -1,4 +1,4 @@
-"""Windows over rows of arrays in memory, as `window` and a `flat_map` that batches each make them."""
+"""Detects windows over rows of in-memory arrays, built by `window` and a `flat_map` that batches each window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALLOWED = frozenset({"Placeholder", "Const", "Identity", "NoOp", "BatchDatasetV
 
 
 def windows_above(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Windows | None:
-    """The windows that a flat_map puts out: of the rows of arrays, each of the same length."""
+    """Returns the windows that a flat_map emits, over rows of arrays and all of one length; None for anything else."""
     if node.op != "flat_map" or len(node.inputs) != 1:
         return None
     window = pipeline[node.inputs[0]]
@@ -37,7 +37,7 @@ def windows_above(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> 
 
 
 def gets_windows(source: live.LivePipeline, node: Node) -> bool:
-    """Whether what an operator gets are windows, all of one length, handed on as they are."""
+    """Whether the input of an operator is windows, all of one length, passed through unchanged."""
     above = source.pipeline[node.inputs[0]]
     while facts(above.op).same_elements and len(above.inputs) == 1:
         above = source.pipeline[above.inputs[0]]
@@ -47,7 +47,7 @@ def gets_windows(source: live.LivePipeline, node: Node) -> bool:
 
 
 def _batching(function: Any, components: int) -> tuple[int, bool] | None:
-    """Size and `drop_remainder` of the batch that a flat_map makes of each window; None if it does anything else."""
+    """Returns size and `drop_remainder` of the batch that a flat_map makes of each window; None for anything else."""
     graph = function.graph
     operations = graph.get_operations()
     if function.captured_inputs or any(op.type not in _ALLOWED for op in operations):

@@ -1,8 +1,8 @@
-"""Windows of a series that functions take by their numbers, one at a time, as `timeseries_dataset_from_array` does.
+"""Detects windows of a time series gathered by index, one at a time, as by `timeseries_dataset_from_array`.
 
-The utility of Keras zips a range of numbers with the rows that windows start at; one map makes of both the numbers of
-the rows of a window, and another one gathers them. `made_of` says that pipeline once more from its arrays: one that was
-read is taken for such a pipeline only where it has the same operators and its functions compute the same.
+The Keras utility zips a range of indices with the rows that windows start at; one map turns both into the indices of
+the rows of a window, and another one gathers these. `made_of` builds that pipeline again from its arrays: a dataset is
+taken for such a pipeline only if it has the same operators and its functions compute the same.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pipetune.tf.pipelines import functions, live, operators
 from pipetune.tf.pipelines.lifting import computes
 from pipetune.tf.pipelines.terms import Unclear
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 
 @dataclass(frozen=True)
 class Series:
-    """A series in memory, and its windows in the order they have; the fields are tensors."""
+    """A time series in memory, and its windows in their order; `rows`, `starts` and `beside` are tensors."""
 
-    rows: Any
-    starts: Any  # the number of the first row of each window
-    size: int  # rows of a window
-    stride: int
-    beside: Any = None  # an array of which each window comes with the row of its start; None: windows alone
+    rows: Any  # [rows, ...], any dtype
+    starts: Any  # [windows], an integer dtype: the index of the first row of each window
+    size: int  # rows per window
+    stride: int  # distance between consecutive rows of a window
+    beside: Any = None  # the targets [rows, ...]: each window comes with the one at its start; None: no targets
 
 
 def read(dataset: Any) -> Series | None:
-    """The series whose windows a dataset puts out one at a time, perhaps through a prefetch; None for any other."""
+    """Returns the series whose windows `dataset` emits one at a time, perhaps after a prefetch; None for any other."""
     while operators.kind_of(dataset).op == "prefetch":
         (dataset,) = live.upstream(dataset)
     found = _found(dataset)
@@ -43,7 +43,7 @@ def read(dataset: Any) -> Series | None:
 
 
 def made_of(series: Series) -> Any:
-    """The dataset that puts out the windows of a series one at a time."""
+    """Builds the dataset that emits the windows of a series one at a time, as Keras does."""
     size, stride = (tf.constant(number, series.starts.dtype) for number in (series.size, series.stride))
     numbers = tf.data.Dataset.range(int(series.starts.shape[0]))
     starts = tf.data.Dataset.from_tensors(series.starts).repeat()
@@ -64,7 +64,10 @@ def made_of(series: Series) -> Any:
 
 
 def windows_at(series: Series) -> Callable[[Any], Any]:
-    """The function from a batch of numbers to the windows of those numbers, and what comes with them."""
+    """Returns the function from window indices, integers [batch], to these windows, and to their targets if any.
+
+    Windows have the shape [batch, size, ...], with a static size of None.
+    """
     rows, starts, beside = series.rows, series.starts, series.beside
     reach = series.size * series.stride
 
@@ -78,7 +81,7 @@ def windows_at(series: Series) -> Callable[[Any], Any]:
 
 
 def part_of(series: Series, numbers: list[int]) -> Series:
-    """The windows of these numbers alone, and of the arrays no more than they reach: what lies between goes."""
+    """Returns only the windows at these indices; of the arrays, only the rows that they span are kept."""
     first = series.starts.numpy()[numbers].astype(np.int64)
     reach = (series.size - 1) * series.stride
     kept = np.unique(first[:, np.newaxis] + np.arange(reach + 1))
@@ -94,7 +97,7 @@ def part_of(series: Series, numbers: list[int]) -> Series:
 
 
 def _found(dataset: Any) -> Series | None:
-    """What the arrays and numbers would be if the dataset put out windows of a series."""
+    """Returns the series whose windows the dataset might emit, for `read` to verify; None if its operators differ."""
     kind, above = operators.kind_of(dataset).op, live.upstream(dataset)
     if kind == "zip" and len(above) == 2:
         windows, beside = _found(above[0]), _taken(above[1])
@@ -111,7 +114,7 @@ def _found(dataset: Any) -> Series | None:
 
 
 def _taken(dataset: Any) -> tuple[Any, Any] | None:
-    """The array of which a map takes rows by their numbers, and the map over numbers and starts that gives those."""
+    """Returns the array from which a map gathers rows, and the map over indices and starts that computes which."""
     pair = _zipped(dataset)
     if pair is None or _zipped(pair[1]) is None:
         return None
@@ -120,14 +123,14 @@ def _taken(dataset: Any) -> tuple[Any, Any] | None:
 
 
 def _zipped(dataset: Any) -> tuple[Any, Any] | None:
-    """The two datasets that a map over a zip of two gets its elements of."""
+    """Returns the two datasets that are zipped directly upstream of a map; None for any other dataset."""
     above = live.upstream(dataset) if operators.kind_of(dataset).op == "map" else ()
     both = live.upstream(above[0]) if above and operators.kind_of(above[0]).op == "zip" else ()
     return (both[0], both[1]) if len(both) == 2 else None
 
 
 def _repeated(dataset: Any) -> Any:
-    """The one tensor that a dataset puts out over and over; None for any other."""
+    """Returns the one tensor that a dataset emits repeatedly; None for any other dataset."""
     above = live.upstream(dataset) if operators.kind_of(dataset).op == "repeat" else ()
     if not above or operators.kind_of(above[0]).op != "from_tensors":
         return None
@@ -136,7 +139,7 @@ def _repeated(dataset: Any) -> Any:
 
 
 def _size_and_stride(function: Any) -> tuple[int, int] | None:
-    """Of a function that gives `range(first, first + size * stride, stride)`."""
+    """Returns size and stride of a function that returns `range(first, first + size * stride, stride)`; else None."""
     (given,) = function.graph.outputs if len(function.graph.outputs) == 1 else (None,)
     made = functions.before_identity(given).op if given is not None else None
     if made is None or made.type != "Range" or made.inputs[1].op.type != "AddV2":
@@ -152,7 +155,7 @@ def _size_and_stride(function: Any) -> tuple[int, int] | None:
 def _is(one: Any, other: Any) -> bool:
     """Whether two datasets have the same operators, and functions that compute the same.
 
-    How many calls of a function run at once makes no difference.
+    The number of parallel calls of a function makes no difference.
     """
     kind, above = operators.kind_of(one), (live.upstream(one), live.upstream(other))
     if kind.op != operators.kind_of(other).op or one.element_spec != other.element_spec:

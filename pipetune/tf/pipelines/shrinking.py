@@ -1,8 +1,8 @@
-"""Whether functions that decode JPEGs to resize them could decode them at a smaller scale, asked of graph and data.
+"""Probes whether functions that decode and resize JPEGs could decode at a smaller scale; examines graph and data.
 
-The decoder can leave out what is needed only for a larger image: half, a quarter or an eighth of each side. What is
-resized to is then another image, close to the one before: that is for the author to decide, and no more than advice
-here. How close is measured on images from the start, the middle and the end of the data.
+The decoder can save work by decoding only half, a quarter or an eighth of each side. The resized image is then a
+different one, close to the original: this is only advice, and the author decides. The difference is measured on images
+from the start, the middle and the end of the data.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from pipetune.tf.pipelines.crops import DECODER, NoCrop, Resize, find_resize
 from pipetune.tf.pipelines.guards import unknown_on_error
 from pipetune.tf.pipelines.rebuilding import rebuilt
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets built in calls from this module are pipetune's own, not the user's
 
 _MOST_APART_ON_AVERAGE = 0.1
-"""Beyond this share of the greatest value it is another image."""
+"""Largest mean difference, as a share of the largest value; beyond it, the result counts as another image."""
 
 
 def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """`pipeline` (that of `source`, told other things or not), told which functions could decode at a smaller scale."""
+    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode at a smaller scale.
+
+    Args:
+        pipeline: that of `source`, with or without other annotations.
+    """
     told = {
         node.id: replace(node.function, shrinking=ask(source, node))
         for node in pipeline
@@ -40,7 +44,7 @@ def with_answers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 @unknown_on_error(lambda why: Shrinking(why_not=why))
 def ask(source: live.LivePipeline, node: Node) -> Shrinking:
-    """The smallest scale that is large enough for what the function of `node` resizes to, or why there is none."""
+    """Probes for the smallest scale that is large enough for what the function of `node` resizes to; or why none is."""
     original, above = source.datasets[node.id], source.datasets[node.inputs[0]]
     traced = original._map_func
     try:
@@ -52,7 +56,7 @@ def ask(source: live.LivePipeline, node: Node) -> Shrinking:
             mapped = above.map(decoding_smaller(traced, ratio))
     except NoCrop as reason:
         return Shrinking(why_not=str(reason))
-    except (tf.errors.OpError, ValueError, TypeError) as error:  # a graph that cannot be put together again
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
         return Shrinking(why_not=f"its graph cannot be changed ({type(error).__name__})")
     if mapped.element_spec != original.element_spec:
         return Shrinking(why_not="its shapes would not be known any more")
@@ -62,7 +66,7 @@ def ask(source: live.LivePipeline, node: Node) -> Shrinking:
 
 
 def decoding_smaller(traced: Any, ratio: int) -> Any:
-    """The function a dataset holds, with its own ops and seeds, decoding 1/`ratio` of the rows and columns.
+    """Returns a dataset's traced function with the same ops and seeds that decodes 1/`ratio` of the rows and columns.
 
     Raises:
         NoCrop: it needs the image at full scale.
@@ -80,7 +84,10 @@ def _scaled(graph_def: Any, decode: Any, ratio: int) -> Any:
 
 
 def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
-    """Of 2, 4 and 8, by which the decoder can divide, the largest that makes no image smaller than what it resizes to.
+    """Returns the largest of the decoder's ratios 2, 4 and 8 that makes no image smaller than the resize target.
+
+    Args:
+        size: height and width of the resize target.
 
     Raises:
         NoCrop: there is none.
@@ -94,7 +101,7 @@ def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
 
 
 def _apart(graph: Any, resize: Resize, ratio: int, contents: Sequence[bytes]) -> tuple[float, float]:
-    """How far the pixels that are resized to are apart: at most and on average, as shares of the greatest value."""
+    """Returns the largest and the mean pixel difference after the resize, as shares of the largest pixel value."""
     pairs = [_resizing(graph, resize, scale) for scale in (1, ratio)]
     most, total, count, greatest = 0.0, 0.0, 0, 0.0
     for data in contents:
@@ -106,7 +113,7 @@ def _apart(graph: Any, resize: Resize, ratio: int, contents: Sequence[bytes]) ->
 
 
 def _resizing(graph: Any, resize: Resize, ratio: int) -> Any:
-    """From the bytes of an image to what it is resized to."""
+    """Returns the concrete function from the bytes of an image (scalar string), decoded at 1/`ratio`, to its resize."""
     contents, resized = resize.decode.inputs[0], resize.op.outputs[0]
     graph_def = _scaled(jpegs.nodes_before(graph, resized, known=contents), resize.decode, ratio)
 

@@ -1,4 +1,4 @@
-"""Which statement of a function's body made each op of its graph, as far as TensorFlow's record of the trace says."""
+"""Maps each op of a function's graph to the statement of its body that created it, from TensorFlow's op tracebacks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 
 def statements_of(function: Any, ops: Sequence[Any]) -> list[int] | None:
-    """For every op the place in the function's body of the statement that made it; ops made for none get the one
-    before them (inputs 0).
+    """Returns, for every op, the index of the statement in the function's body that created it.
 
-    None where the function is no plain `def`, its text cannot be read, or its statements did not run one after
-    another.
+    An op that no statement created gets the index of the op before it (inputs 0). None if the function is not a plain
+    `def`, its source cannot be read, or its statements did not run in order.
     """
     body = _body(function)
     if body is None:
@@ -51,7 +50,7 @@ def _body(function: Any) -> list[ast.stmt] | None:
 
 
 def _line_within(function: FunctionType, op: Any, *, first: int, last: int) -> int | None:
-    """The line of the body that was running when an op was made: that of the outermost frame of the function."""
+    """Returns the line of the body that ran when an op was created: that of the outermost frame of the function."""
     file, name = function.__code__.co_filename, function.__code__.co_name
     for frame in op.traceback or ():
         if frame.filename == file and frame.name in (name, f"tf__{name}") and first <= frame.lineno <= last:

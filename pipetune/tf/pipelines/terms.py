@@ -1,10 +1,10 @@
-"""What a traced function computes, as expressions over its inputs that can be compared.
+"""Expresses what a traced function computes as terms over its inputs, which can be compared.
 
-Two functions whose results are equal terms compute the same from the same input, whatever their ops are called and in
-whatever order they stand. Ops whose results nobody reads are left out: the functions asked about keep no state. What
-changes nothing about a result is normalised away: names, `Identity`, negative axes, how a constant shape was worked
-out, chains of reshapes, and a first axis of size 1 that comes and goes around an op. `normal_forms` holds these, one
-function each; `lifting` says what ops do with a stack of rows, which is also how such a first axis is moved outwards.
+Two functions whose results are equal terms compute the same from the same input, whatever the names and the order of
+their ops. Ops whose results are never read are left out, because the functions examined are stateless. Whatever does
+not change a result is normalized away: names, `Identity`, negative axes, how a constant shape was computed, chains of
+reshapes, and a first axis of size 1 that is added before an op and removed after it. `normal_forms` holds these, one
+function each; `lifting` defines what ops do with a stack of rows, which also moves such a first axis outwards.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ import tensorflow as tf
 from pipetune.tf import private
 
 Shape = tuple[int | None, ...] | None
-"""A static shape; None for an unknown rank, None in it for an unknown size."""
+"""A static shape; None for an unknown rank, None inside it for an unknown size."""
 
 ROWS = "Rows"
-"""The op of a term that is a stack of rows: its input is the term of one row."""
+"""The op of a term that is a stack of rows; its input is the term of one row."""
 
 
 class Unclear(Exception):
-    """It cannot be said what a function computes; the text is the end of a sentence about it."""
+    """What a function computes cannot be determined; the message continues a sentence whose subject is the function."""
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
     """One tensor of a traced function, as an expression over the inputs of the function.
 
-    Terms are equal where they are the same expression. Shape and dtype are what is statically known of the value and
-    follow from the expression.
+    Terms are equal if they are the same expression. Shape and dtype are the static ones of the tensor, and follow from
+    the expression.
     """
 
-    op: str  # a type of TensorFlow's ops, or "Input", "Captured", "Constant", "Rows", "Slice", "Sizes"
+    op: str  # a TensorFlow op type, or "Input", "Captured", "Constant", "Rows", "Part", "Slice", "Sizes"
     inputs: tuple[Term, ...] = ()
     attributes: tuple[tuple[str, object], ...] = ()  # sorted by name
-    output: int = 0  # which of the results of the op
-    dtype: Any = None
+    output: int = 0  # index among the results of the op
+    dtype: Any = None  # a tf.DType
     shape: Shape = None
-    value: np.ndarray | None = None  # of a constant; of "Sizes" an array of objects: numbers, and UNKNOWN_ROWS
-    key: str = field(init=False)
+    value: np.ndarray | None = None  # of a constant; of "Sizes" an object array of integers and UNKNOWN_ROWS
+    key: str = field(init=False)  # hash of the expression
 
     def __post_init__(self) -> None:
         parts = [self.op, str(self.output), repr(self.attributes), *(term.key for term in self.inputs)]
@@ -65,7 +65,7 @@ class Term:
         """Number of axes.
 
         Raises:
-            Unclear: it is not known.
+            Unclear: it is unknown.
         """
         if self.shape is None:
             raise Unclear(f"handles something of unknown shape ({self.op})")
@@ -76,7 +76,7 @@ class Term:
         return next((value for key, value in self.attributes if key == name), None)
 
     def ancestors(self) -> Iterator[Term]:
-        """This term and every one it is made of, each once."""
+        """Yields this term and every term that it is built from, each once."""
         seen: set[str] = set()
         waiting = [self]
         while waiting:
@@ -89,7 +89,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Call:
-    """An op about to be applied: its type, terms for its inputs, and what is statically known of its results."""
+    """An op to be applied: its type, the terms of its inputs, and the static dtypes and shapes of its results."""
 
     op: str
     inputs: tuple[Term, ...]
@@ -102,10 +102,10 @@ class Call:
         return next((value for key, value in self.attributes if key == name), None)
 
     def constant(self, position: int) -> np.ndarray:
-        """The value of an input.
+        """Returns the value of the input at `position`.
 
         Raises:
-            Unclear: it is no constant.
+            Unclear: it is not a constant.
         """
         value = self.inputs[position].value
         if value is None or self.inputs[position].op != "Constant":
@@ -113,7 +113,7 @@ class Call:
         return value
 
     def results(self) -> list[Term]:
-        """The terms of the results, as this very op of these very inputs."""
+        """Returns the terms of the results: this op applied to these inputs, without normalization."""
         return [
             Term(self.op, self.inputs, self.attributes, place, dtype, shape)
             for place, (dtype, shape) in enumerate(zip(self.dtypes, self.shapes, strict=True))
@@ -127,19 +127,19 @@ def constant(value: Any, dtype: Any) -> Term:
 
 
 Apply = Callable[[Call], list[Term]]
-"""Makes the terms of an op's results."""
+"""A function that computes the terms of an op's results."""
 
 
 def terms_of(function: Any, given: Sequence[Term], apply: Apply) -> list[Term]:
-    """The terms of everything a traced function gives, in the order of its flat outputs.
+    """Returns the terms of all flat outputs of a traced function, in order.
 
     Args:
         function: a concrete function.
-        given: terms of its flat inputs, without those it captured.
-        apply: how the terms of the inputs of an op become those of its results.
+        given: terms of its flat inputs, without captures.
+        apply: computes the terms of an op's results from those of its inputs.
 
     Raises:
-        Unclear: it branches or loops, or reads what no term says.
+        Unclear: it branches or loops, or reads something that no term can express.
     """
     graph = function.graph
     captured = [_captured(outer, inner) for outer, inner in graph.captures]
@@ -149,7 +149,7 @@ def terms_of(function: Any, given: Sequence[Term], apply: Apply) -> list[Term]:
 
 
 def _captured(outer: Any, inner: Any) -> Term:
-    """What a function captured: a tensor by its value where it is a small one, else by which it is."""
+    """Returns the term of a captured tensor: its value if that is known and small, else its identity."""
     if inner.op.type == "Const":
         return constant(tf.make_ndarray(inner.op.get_attr("value")), inner.dtype)
     if isinstance(outer, tf.Tensor) and hasattr(outer, "numpy") and inner.dtype not in (tf.resource, tf.variant):
@@ -163,7 +163,7 @@ _SMALL_BYTES = 1_000_000
 
 
 def _terms(graph: Any, given: Sequence[Term], apply: Apply) -> list[Term]:
-    """The terms of the outputs of a graph, from those of its inputs; functions that it calls are looked into."""
+    """Returns the terms of the outputs of a graph from those of its inputs; functions that it calls are inlined."""
     known = {id(tensor): term for tensor, term in zip(graph.inputs, given, strict=True)}
     needed = _needed(graph)
     for op in graph.get_operations():
@@ -187,7 +187,7 @@ _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 def needed_ops(graph: Any) -> Iterator[Any]:
-    """The ops that the outputs of a graph are made by, those of the functions it calls included."""
+    """Yields the ops that the outputs of a graph depend on, including those in the functions it calls."""
     needed = _needed(graph)
     for op in graph.get_operations():
         if id(op) in needed:
@@ -196,7 +196,7 @@ def needed_ops(graph: Any) -> Iterator[Any]:
 
 
 def input_terms(function: Any) -> list[Term]:
-    """A term for each flat input of a traced function, known by its place."""
+    """Returns a term for each flat input of a traced function, identified by its index."""
     graph = function.graph
     count = len(graph.inputs) - len(list(graph.captures))
     return [
@@ -205,17 +205,17 @@ def input_terms(function: Any) -> list[Term]:
 
 
 def input_term(place: int, *, dtype: Any = None, shape: Shape = None) -> Term:
-    """The flat input of a function that stands at `place`."""
+    """Returns the term of the flat input of a function at the index `place`."""
     return Term("Input", attributes=(("place", place),), dtype=dtype, shape=shape)
 
 
 def static(tensor: Any) -> Shape:
-    """The static shape of a tensor."""
+    """Returns the static shape of a tensor."""
     return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
 
 
 def _needed(graph: Any) -> set[int]:
-    """Ids of the ops that the outputs are made by."""
+    """Returns the ids of the ops that the outputs depend on."""
     found: set[int] = set()
     waiting = [tensor.op for tensor in graph.outputs]
     while waiting:
@@ -243,7 +243,7 @@ def _call(op: Any, inputs: list[Term]) -> Call:
 
 
 def _plain(value: Any) -> object:
-    """An attribute as a Python value where it is a plain one, else as its bytes."""
+    """Returns an attribute as a Python value if it has a simple type, else as its serialized bytes."""
     kind = value.WhichOneof("value")
     if kind in ("i", "b", "f"):
         return getattr(value, kind)

@@ -1,7 +1,7 @@
-"""Between which bounds the numbers lie that a function computes, by interval arithmetic over its terms.
+"""Bounds the values that a function computes, by interval arithmetic over its terms.
 
-It answers one question: whether a cast to a small integer type may get a number that does not fit. TensorFlow wraps
-such a number where it casts it alone and saturates it in a packet, so that a batch may get another one than its
+This answers one question: whether a cast to a small integer type may receive a value that does not fit. TensorFlow
+wraps such a value in scalar code and saturates it in a SIMD packet, so a batch may get a different value than its
 elements.
 """
 
@@ -19,7 +19,7 @@ from pipetune.tf.pipelines.terms import Term
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds of numbers, both included; `nan`: besides, there may be NaNs."""
+    """Bounds of values, both included; `nan`: there may be NaNs as well."""
 
     low: float
     high: float
@@ -33,20 +33,20 @@ class Interval:
 ANY = Interval(-math.inf, math.inf, nan=True)
 
 _NARROW = frozenset({"int8", "uint8", "int16", "uint16", "uint32"})
-"""What single numbers and packets are cast to otherwise where they do not fit (found by casting both)."""
+"""Types to which single values and SIMD packets that do not fit are cast differently (found by casting both)."""
 
 _NAN_AGREES = frozenset({"uint8", "uint16"})
-"""Of these, the types that a NaN is cast to alike by both."""
+"""Of these, the types for which both casts agree on NaN."""
 
 
 class Ranges:
-    """The intervals of terms, each worked out once."""
+    """The intervals of terms, each computed once."""
 
     def __init__(self) -> None:
         self._known: dict[str, Interval] = {}
 
     def cast_fits(self, cast: Term) -> bool:
-        """Whether every number that a `Cast` gets fits into what it casts to, or is cast alike alone and in packets."""
+        """Whether every value of a `Cast` fits its target type, or is cast the same alone and in SIMD packets."""
         source, target = cast.inputs[0].dtype, cast.dtype
         if not source.is_floating or target.name not in _NARROW:
             return True
@@ -56,7 +56,7 @@ class Ranges:
         return fits and (not of.nan or target.name in _NAN_AGREES)
 
     def of(self, term: Term) -> Interval:
-        """The interval of all numbers in a tensor."""
+        """Returns the interval of all values in a tensor."""
         waiting = [term]
         while waiting:  # inputs first, without recursion: functions may be deep
             last = waiting[-1]
@@ -79,7 +79,7 @@ def _interval(term: Term, of: list[Interval]) -> Interval:
         return _of_array(term.value)
     rule = _RULES.get(term.op)
     found = rule(term, of) if rule is not None else limits
-    if dtype.is_integer or dtype.is_bool:  # what overflows wraps: anything may come of it
+    if dtype.is_integer or dtype.is_bool:  # overflow wraps around: any value is possible
         return found if limits.low <= found.low and found.high <= limits.high and not found.nan else limits
     return _rounded(found, dtype)
 
@@ -104,7 +104,7 @@ def _of_array(values: np.ndarray) -> Interval:
 
 
 def _rounded(of: Interval, dtype: Any) -> Interval:
-    """With what rounding to a floating-point type may add, and infinite where that type has no such number."""
+    """Widens an interval by the rounding of a floating-point type; bounds beyond its range become infinite."""
     slack = 4 * _EPSILON.get(dtype.name, 2.0**-7)
     greatest = _GREATEST.get(dtype.name, math.inf)
     low, high = of.low - slack * abs(of.low), of.high + slack * abs(of.high)
@@ -122,7 +122,7 @@ def _union(*of: Interval) -> Interval:
 
 
 def _corners(compute: Callable[[float, float], float], a: Interval, b: Interval) -> Interval:
-    """The range of a function that takes its extremes at the corners, of two bounded intervals."""
+    """Returns the range over two bounded intervals of a function that has its extremes at their corners."""
     if not (a.bounded and b.bounded):
         return ANY
     values = [compute(one, other) for one in (a.low, a.high) for other in (b.low, b.high)]
@@ -178,7 +178,7 @@ def _like_all(_term: Term, of: list[Interval]) -> Interval:
 
 
 def _blended(_term: Term, of: list[Interval]) -> Interval:
-    """Of weighted means: between the least and the greatest; an infinity among them may give a NaN."""
+    """Weighted means stay between the least and the greatest value; an infinity among the values may give a NaN."""
     return of[0] if of[0].bounded else ANY
 
 

@@ -1,4 +1,4 @@
-"""Whether what `tf.vectorized_map` makes of a function gives each row what the function gives an element."""
+"""Checks that `tf.vectorized_map` of a function computes for each row what the function computes for an element."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pipetune.tf.pipelines.terms import Unclear, needed_ops
 
 
 def check_converters(single: Any, vectorized: Any) -> Lifted:
-    """What is known of the rows of a function called through `tf.vectorized_map`.
+    """Returns the numerical properties of the rows of a function called through `tf.vectorized_map`.
 
     Args:
         single: the concrete function, traced on one element.
         vectorized: the concrete function of the map that calls it, traced on batches.
 
     Raises:
-        Unclear: it has an op that is not proven to be converted rightly, or the rows would be gone through one by one.
+        Unclear: it has an op whose conversion is not proven correct, or would process the rows in a loop.
     """
     loop = next((op.type for op in vectorized.graph.get_operations() if op.type in _LOOPS), None)
     if loop is not None:
@@ -48,8 +48,8 @@ PROVEN = frozenset(
      "SquaredDifference", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh", "TensorScatterUpdate",
      "Tile", "TopKV2", "Transpose", "TruncateDiv", "TruncateMod", "Unpack", "UnsortedSegmentSum", "Xdivy", "Xlogy"}
 )  # fmt: skip
-"""Ops whose converters gave each row what the op gives an element, on every function of `tests/tf/op_cases.py`.
+"""Ops whose converters gave each row the same result as an element, on every function of `tests/tf/op_cases.py`.
 
-Not among them: `Roll`, which mixes rows, `PadV2`, which pads with zeros whatever is asked for, and `Squeeze` without
-axes, which squeezes a batch of one row.
+Not among them: `Roll`, whose converter mixes rows, `PadV2`, whose converter pads with zeros whatever the pad value, and
+`Squeeze` without axes, whose converter squeezes a batch of one row.
 """

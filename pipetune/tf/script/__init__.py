@@ -1,1 +1,1 @@
-"""The user's script: which calls made its datasets, who consumes them, and that nothing of it changes."""
+"""Observes the user's script: which calls create its datasets and who consumes them; leaves nothing of it changed."""

@@ -1,7 +1,7 @@
-"""Writes out what the script has written and what still waits in buffers of this process.
+"""Flushes data that the script has written but that is still buffered in this process.
 
-The process will end without unwinding, and nobody will close its files: what they held when training began has to be
-on disk by then. Buffers of Python, of the C library, and of the libraries that keep their own.
+The process exits without unwinding, so no file object gets closed: data that is buffered when training begins must be
+on disk by then. Covers the buffers of Python, of the C library, and of libraries that keep their own.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _FLUSHED: tuple[type, ...] = (
 
 
 def flush() -> None:
-    """Flushes every file object that is open; one that cannot be flushed is left as it is."""
+    """Flushes every open file object; those that cannot be flushed are skipped."""
     kinds = (*_FLUSHED, *_loaded("h5py", "File"))
-    flushes: dict[type, bool] = {}  # a million objects, a few thousand types: each is asked once
+    flushes: dict[type, bool] = {}  # a million objects but a few thousand types: each type is checked once
     for candidate in live_objects():
-        kind = type(candidate)  # not isinstance: asking a lazy proxy for its class may run foreign code
+        kind = type(candidate)  # not isinstance: reading `__class__` of a lazy proxy may run third-party code
         if kind not in flushes:
             flushes[kind] = any(base in kinds for base in kind.__mro__)
         if flushes[kind]:
-            with contextlib.suppress(Exception):  # closed, or opened to be read
+            with contextlib.suppress(Exception):  # closed or read-only
                 candidate.flush()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)

@@ -1,8 +1,8 @@
-"""Remembers, for every dataset made while recording, which call of the user's source made it.
+"""Records, for every dataset created while recording is active, the call in the user's source that created it.
 
-Every dataset, public or private, is made through `DatasetV2.__init__`: one place to look, whatever the API
-it came through. Only a code object and an offset are kept on the dataset itself, so a freed dataset stays
-free; line and column are worked out when somebody asks.
+Every dataset, public or private, is constructed through `DatasetV2.__init__`: one hook covers every API. Only code
+objects and offsets are stored with a dataset, so recording keeps no dataset alive; lines and columns are computed on
+request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 @dataclass(frozen=True)
 class Site:
-    """A call in the user's code: code object and offset, or a statement that AutoGraph translated."""
+    """A call site in user code: code object and bytecode offset, or (`code` None) a statement AutoGraph converted."""
 
     code: CodeType | None
     offset: int
@@ -40,26 +40,26 @@ class Site:
     line: int
     scope: str
     method: str
-    library: str  # the package of what the user called; "" for TensorFlow
+    library: str  # the package of the called function; "" for TensorFlow
 
 
 Step = tuple[CodeType, int]
-"""Where a frame stands: its code and an offset in it."""
+"""The position of a frame: its code object and the bytecode offset in it."""
 
 Path = tuple[Step, ...]
-"""The user's frames of a call, the innermost first."""
+"""The user's frames on a call stack, innermost first."""
 
 _calls: Counter[tuple[Site, str]] = Counter()
-_ways: dict[tuple[Site, str], dict[Path, None]] = {}  # by call site: the paths its datasets were made on, in order
+_ways: dict[tuple[Site, str], dict[Path, None]] = {}  # per call site and dataset class: its distinct call stacks
 
-_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # every recorded dataset; one that is freed is gone from it
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # every recorded dataset that is still alive
 
-_MOST_FRAMES = 8  # of a path that are told
-_MOST_WAYS = 64  # to one call site that are told apart
+_MOST_FRAMES = 8  # frames reported per call stack
+_MOST_WAYS = 64  # distinct call stacks kept per call site
 
 
 class Recorder:
-    """Context manager: datasets made while it is open know the source line that made them."""
+    """Context manager: records the source location of every dataset created while it is active."""
 
     def __enter__(self) -> Recorder:
         self._original = private.DatasetV2.__init__
@@ -80,39 +80,39 @@ class Recorder:
 
 
 def location(dataset: Any) -> SourceLocation | None:
-    """The source span of the call that made `dataset`, or None when nobody recorded it."""
+    """Returns the source span of the call that created `dataset`; None if it was not recorded."""
     found: Site | None = getattr(dataset, _SITE, None)
     return None if found is None else _span(found)
 
 
 def site_of(dataset: Any) -> Site | None:
-    """The call in the user's code that made `dataset`; None when nobody recorded it."""
+    """Returns the call site in the user's code that created `dataset`; None if it was not recorded."""
     found: Site | None = getattr(dataset, _SITE, None)
     return found
 
 
 def alive() -> list[Any]:
-    """The datasets of the run that still exist, private ones of TensorFlow's too."""
+    """Returns all recorded datasets that are still alive, including those of TensorFlow's private classes."""
     return list(_alive)
 
 
 def call_sites() -> list[SourceLocation]:
-    """Where the datasets of the run were made, each call once."""
+    """Returns the source spans of all calls that created datasets, without duplicates."""
     return list(dict.fromkeys(_span(found) for found, _ in _calls))
 
 
 def path_of(dataset: Any) -> Path:
-    """The user's calls that led to the making of `dataset`; empty when nobody recorded it."""
+    """Returns the user's call stack at the creation of `dataset`; empty if it was not recorded."""
     return getattr(dataset, _PATH, ())
 
 
 def calls_around(dataset: Any) -> tuple[SourceLocation, ...]:
-    """The calls of the script's own functions in which `dataset` was made, the innermost first, its own left out."""
+    """Returns the script's calls around the one that created `dataset`, innermost first."""
     return _locations(path_of(dataset))
 
 
 def calls_around_others(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
-    """`calls_around` the other datasets that the call of `dataset` has made, where those are others, each once."""
+    """Returns `calls_around` of other datasets from the same call site, where it differs from that of `dataset`."""
     found: Site | None = getattr(dataset, _SITE, None)
     if found is None:
         return ()
@@ -123,7 +123,7 @@ def calls_around_others(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
 
 def _locations(path: Path) -> tuple[SourceLocation, ...]:
     around = path[1 : _MOST_FRAMES + 1]
-    return _spans(around, tuple(code.co_filename for code, _ in around))  # code of two files may be equal
+    return _spans(around, tuple(code.co_filename for code, _ in around))  # code objects of two files may compare equal
 
 
 @functools.lru_cache(maxsize=1024)
@@ -139,7 +139,7 @@ def _spans(path: Path, files: tuple[str, ...]) -> tuple[SourceLocation, ...]:
 
 
 def path_from(frame: FrameType | None) -> Path:
-    """The user's calls that led to where `frame` stands."""
+    """Returns the user's frames of the call stack that ends in `frame`."""
     found = []
     while frame is not None:
         if not is_library(frame.f_code.co_filename):
@@ -149,20 +149,20 @@ def path_from(frame: FrameType | None) -> Path:
 
 
 def span_of(step: Step) -> tuple[int | None, int | None, int | None, int | None]:
-    """Line, end line, column and end column of what a frame stands at; columns in UTF-8 bytes."""
+    """Returns line, end line, column and end column of the code at a frame's position; columns count UTF-8 bytes."""
     code, offset = step
     return list(code.co_positions())[offset // 2]
 
 
 def made_at_same_call(dataset: Any) -> int:
-    """How many datasets of this class the call site has made."""
+    """Returns how many datasets of its class the call site of `dataset` has created, at least 1."""
     found: Site | None = getattr(dataset, _SITE, None)
     return 1 if found is None else max(1, _calls[found, type(dataset).__name__])
 
 
 @contextlib.contextmanager
 def counted_before() -> Iterator[None]:
-    """While open, calls are made once more than the script makes them for itself: they are not counted again."""
+    """Context manager: discards what is recorded inside, for a call that pipetune repeats and the script makes once."""
     before, ways, living = _calls.copy(), {site: dict(paths) for site, paths in _ways.items()}, list(_alive)
     try:
         yield
@@ -174,20 +174,20 @@ def counted_before() -> Iterator[None]:
 
 
 def forget() -> None:
-    """Drops the counts of call sites; for a new script in the same process."""
+    """Clears everything that was recorded; for a new script in the same process."""
     _calls.clear()
     _alive.clear()
     _ways.clear()
 
 
 def user_frame(frame: FrameType | None) -> tuple[FrameType | None, str]:
-    """The nearest frame of the user's code, and the library function it called."""
+    """Returns the innermost frame of the user's code, and the name of the library function it called."""
     user, called = _user_and_called(frame)
     return user, _written_name(called)
 
 
 def _user_and_called(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
-    """The nearest frame of the user's code, and that of the library function it called."""
+    """Returns the innermost frame of the user's code, and the frame of the library function it called."""
     called: FrameType | None = None
     while frame is not None and is_library(frame.f_code.co_filename):
         if frame.f_code.co_name not in _WRAPPERS:
@@ -197,7 +197,7 @@ def _user_and_called(frame: FrameType | None) -> tuple[FrameType | None, FrameTy
 
 
 def _package(called: FrameType | None) -> str:
-    """The package a library function belongs to; '' for TensorFlow's."""
+    """Returns the package that a library function belongs to; '' for TensorFlow."""
     name = str(called.f_globals.get("__name__", "")).partition(".")[0] if called is not None else ""
     return "" if name == "tensorflow" else name
 
@@ -209,7 +209,7 @@ _WRAPPERS = frozenset(
 
 
 def _written_name(frame: FrameType | None) -> str:
-    """What the user wrote to call a library function: its name, or that of the class it makes an object of."""
+    """Returns the name by which the user called a library function; for a constructor, the name of the class."""
     if frame is None:
         return ""
     if frame.f_code.co_name == "__init__" and frame.f_code.co_varnames:
@@ -231,7 +231,7 @@ def is_library(filename: str) -> bool:
 
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of installed packages, also where another environment's are on the path (.pth files, PYTHONPATH)."""
+"""Folder names of installed packages; they also match other environments on the path (.pth files, PYTHONPATH)."""
 
 
 @functools.cache
@@ -246,7 +246,7 @@ def _library_folders() -> tuple[str, ...]:
 
 def _remember(dataset: Any) -> None:
     if hasattr(dataset, _SITE):
-        return  # two recorders are open: the script uses `pipetune.record` itself
+        return  # two recorders are active: the script uses `pipetune.record` itself
     frame, called = _user_and_called(sys._getframe(2))
     if frame is None or _inside_pipetune(sys._getframe(2), frame):
         return
@@ -264,11 +264,11 @@ def _remember(dataset: Any) -> None:
     object.__setattr__(dataset, _PATH, path)
     _calls[found, type(dataset).__name__] += 1
     ways = _ways.setdefault((found, type(dataset).__name__), {})
-    ways[path if len(ways) < _MOST_WAYS else ()] = None  # without a frame: made somewhere else than all others
+    ways[path if len(ways) < _MOST_WAYS else ()] = None  # (): beyond the limit, stack not kept
 
 
 def _inside_pipetune(frame: FrameType | None, user: FrameType) -> bool:
-    """Whether pipetune itself makes this dataset: a replay, a trial."""
+    """Whether pipetune itself creates this dataset, in a replay or a trial."""
     while frame is not None and frame is not user:
         if frame.f_code.co_filename.startswith(_PACKAGE + os.sep) and frame.f_globals.get("REPLAYS"):
             return True
@@ -290,7 +290,7 @@ def _span(found: Site) -> SourceLocation:
 
 
 def written_call(file: str, line: int, column: int, end_line: int, end_column: int) -> ast.Call | None:
-    """The call expression that a span of the source covers; None where it covers none that can be read."""
+    """Returns the call expression that a source span covers; None if it cannot be parsed or is no call."""
     lines = [linecache.getline(file, number).encode() for number in range(line, end_line + 1)]
     if not lines:
         return None
@@ -304,7 +304,7 @@ def written_call(file: str, line: int, column: int, end_line: int, end_column: i
 
 
 def _called_name(file: str, line: int, column: int, end_line: int, end_column: int) -> str:
-    """The name of the function in the call expression that a span covers, or ''."""
+    """Returns the name of the called function in the call expression that a span covers, or ''."""
     call = written_call(file, line, column, end_line, end_column)
     if call is not None and isinstance(call.func, ast.Attribute):
         return call.func.attr

@@ -1,8 +1,8 @@
-"""What a function that the workers of a coordinator call for their dataset takes from the script's own process.
+"""Finds what the function given to `create_per_worker_dataset` captures from the process of the script.
 
-TensorFlow traces the function once, here. A dataset from outside it then is one that exists in this process, and none
-can be sent to another. An iterator, a table or a variable from outside it stays here as well, unless it was made on a
-worker or a parameter server: a step on a worker asks for it over the network (seen with TensorFlow 2.21).
+TensorFlow traces the function once, in this process. A captured dataset exists only here and cannot be sent to another
+process. A captured iterator, table or variable stays here as well, and steps on workers access it over the network
+(observed with TensorFlow 2.21), unless it was created on a worker or a parameter server.
 
 Source: the "Parameter server training" guide of TensorFlow, section on `create_per_worker_dataset`.
 """
@@ -21,12 +21,13 @@ _ELSEWHERE = ("/job:ps/", "/job:worker/")
 
 
 def find(made: Any, given: Any, *, file: str, line: int) -> tuple[Captured, ...]:
-    """What a per-worker dataset holds of this process, each once and by its name in the script where that is found.
+    """Returns what a per-worker dataset captures from this process, without duplicates, with names from the script.
 
     Args:
-        made: what `create_per_worker_dataset` made of `given`.
-        file: of that call, the place of what is not found by name.
-        line: of that call.
+        made: the result of `create_per_worker_dataset(given)`.
+        given: a dataset function or a distributed dataset.
+        file: file of that call, the location of captures whose name is not found.
+        line: line of that call.
     """
     held = [tensor for tensor in private.captured_by(made) if _stays_here(tensor)]
     if not held:
@@ -44,7 +45,7 @@ def find(made: Any, given: Any, *, file: str, line: int) -> tuple[Captured, ...]
 
 
 def _stays_here(tensor: Any) -> bool:
-    """Whether it stands for something that no copy can be made of, in the process of the script."""
+    """Whether the tensor stands for an object in the script's process that cannot be copied to a worker."""
     if tensor.dtype not in (tf.variant, tf.resource):
         return False
     device = str(getattr(tensor, "device", ""))

@@ -1,4 +1,4 @@
-"""What is known about the use of one dataset of the script."""
+"""How the script uses one of its datasets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipetune.tf.script.handing_over import HandedOver
 
 @dataclass
 class Consumption:
-    """What is known about the use of one dataset so far."""
+    """How the script has used one of its datasets so far."""
 
     dataset: Any
     variable: str  # the name of the user's variable that holds it, or ''
@@ -24,28 +24,28 @@ class Consumption:
     file: str = ""
     line: int = 0
     steps_per_epoch: int | None = None
-    epochs: int | None = None  # that the call asks for
-    certain: bool = False  # the script makes that call once: `epochs` is all the training there is
-    starts_again: bool = False  # where an epoch ends with the data, the next begins it anew: Keras 3
-    handed: HandedOver | None = None  # how a strategy takes it to the replicas that train
-    captured: tuple[Captured, ...] = ()  # of this process, by the function that workers call for the dataset
-    across_workers: bool = False  # a strategy takes the dataset to the workers of a job
-    path: capture.Path = ()  # the user's calls in which it is consumed
+    epochs: int | None = None  # requested by the call
+    certain: bool = False  # the call is made only once: `epochs` is the total number of training epochs
+    starts_again: bool = False  # an epoch that ends with the data is followed by a fresh iterator: Keras 3
+    handed: HandedOver | None = None  # how a strategy distributes it to the replicas
+    captured: tuple[Captured, ...] = ()  # objects of this process that the function for the workers uses
+    across_workers: bool = False  # a strategy distributes the dataset to the workers of a job
+    path: capture.Path = ()  # the user's call stack where it is consumed
     extra: dict[str, Any] = field(default_factory=dict)
-    wall_seconds: float = 0.0  # the script spent taking elements: in `iter` and `next`, or in the whole call
-    cpu_seconds: float = 0.0  # of the process in that time
-    whole_call: bool = False  # evaluate, predict, adapt, reduce: the model's work is in it
+    wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
+    cpu_seconds: float = 0.0  # of the whole process in that time
+    whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
 
     @property
     def name(self) -> str:
-        """What to call the dataset: the user's variable, or what it is used for."""
+        """Name of the dataset: the user's variable, else its role."""
         return self.variable or self.role
 
 
 class Stopwatch:
-    """Context manager: charges the time inside it to consumptions, however it ends.
+    """Context manager: adds the wall and CPU time inside it to consumptions, also if the block raises.
 
-    Two reads of two clocks, about a microsecond; no window is measured through it.
+    Costs two reads of two clocks, about a microsecond; measuring windows do not use it.
     """
 
     __slots__ = ("_cpu", "_uses", "_wall")
@@ -63,20 +63,20 @@ class Stopwatch:
             self.charge(use)
 
     def charge(self, use: Consumption) -> None:
-        """Adds the time measured to what `use` cost."""
+        """Adds the measured time to `use`."""
         use.wall_seconds += self._wall
         use.cpu_seconds += self._cpu
 
 
 def whole_call(uses: list[Consumption]) -> Stopwatch:
-    """A stopwatch for a call that does all there is to do with some datasets: the model's work is in its time."""
+    """Returns a stopwatch for a call that consumes datasets as a whole; its time includes the model's work."""
     for use in uses:
         use.whole_call = True
     return Stopwatch(*uses)
 
 
 def name_in(frame: FrameType | None, dataset: Any) -> str:
-    """The variable that holds the dataset where it is consumed; '' if none does."""
+    """Returns the variable that holds the dataset in `frame` or a user frame that called it; '' if none does."""
     while frame is not None:
         for scope in (frame.f_locals, frame.f_globals):
             for name, value in list(scope.items()):

@@ -1,4 +1,4 @@
-"""Training by a ClusterCoordinator: what the script schedules, scheduled for each variant of its dataset.
+"""Training by a ClusterCoordinator: repeats what the script schedules on each variant of its dataset.
 
 Source: the "Parameter server training" guide of TensorFlow, on `schedule`, `join` and several steps in a function.
 """
@@ -23,9 +23,9 @@ from pipetune.tf.measure import compiling, windows
 from pipetune.tf.script import state
 from pipetune.tf.script.per_worker import PerWorker
 
-_MOST_ELEMENTS = 128  # that one call may take of its iterator
-_AWAY_SECONDS = 60.0  # that a worker which was lost may take to come back
-_LOOK_SECONDS = 0.5  # between two looks whether it has
+_MOST_ELEMENTS = 128  # that one call may take from its iterator
+_AWAY_SECONDS = 60.0  # for a lost worker to come back
+_LOOK_SECONDS = 0.5  # between two checks whether it has come back
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,20 +35,20 @@ class Scheduled:
     function: Any
     args: Any
     kwargs: Any
-    iterator: Any  # the per-worker iterator among them
+    iterator: Any  # the per-worker iterator among the arguments
     schedule: Any  # the coordinator's own method
     file: str = ""
     line: int = 0
     by_fit: bool = False  # Keras makes the call
 
     def taking(self, iterator: Any) -> tuple[Any, Any]:
-        """Its arguments with another iterator in the place of the script's."""
+        """Returns the positional and keyword arguments with `iterator` in place of the script's."""
         given = (self.args or (), self.kwargs or {})
         args, kwargs = tf.nest.map_structure(lambda value: iterator if value is self.iterator else value, given)
         return args, kwargs
 
     def several(self, number: int) -> Any:
-        """A function that does `number` times what the scheduled one does."""
+        """Returns a `tf.function` that runs the scheduled function `number` times."""
         step = self.function
 
         def many(*args: Any, **kwargs: Any) -> Any:
@@ -63,30 +63,30 @@ class Scheduled:
 
 
 class CoordinatorConsumer:
-    """What the script schedules, as often as a window asks for, and a `join`.
+    """Repeats the script's `schedule` call as often as a window needs, and joins.
 
-    A step of a window is one of every worker: as many calls as there are workers, whoever of them takes them.
+    A step of a window is one step per worker: as many calls as there are workers, whichever of them executes each call.
     """
 
     kind = "coordinator"
 
     def __init__(self, scheduled: Scheduled, per_worker: PerWorker, *, workers: int) -> None:
-        """Takes what the script does; `ready` says whether it can be done with another dataset."""
+        """Stores the scheduled call; `ready` checks whether it can run on another dataset."""
         self.scheduled = scheduled
         self.workers = workers
         among = f"{workers} workers" if workers > 1 else "one worker"
         self.sentence = f"{'Model.fit' if scheduled.by_fit else 'ClusterCoordinator.schedule'}, to {among}"
         self._per_worker, self._coordinator = per_worker, per_worker.coordinator
-        self._here = place_in(os.environ) is None  # the workers: what others spend is not known in this process
-        self._each = 1  # elements of its iterator that one call takes
+        self._here = place_in(os.environ) is None  # where the workers run; CPU time elsewhere is unknown
+        self._each = 1  # elements that one call takes from its iterator
         self._number, self._function = 1, scheduled.function
-        self._lost = private.workers_lost()  # when all workers were last known to be there
-        self._several: dict[int, Any] = {}  # functions of several steps, once made: each is traced once
+        self._lost = private.workers_lost()  # number of losses when all workers were last available
+        self._several: dict[int, Any] = {}  # functions of several steps, cached: each is traced once
 
     def ready(self) -> None:
-        """Has every worker take a step on the script's dataset as it would be sent, and sees how much that takes.
+        """Runs steps on every worker with the script's dataset as it would be sent, and counts the elements per call.
 
-        The script's variables are put back. Its own iterators are freed: they would go on filling their buffers.
+        Restores the script's variables. Frees its own iterators, which would keep filling their buffers.
 
         Raises:
             RunFailed: no other dataset can be served; the message is the reason.
@@ -114,7 +114,7 @@ class CoordinatorConsumer:
         return most
 
     def _enough(self, elements: int, *, calls: int = 1) -> bool:
-        """Whether so many elements are enough for so many calls on each worker."""
+        """Whether `elements` elements suffice for `calls` calls on each worker."""
         try:
             iterator = self._per_worker.ending_iterator(elements, self.scheduled.iterator)
             for _ in range(calls):
@@ -123,7 +123,7 @@ class CoordinatorConsumer:
             return False
         except RunFailed:
             raise
-        except Exception as error:  # whatever the user's own step, or building the dataset there, raises
+        except Exception as error:  # whatever the user's own step, or building the dataset on a worker, raises
             raise _failed(error) from error
         return True
 
@@ -133,12 +133,12 @@ class CoordinatorConsumer:
 
     @property
     def takes_one_step_a_call(self) -> bool:
-        """Whether several steps can be put into one call: not where the script has done so already."""
+        """Whether several steps can be put into one call: not if the script already does so."""
         return self._each == 1 and self._number == 1
 
     @contextlib.contextmanager
     def several_steps(self, number: int) -> Iterator[None]:
-        """While open, every call that a window schedules takes so many steps."""
+        """Context manager: every call that a window schedules takes `number` steps."""
         if number not in self._several:
             self._several[number] = self.scheduled.several(number)
         self._number, self._function = number, self._several[number]
@@ -148,13 +148,13 @@ class CoordinatorConsumer:
             self._number, self._function = 1, self.scheduled.function
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """A window in which no worker was lost: taken once more where one was, when it is back.
+        """Measures a window in which no worker was lost; if one was, repeats the window once when it is back.
 
-        The coordinator gives the steps of a worker that dies to others, and raises nothing: its time would be that of
-        fewer workers, or of their waiting.
+        The coordinator reassigns the steps of a lost worker and raises no error: the time would be that of fewer
+        workers, or would include waiting for the lost one.
 
         Raises:
-            RunFailed: a step failed, a worker stays away, or one was lost again.
+            RunFailed: a step failed, a worker did not come back, or a worker was lost again.
         """
         for _ in range(2):
             self._wait_for_lost_workers()
@@ -181,12 +181,12 @@ class CoordinatorConsumer:
 
     def _window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         each = self._number * self._each  # elements that one call takes
-        calls = -(-steps // each)  # for each worker
+        calls = -(-steps // each)  # per worker
         windows.settle()
         started = time.perf_counter()
         try:
             iterator = self._per_worker.iterator(dataset, self.scheduled.iterator)
-            self._step_on_workers(iterator)  # what has to be traced is traced here
+            self._step_on_workers(iterator)  # tracing happens here
             first = time.perf_counter()
             for _ in range(1, -(-warmup // each)):
                 self._step_on_workers(iterator)
@@ -221,7 +221,7 @@ def _failed(error: BaseException) -> RunFailed:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """While open, TensorFlow does not log the end of data as an error of a worker."""
+    """Context manager: keeps TensorFlow from logging the end of the data as a worker error."""
     logger = tf.get_logger()
     before = logger.level
     logger.setLevel(logging.CRITICAL)

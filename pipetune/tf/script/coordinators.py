@@ -1,4 +1,4 @@
-"""Watches a coordinator of parameter-server training: its workers build their datasets themselves.
+"""Hooks the ClusterCoordinator of parameter-server training, whose workers build their datasets themselves.
 
 Source: the "Parameter server training" guide of TensorFlow, section on `create_per_worker_dataset`.
 """
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from pipetune.tf.script.consumption import Consumption
     from pipetune.tf.script.hooks import Hooks
 
-_SEEN = "_pipetune_per_worker"  # the attribute of a per-worker dataset, and of its iterators: what was seen of it
+_SEEN = "_pipetune_per_worker"  # the attribute of a per-worker dataset, and of its iterators, that holds its `_Seen`
 _WHY = "The workers' steps cannot be taken on another dataset:"
 
 BY_SERVERS = (
     "Add --parameter-servers 1: it starts a chief and servers beside the workers. Where the script starts its cluster "
     "itself, leave --workers out."
 )
-"""What to do where `--workers` is given alone."""
+"""Hint for a script with parameter servers that is run with `--workers` alone."""
 
 _Seen = tuple["Consumption", per_worker.PerWorker]
 
 
 def watch(hooks: Hooks) -> None:
-    """From now on every coordinator is watched."""
+    """Hooks every coordinator until the patches are undone."""
     owner = tf.distribute.coordinator.ClusterCoordinator
     hooks.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around_creation, hooks))
     hooks.patches.wrap(owner, "schedule", functools.partial(_around_schedule, hooks))
@@ -52,7 +52,7 @@ def _never_serving(original: Any, server: Any) -> None:
 
 
 def _around_creation(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
-    """What each worker builds is a dataset that may come to be trained on."""
+    """Notes the dataset that each worker will build: the script may train on it."""
     if hooks.role() or hooks.begun:
         return original(coordinator, dataset_fn)
     with hooks.as_role("a look"):
@@ -78,7 +78,7 @@ def _around_iter(original: Any, dataset: Any) -> Any:
 def _around_schedule(
     hooks: Hooks, original: Any, coordinator: Any, fn: Any, args: Any = None, kwargs: Any = None
 ) -> Any:
-    """The first call with an iterator of a per-worker dataset is where training begins."""
+    """Begins training at the first call that is given an iterator of a per-worker dataset."""
     if hooks.begun and not inside_workflow():
         hooks.stop()
     found = [value for value in tf.nest.flatten((args, kwargs)) if hasattr(value, _SEEN)]

@@ -15,13 +15,13 @@ from pipetune.tf.script.handing_over import HandedOver
 
 
 def steps_per_call(model: Any) -> int:
-    """`steps_per_execution`: a number in Keras 3, a variable in tf_keras, one on each device under a strategy."""
+    """Returns `steps_per_execution`: a number in Keras 3, a variable in tf_keras (one per device under a strategy)."""
     value: Any = getattr(model, "steps_per_execution", None)
     return int(value.numpy() if hasattr(value, "numpy") else value or 1)
 
 
 class FitConsumer:
-    """`fit` of Keras 3 or tf_keras, called with each variant; the user's callbacks and validation left out."""
+    """`fit` of Keras 3 or tf_keras, called with each variant, without the user's callbacks and validation."""
 
     kind = "keras-fit"
 
@@ -34,25 +34,28 @@ class FitConsumer:
         *,
         handed: HandedOver | None = None,
     ) -> None:
-        """Takes what belongs to the step.
+        """Stores the model and what affects its training step.
 
         Args:
-            kept: the arguments of the user's call that do (class_weight, ...).
-            handed: how a strategy took the dataset before `fit` was given it; None where `fit` was given the dataset.
+            model: the Keras model.
+            original_fit: the unpatched `fit`, to be called with the model.
+            kept: arguments of the user's call that affect the step (class_weight, ...).
+            callback_list: the class that `callback_list` returns.
+            handed: how a strategy distributed the dataset passed to `fit`; None if `fit` was given a plain dataset.
         """
         self.sentence = "Model.fit"
         self._handed = handed
-        self._each = handed.facts().elements_per_step if handed is not None else 1  # elements of the dataset in a step
+        self._each = handed.facts().elements_per_step if handed is not None else 1  # elements of the dataset per step
         self._model, self._fit, self._kept, self._callback_list = model, original_fit, dict(kept), callback_list
         self._per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
-        self._several: dict[int, Any] = {}  # the training functions of several steps a call, once made
+        self._several: dict[int, Any] = {}  # cached training functions with several steps per call
 
     @property
     def takes_one_step_a_call(self) -> bool:
-        """Whether several steps can be put into one call for a while: compiled, and not so called already.
+        """Whether calls can temporarily take several steps: the step is compiled, and a call takes one so far.
 
-        A coordinator schedules calls by itself: not with one.
+        Not with a cluster coordinator, which schedules the calls itself.
         """
         model = self._model
         keras_3 = any(base.__module__.startswith("keras.") for base in type(model).__mro__)
@@ -61,9 +64,9 @@ class FitConsumer:
 
     @contextlib.contextmanager
     def several_steps(self, number: int) -> Iterator[None]:
-        """While open, windows take so many steps in each call of the training function.
+        """Context manager: windows take `number` steps in each call of the training function.
 
-        The model's own function is put back, and the other kept: it is traced once.
+        On exit the model's own function is restored, and the other one is cached, so that it is traced only once.
         """
         model, own = self._model, self._model.train_function
         model.steps_per_execution, model.train_function, self._per_call = number, self._several.get(number), number
@@ -76,16 +79,19 @@ class FitConsumer:
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         wanted, skipped = self.counts(dataset, steps=steps, warmup=warmup)
         window = self.exactly(dataset, steps=wanted, warmup=skipped)
-        # What was compiled in it is compiled now: the same window again is free of it.
+        # Everything is compiled now: repeating the same window measures no compilation.
         return self.exactly(dataset, steps=wanted, warmup=skipped) if window.compile_seconds else window
 
     def counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
-        """Steps and warm-up of a window, as `exactly` takes them: calls of the training function."""
+        """Returns steps and warm-up of a window in the unit of `exactly`: calls of the training function."""
         wanted, skipped = -(-steps // (self._per_call * self._each)), -(-warmup // self._per_call)
         return wanted, max(skipped, self._calls_to_see_every_shape(dataset, wanted + skipped))
 
     def _calls_to_see_every_shape(self, dataset: Any, calls: int) -> int:
-        """A first window that reaches the end of the data warms up on all of it: its last batch may be smaller."""
+        """Returns the warm-up calls in which every batch shape occurs; 0 where no warm-up is needed for that.
+
+        A first window that reaches the end of the data warms up on all of it: the last batch may be smaller.
+        """
         elements, spec = int(dataset.cardinality()), str(dataset.element_spec)
         elements //= self._each
         if not 0 < elements <= calls * self._per_call or spec in self._whole_epochs_seen:
@@ -94,11 +100,11 @@ class FitConsumer:
         return -(-elements // self._per_call) if self._compiles_shapes_of(dataset) else 0
 
     def _compiles_shapes_of(self, dataset: Any) -> bool:
-        """Whether XLA compiles the step for each of several shapes."""
+        """Whether XLA compiles the step once for each of several element shapes."""
         return getattr(self._model, "jit_compile", False) is True and compiling.shapes_vary(dataset.element_spec)
 
     def exactly(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """A window of just so many calls of the training function, whatever is compiled inside it."""
+        """Measures a window of exactly `steps` calls of the training function, even if it includes compilation."""
         wanted, skipped = steps, warmup
         clock = _fit_clock(self._callback_list, self._model, wanted, skipped)
         windows.settle()
@@ -133,22 +139,22 @@ class FitConsumer:
 
 
 def _fit_clock(callback_list: type, model: Any, wanted: int, skipped: int) -> Any:
-    """A Keras CallbackList that reads the clocks behind call number `skipped` and `wanted` calls later.
+    """Returns a Keras CallbackList that reads the clocks after call number `skipped` and `wanted` calls later.
 
-    It is the list itself, not a callback in one: a callback that wants to know of batches makes tf_keras, and a
-    Keras that calls back from threads, read every step's values before it goes on. No step would then overlap with
-    the next one's input, as it does for the user. (Keras 3.15 on TensorFlow reads them for every user.)
+    It replaces the list instead of adding a callback to it: a callback with batch methods makes tf_keras, and a Keras
+    that runs callbacks in threads, read every step's values before the next step. Steps would then no longer overlap
+    with fetching the next input, as they do for the user. (Keras 3.15 on TensorFlow reads the values in any case.)
     """
 
     class Clock(callback_list):
         def __init__(self) -> None:
             super().__init__(add_history=True, model=model, epochs=1, steps=wanted + skipped + 1, verbose=0)
             self.ended = 0
-            # Opened and closed one call late, by the value of the one before; see `closing`.
+            # The window opens and closes one call late, by reading the value of the call before; see `closing`.
             self.opens, self.closes = (skipped + 1, skipped + wanted + 1) if skipped else (0, wanted)
             self.calls_wanted = self.closes
-            self.before: Any = None  # what the call before returned
-            self.calls: list[float] = []  # when each call of the window returned, its beginning first
+            self.before: Any = None  # what the previous call returned
+            self.calls: list[float] = []  # start of the window, then when each call returned
             self.first = self.start = self.cpu_start = self.cpu_stop = 0.0
             self.stop: float | None = None
             self.close = closing.Closer()
@@ -182,7 +188,7 @@ def _fit_clock(callback_list: type, model: Any, wanted: int, skipped: int) -> An
 
 
 def callback_list(model: Any) -> type:
-    """The class of Keras's list of callbacks, of the Keras that the model was made with."""
+    """Returns the `CallbackList` class of the Keras version that the model was created with."""
     if of_tf_keras(model):
         import tf_keras
 
@@ -193,15 +199,15 @@ def callback_list(model: Any) -> type:
 
 
 def of_tf_keras(model: Any) -> bool:
-    """Whether the model was made with tf_keras, Keras 2, and not with Keras 3."""
+    """Whether the model was created with tf_keras (Keras 2) rather than Keras 3."""
     return any(base.__module__.startswith("tf_keras") for base in type(model).__mro__)
 
 
 def build_optimizer(model: Any) -> None:
-    """Creates the optimizer's variables now: those made within the first window could not be put back."""
+    """Creates the optimizer's variables now: those created during the first window could not be restored."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not getattr(model, "built", False) or getattr(optimizer, "built", True):
         return
-    strategy = getattr(model, "distribute_strategy", None)  # its variables stand beside those of the model
+    strategy = getattr(model, "distribute_strategy", None)  # places them like the model's variables
     with strategy.scope() if strategy is not None else contextlib.nullcontext():
         optimizer.build(model.trainable_variables)

@@ -1,4 +1,4 @@
-"""A dataset that a strategy takes to its replicas, and any other dataset handed over in the same way."""
+"""A dataset that a strategy distributes to its replicas, and other datasets distributed in the same way."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pipetune.tf import private
 from pipetune.tf.measure import windows
 from pipetune.tf.pipelines import functions, operators
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets created by calls from this module are pipetune's, not the user's
 
 _READERS = (*operators.READERS, "SSTableDataset", "ArrayRecordDataset")
 _OPENING = frozenset({"interleave", "flat_map"})
-_HANDED = "_pipetune_handed"  # the attribute of a distributed dataset that holds its HandedOver
+_HANDED = "_pipetune_handed"  # the attribute of a distributed dataset that holds its `HandedOver`
 
 
 @dataclass(frozen=True, eq=False)
 class HandedOver:
-    """One call by which a strategy took a dataset, and what it made of it."""
+    """One call that distributed a dataset through a strategy, and its result."""
 
     strategy: Any
-    dataset: Any  # the script's, before the strategy
-    distributed: Any  # what the strategy made of it; None where other processes make it
-    how: str  # as `Handover` has it
-    options: Any = None  # `tf.distribute.InputOptions`, as the script gave them
+    dataset: Any  # the script's, before distribution
+    distributed: Any  # the distributed dataset; None where other processes build it
+    how: str  # as in `Handover`
+    options: Any = None  # `tf.distribute.InputOptions` that the script passed
 
     def like(self, dataset: Any) -> Any:
-        """Another dataset through the same call of the same strategy, its elements taken with the same care."""
+        """Distributes another dataset by the same call of the strategy, with the same handling of partial batches."""
         if self.how == FUNCTION:
             made = self.strategy.distribute_datasets_from_function(lambda _context: dataset, self.options)
         else:
@@ -42,11 +42,11 @@ class HandedOver:
         return made
 
     def endless(self, dataset: Any) -> Any:
-        """The dataset repeated for ever, handed over."""
+        """Repeats the dataset indefinitely and distributes it."""
         return self.like(windows.endless(dataset))
 
     def on_host(self, dataset: Any) -> Any:
-        """What the strategy makes of `dataset` before it leaves the host: divided, sharded and prefetched."""
+        """Returns the host pipeline that the strategy builds from `dataset`: rebatched, sharded and prefetched."""
         if self.how == COORDINATOR:
             return dataset
         (first, *_) = private.host_pipelines(self.like(dataset))
@@ -54,11 +54,11 @@ class HandedOver:
 
     @property
     def parts(self) -> int:
-        """Elements that come out of `on_host` for one of the dataset."""
+        """Elements of `on_host` per element of the dataset."""
         return len(self.facts().shares) or 1
 
     def facts(self) -> Handover:
-        """The same as values: read from what the strategy has put behind the dataset."""
+        """Describes the distribution by values, read from the operators that the strategy appended to the dataset."""
         return self._facts
 
     @functools.cached_property
@@ -86,16 +86,16 @@ class HandedOver:
         return str(self.dataset.options().experimental_distribute.auto_shard_policy.name)
 
     def _by_own_size(self, batch: int | None) -> bool:
-        """Whether TensorFlow divides each batch by its own size.
+        """Whether TensorFlow divides each batch by its own size, not by the size of a full batch.
 
-        That is where it does not know the size of a full one, and where it shards by element: its pass for that puts
-        the one operator in the place of the other, for a single worker too (`_AutoShardDataset`).
+        It does if the size of a full batch is unknown, and if it shards by element: its pass for that replaces one
+        rebatch operator with the other, also for a single worker (`_AutoShardDataset`).
         """
         policy = self._policy()
         return batch is None or policy == "DATA" or (policy == "AUTO" and not reads_files(self.dataset))
 
     def _behind(self) -> Iterator[Any]:
-        """The datasets that the strategy put behind the script's, the last one first."""
+        """Yields the datasets that the strategy appended to the script's, the last one first."""
         found = private.host_pipelines(self.distributed)[:1]
         while found and found[0] is not self.dataset:
             yield found[0]
@@ -103,22 +103,22 @@ class HandedOver:
 
 
 def workers_of(strategy: Any) -> int:
-    """How many processes train together under the strategy, each with an input pipeline of its own."""
+    """Returns how many processes train together under the strategy, each with its own input pipeline."""
     resolver = private.cluster_resolver(strategy)
     cluster = resolver.cluster_spec().as_dict() if resolver is not None else {}
-    kinds = ("worker",) if "ps" in cluster else ("chief", "worker")  # beside parameter servers the chief only directs
+    kinds = ("worker",) if "ps" in cluster else ("chief", "worker")  # with parameter servers the chief only directs
     return max(1, sum(len(cluster.get(kind, ())) for kind in kinds))
 
 
 def public_name(strategy: Any) -> str:
-    """What scripts call the class of a strategy: TensorFlow has other names for some."""
+    """Returns the public name of a strategy's class: TensorFlow uses other names internally for some."""
     kind = type(strategy)
     named = (name for name in dir(tf.distribute) if getattr(tf.distribute, name) is kind)
     return next(named, kind.__name__)
 
 
 def reads_files(dataset: Any) -> bool:
-    """Whether TensorFlow finds files in a pipeline that it can divide over workers: a reader, at whatever depth."""
+    """Whether TensorFlow finds files in a pipeline that it can shard over workers: a reader, at any depth."""
     kind = operators.kind_of(dataset)
     if kind.op in _READERS:
         return True
@@ -129,12 +129,12 @@ def reads_files(dataset: Any) -> bool:
 
 
 def remember(handed: HandedOver) -> None:
-    """Whoever consumes the distributed dataset will know what it was made of."""
+    """Attaches `handed` to its distributed dataset, for `of`."""
     object.__setattr__(handed.distributed, _HANDED, handed)
 
 
 def of(distributed: Any) -> HandedOver | None:
-    """What a distributed dataset was made of; None where it was not seen."""
+    """Returns how a distributed dataset was created; None if its creation was not observed."""
     found: HandedOver | None = getattr(distributed, _HANDED, None)
     return found
 

@@ -1,7 +1,7 @@
-"""Watches who consumes datasets in the user's script, and hands the first consumer that trains to pipetune.
+"""Observes how the user's script consumes datasets, and passes the first consumer that trains to pipetune.
 
-Replaces `iter`, `reduce` and `tf.function` calls on datasets while the script runs; `keras_hooks` watches Keras,
-`strategies` what distribution strategies are given. Nothing the script sees changes until training begins.
+Patches `iter`, `reduce` and `tf.function` calls on datasets while the script runs; `keras_hooks` patches Keras,
+`strategies` the distribution strategies. The script behaves as without the patches until training begins.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from pipetune.tf.script.resuming import ResumeWatch
 from pipetune.tf.script.turns import called_by_library, inside_workflow
 
 _USE = "_pipetune_use"  # the attribute of a dataset that holds its Consumption
-_KEPT = 50  # datasets remembered at most
+_KEPT = 50  # most datasets remembered
 
 Handler = Callable[[Consumption, consumers.Consumer], None]
-"""Called once, where training begins. Returns for a loop, which goes on; else the script is stopped when it returns."""
+"""Called once, when training begins. When it returns, a loop continues; any other script is stopped."""
 
 
 def stopped() -> NoReturn:
-    """Ends the script where it stands by an exception."""
+    """Ends the script at its current position by raising `ScriptStopped`."""
     raise consumers.ScriptStopped
 
 
 class Hooks:
-    """Context manager: while open, `on_training` is called at the first consumer that trains."""
+    """Context manager: while active, calls `on_training` for the first consumer that trains."""
 
     def __init__(
         self,
@@ -58,13 +58,14 @@ class Hooks:
         on_loop: Callable[[Any], None] = lambda _dataset: None,
         stop: Callable[[], NoReturn] = stopped,
     ) -> None:
-        """Takes what to do where training begins.
+        """Creates the hooks; entering the context installs them.
 
         Args:
-            wanted: names the dataset to take for training, whatever consumes it; None: decide by use.
-            in_step: every process that trains with this one is pipetune's, and takes the same steps.
+            on_training: called when training begins.
+            wanted: name of the dataset to treat as training data, whatever consumes it; None: decide by use.
+            in_step: every process that trains with this one runs under pipetune, and takes the same steps.
             on_loop: called with a dataset before the script iterates it in Python, which may be training.
-            stop: called where a thread of the script may not go on.
+            stop: called where a thread of the script must not continue; does not return.
         """
         self._on_training = on_training
         self.on_loop, self.stop = on_loop, stop
@@ -75,7 +76,7 @@ class Hooks:
         self.seen: list[Consumption] = []
         self.loop: loop_consumer.LoopConsumer | None = None
         self.begun = False
-        self.handed: handing_over.HandedOver | None = None  # how the training pipeline is, once training has begun
+        self.handed: handing_over.HandedOver | None = None  # how the training dataset is distributed, if it is
         self.notes: list[str] = []
         self.resuming: list[Resuming] = []
 
@@ -95,12 +96,12 @@ class Hooks:
         self.patches.put_back()
 
     def resumes(self, found: Resuming) -> None:
-        """The script keeps a place in its data, to go on there another time."""
+        """Records that the script saves its position in the data, to resume there in another run."""
         if not self.begun and found not in self.resuming:
             self.resuming.append(found)
 
     def _watch_functions(self) -> None:
-        """Watches what `tf.function`s are called with; on the way of every training step, so as short as can be."""
+        """Inspects the arguments of all `tf.function` calls; runs in every training step, so it is kept minimal."""
         original = polymorphic_function.Function.__call__
         before = self._before_function
         consumed = Consumed()
@@ -142,7 +143,7 @@ class Hooks:
         return original(dataset, *args, **kwargs)
 
     def _before_function(self, value: Any) -> None:
-        """A `tf.function` is about to be called with a dataset or an iterator."""
+        """Called with each dataset or iterator that is about to be passed to a `tf.function`."""
         if not tf.executing_eagerly():
             return
         if isinstance(value, Observed):
@@ -152,11 +153,11 @@ class Hooks:
         self.in_function(value if handed is None else handed.dataset, handed)
 
     def in_function(self, dataset: Any, handed: handing_over.HandedOver | None = None) -> None:
-        """A dataset is consumed inside a `tf.function`: nothing can be switched there."""
+        """Handles a dataset that is consumed inside a `tf.function`, where no other can take its place."""
         if self.role() or self.begun or capture.location(dataset) is None:
             return
         if not hasattr(getattr(dataset, "_variant_tensor", None), "numpy"):
-            return  # made inside the function: there is no live dataset to tune
+            return  # created inside the function: there is no live dataset to tune
         with tf.init_scope():
             use = self.note(dataset, "training", "a tf.function")
             use.handed = handed
@@ -175,7 +176,15 @@ class Hooks:
         kind: type[Any],
         handed: handing_over.HandedOver | None = None,
     ) -> Any:
-        """The script's own iterator, from now on one of `kind`; as it is where others than the script consume it."""
+        """Turns the script's iterator into one of class `kind`; unchanged if the script does not consume it itself.
+
+        Args:
+            dataset: the dataset that is iterated.
+            iterator: its new iterator.
+            making: the stopwatch around the creation of the iterator.
+            kind: `ObservedIterator` or `ObservedDistributedIterator`.
+            handed: how a strategy distributed the dataset; None if none did.
+        """
         if self.role() or inside_workflow():
             return iterator
         use = self.note(dataset, "preview", "iter")
@@ -187,7 +196,7 @@ class Hooks:
         return iterator
 
     def took(self, use: Consumption, handed: handing_over.HandedOver | None) -> None:
-        """A Python loop has taken as many elements as one that trains."""
+        """Begins training: a Python loop has taken enough elements (`TRAINS_AFTER`) to count as training."""
         if self.begun:
             return
         use.role, use.how, use.handed = "training", "a Python loop", handed
@@ -198,24 +207,24 @@ class Hooks:
         self.loop = loop_consumer.LoopConsumer(handed, taken=use.elements)
         self.begin(use, self.loop)
 
-    # -- what is known
+    # -- recorded uses
 
     def begin(self, use: Consumption, consumer: consumers.Consumer) -> None:
-        """Training begins here."""
+        """Marks the start of training and calls the handler."""
         self.begun, self.handed = True, use.handed
         self._on_training(use, consumer)
 
     def note(self, dataset: Any, role: str, how: str) -> Consumption:
-        """What is known of the use of a dataset, with the user's place in the script that uses it now."""
+        """Returns the record of a dataset's use, updated with its role and the current location in the script."""
         use: Consumption | None = getattr(dataset, _USE, None)
         if use is None:
             use = Consumption(dataset=dataset, variable="", role=role, how=how)
             object.__setattr__(dataset, _USE, use)
         elif role != "training" and use.role != "preview":
-            return self._remember(use)  # what it is for is known already
+            return self._remember(use)  # its role is known already
         elif role != "preview":
             use.role, use.how = role, how
-        frame, _ = capture.user_frame(sys._getframe(1))  # of the last use: a look comes before training
+        frame, _ = capture.user_frame(sys._getframe(1))  # location of the last use: a preview comes before training
         if frame is not None:
             use.variable = name_in(frame, dataset) or use.variable
             use.file, use.line = frame.f_code.co_filename, frame.f_lineno
@@ -223,7 +232,7 @@ class Hooks:
         return self._remember(use)
 
     def _remember(self, use: Consumption) -> Consumption:
-        """Keeps what the session may need: of mere previews only the most consumed, so that the rest stay free."""
+        """Keeps the uses that the session may need: of other previews only the most consumed; the rest can be freed."""
         if not any(seen is use for seen in self.seen):
             self.seen.append(use)
         previews = [seen for seen in self.seen if seen.role == "preview" and seen is not use]
@@ -232,12 +241,12 @@ class Hooks:
         return use
 
     def role(self) -> str:
-        """For whom this thread consumes now: Keras's evaluation, say; '' where the script does so itself."""
+        """Returns on whose behalf this thread consumes now, such as Keras's evaluation; '' for the script itself."""
         return getattr(self._context, "role", "") or ("a worker" if private.at_work_for_coordinator() else "")
 
     @contextlib.contextmanager
     def as_role(self, role: str) -> Iterator[None]:
-        """While open, whatever is consumed on this thread is consumed for `role`."""
+        """Context manager: what is consumed on this thread counts as consumed for `role`; the outermost role wins."""
         before = self.role()
         self._context.role = before or role
         try:

@@ -1,4 +1,4 @@
-"""Calls back when the script has imported a module: Keras is patched before anything can hold its methods."""
+"""Calls back after a module is imported: Keras is patched before other code can hold references to its methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 class ImportWatcher(importlib.abc.MetaPathFinder):
-    """Context manager: `on_import(module)` for each of `names`, at once for those already there."""
+    """Context manager: calls `on_import(module)` for each of `names`, immediately for those already imported."""
 
     def __init__(self, names: Collection[str], on_import: Callable[[ModuleType], None]) -> None:
         self._names = frozenset(names)

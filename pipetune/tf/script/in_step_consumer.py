@@ -1,4 +1,4 @@
-"""Training by several processes in step, seen from the chief: every window is one that all of them take."""
+"""Training by several processes in lockstep, seen from the chief: all of them run every window."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipetune.tf.script.fit_consumer import FitConsumer
 from pipetune.tf.script.loop_consumer import LoopConsumer
 
 OwnConsumer = FitConsumer | LoopConsumer
-"""What trains in each of the processes."""
+"""The consumer that trains in each of the processes."""
 
 
 class InStepConsumer:
-    """The chief's own consumer, and those of the other workers, who were told what dataset to prepare.
+    """The chief's own consumer, and those of the other workers, which have been told which dataset to prepare.
 
-    How many steps a window takes and whether it is taken again is decided here, before the first step of it.
+    The number of steps of a window, and whether it is repeated, is decided here, before its first step.
     """
 
     def __init__(self, own: OwnConsumer, team: Team) -> None:
@@ -28,7 +28,7 @@ class InStepConsumer:
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         steps, warmup = self._own.counts(dataset, steps=steps, warmup=warmup)
         window = self._together(dataset, steps=steps, warmup=warmup)
-        # What any of them compiled in it is compiled now, and who waited for it waits no more.
+        # What any worker compiled in the first window is compiled now, and no worker waits for it again.
         return self._together(dataset, steps=steps, warmup=warmup) if window.compile_seconds else window
 
     def _together(self, dataset: Any, *, steps: int, warmup: int) -> Window:
@@ -46,8 +46,8 @@ class InStepConsumer:
 
 
 def raised_in_a_step(failure: RunFailed) -> bool:
-    """Whether a step or its input raised: then nobody knows how far this process has come in it.
+    """Whether a step or its input raised an exception: how far this process got in the step is then unknown.
 
-    A loop that has come to its end has done so in every process, behind the same step.
+    A loop that reached its end has done so in every process, after the same step.
     """
     return failure.__cause__ is not None

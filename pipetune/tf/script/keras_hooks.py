@@ -1,4 +1,4 @@
-"""Watches Keras's `fit`, `evaluate`, `predict` and `adapt`: `fit` on a dataset is where training begins."""
+"""Hooks Keras's `fit`, `evaluate`, `predict` and `adapt`: `fit` on a dataset is where training begins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAYERS = ("keras.src.layers", "tf_keras.src.layers")
 
 
 def watch(hooks: Hooks) -> None:
-    """From now on Keras is watched, as soon as it is imported."""
+    """Hooks Keras as soon as it is imported, until the patches are undone."""
     watcher = ImportWatcher([*_FIT, *_LAYERS], functools.partial(_patch, hooks))
     hooks.patches.at_the_end(watcher.__exit__)
     watcher.__enter__()
@@ -60,7 +60,7 @@ def _around_role(hooks: Hooks, role: str, original: Any, *args: Any, **kwargs: A
 
 
 def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-    """`fit` of the script: hands it to pipetune where it trains on a dataset, and never returns then."""
+    """Runs in place of the script's `fit`: if it trains on a dataset, pipetune takes over, and this never returns."""
     if hooks.role() or hooks.begun:
         if hooks.begun and not hooks.role():
             if hooks.loop is not None:
@@ -76,7 +76,7 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
         checked.steps_per_epoch = given.get("validation_steps")
     data = _made_by_creator(model, given.get("x"))
     dataset = _host_dataset(data)
-    if isinstance(dataset, private.DistributedFromFunction):  # Keras makes a coordinator build it: `coordinators` sees
+    if isinstance(dataset, private.DistributedFromFunction):  # built through a coordinator: `coordinators` sees it
         return original(model, *args, **kwargs)
     if not isinstance(dataset, private.DatasetV2):
         with hooks.as_role("fit on other data"):
@@ -91,7 +91,7 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
     use.handed = handed or strategies.taken_by_fit(strategy, dataset)
     use.across_workers = workers.across(strategy) and (handed is None or handed.facts().divides)
     if handed is not None and use.steps_per_epoch is not None:
-        use.steps_per_epoch *= handed.facts().elements_per_step  # of the dataset, which `fit` has not seen
+        use.steps_per_epoch *= handed.facts().elements_per_step  # in elements of the dataset; `fit` counts steps
     why = strategies.why_not_switched(use.handed, in_step=hooks.in_step)
     if why:
         hooks.begin(use, consumers.NoConsumer(why))
@@ -110,20 +110,20 @@ def _noted(hooks: Hooks, model: Any, dataset: Any, given: dict[str, Any]) -> Con
     use.epochs = epochs - begun if isinstance(epochs, int) and isinstance(begun, int) else None
     use.starts_again = not fit_consumer.of_tf_keras(model)
     caller, called = capture.user_frame(sys._getframe())
-    if caller is not None and called == "around_fit":  # no library stands between
+    if caller is not None and called == "around_fit":  # called by the script, not by a library
         use.certain = made_once(caller, "fit", data=use.variable)
     use.extra = {"callbacks": given.get("callbacks"), "validation_steps": given.get("validation_steps")}
     return use
 
 
 def _made_by_creator(model: Any, value: Any) -> Any:
-    """What `fit` of tf_keras trains on where it is given a DatasetCreator; else `value` itself."""
+    """Returns what tf_keras's `fit` trains on when given a DatasetCreator; any other `value` unchanged."""
     if type(value).__name__ != "DatasetCreator" or not fit_consumer.of_tf_keras(model):
         return value
     return model.distribute_strategy.distribute_datasets_from_function(value, options=value.input_options)
 
 
 def _host_dataset(value: Any) -> Any:
-    """The script's own dataset where `value` is one that a strategy has taken; `value` itself otherwise."""
+    """Returns the script's own dataset if `value` was distributed by a strategy; any other `value` unchanged."""
     handed = handing_over.of(value)
     return value if handed is None else handed.dataset

@@ -1,4 +1,4 @@
-"""Training by a Python loop: its iterator hands out windows of whatever the workflow asks for."""
+"""Training by a Python loop: its iterator serves the measuring windows that the workflow requests."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pipetune.tf.script.handing_over import HandedOver
 
 
 class LoopConsumer:
-    """The user's own Python loop: its iterator hands out windows of whatever the workflow asks for."""
+    """The user's own Python loop: its iterator serves the measuring windows that the workflow requests."""
 
     kind = "loop"
 
     def __init__(self, handed: HandedOver | None = None, *, taken: int = 1) -> None:
-        """Takes what is known of the loop, on its thread.
+        """Creates the consumer; must run on the thread of the loop.
 
         Args:
-            handed: how a strategy took the dataset that the loop was written for; every other goes the same way.
-            taken: elements that it has taken so far.
+            handed: how a strategy distributed the loop's dataset; every other is distributed in the same way.
+            taken: elements that the loop has taken so far.
         """
         self.sentence = "a Python loop"
         self._handed = handed
@@ -35,22 +35,22 @@ class LoopConsumer:
         self._arrived = threading.Event()
         self._closer = closing.Closer()
         self.taken = taken  # elements, before and in all windows
-        self.thread = threading.get_ident()  # that took the last one
-        self._asking = threading.Lock()  # a request is either served or dropped by `abandon`, never forgotten
+        self.thread = threading.get_ident()  # that took the last element
+        self._asking = threading.Lock()  # a request is either served or dropped by `abandon`, never lost
 
     def wait_until_ready(self) -> None:
-        """Returns when the script's thread stands in `next`, between two runs of its loop body."""
+        """Blocks until the script's thread is in `next`, between two runs of its loop body, or has left the loop."""
         self._arrived.wait()
 
     def counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
-        """Steps and warm-up of a window, as `exactly` takes them."""
+        """Returns steps and warm-up of a window in the unit of `exactly`: unchanged."""
         return steps, warmup
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         return self._serve(dataset, steps=steps, warmup=warmup, again=True)
 
     def exactly(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """A window of just so many steps, whatever is compiled inside it."""
+        """Measures a window of exactly `steps` steps, even if it includes compilation."""
         return self._serve(dataset, steps=steps, warmup=warmup, again=False)
 
     def _serve(self, dataset: Any, *, steps: int, warmup: int, again: bool) -> Window:
@@ -72,7 +72,13 @@ class LoopConsumer:
         return wanted.result
 
     def next_element(self) -> Any:
-        """Called on the script's thread, from `next` of its iterator."""
+        """Returns the next element of the current window; called on the script's thread, from `next` of its iterator.
+
+        Blocks until a window is requested.
+
+        Raises:
+            ScriptStopped: the workflow is done.
+        """
         self._arrived.set()
         self.thread = threading.get_ident()
         while True:
@@ -91,12 +97,12 @@ class LoopConsumer:
             self._current = request
 
     def stop(self) -> None:
-        """The workflow is done: the next `next` of the script ends it."""
+        """Has the script's next call of `next` end the script: the workflow is done."""
         self._stopping = True
         self._requests.put(None)
 
     def abandon(self, why: str) -> None:
-        """The script has left its loop: no window will ever be served again."""
+        """Fails this and all later windows for the reason `why`: the script has left its loop."""
         with self._asking:
             self._ended = self._ended or why
             self._arrived.set()
@@ -110,9 +116,9 @@ class LoopConsumer:
 
 
 class LoopWindow:
-    """One window in a loop: pulled forward by the loop's own calls of `next`.
+    """One measuring window in a loop, advanced by the loop's own calls of `next`.
 
-    Where a new shape was compiled inside it, it begins once more, on the same iterator, if it may.
+    If something was compiled inside it, it starts over once, on the same iterator, if `again` allows that.
     """
 
     def __init__(
@@ -125,8 +131,18 @@ class LoopWindow:
         handed: HandedOver | None = None,
         again: bool = True,
     ) -> None:
+        """Creates the window; it opens after `warmup` calls of `advance`.
+
+        Args:
+            dataset: repeated indefinitely.
+            steps: elements of the dataset to measure, rounded up to whole training steps.
+            warmup: training steps before the window opens.
+            closer: waits for queued work of the training steps; None: a new one.
+            handed: how a strategy distributed the loop's dataset; `dataset` is distributed in the same way.
+            again: whether the window may start over.
+        """
         self._handed = handed
-        self._each = handed.facts().elements_per_step if handed is not None else 1  # elements of the dataset in a step
+        self._each = handed.facts().elements_per_step if handed is not None else 1  # elements of the dataset per step
         steps = -(-steps // self._each)
         self.done = threading.Event()
         self.result: Window | None = None
@@ -140,24 +156,24 @@ class LoopWindow:
         self._first = self._start = self._cpu_start = 0.0
         self._may_begin_again = again
         self._before: Any = None  # what the step before the last one returned
-        self._behind = 0  # 1: the window is opened and closed one step late, by the value of the one before
-        self._returned = 0.0  # when the last element was handed out
+        self._behind = 0  # 1: the window opens and closes one step late, by the value of the step before
+        self._returned = 0.0  # when the last element was returned to the loop
         self._step_seconds: list[float] = []
         self._shapes_vary = compiling.shapes_vary(dataset.element_spec)
         self._shapes: set[tuple[object, ...]] = set()
         self._new_shapes = False
 
     def advance(self, produced: Any = None) -> tuple[bool, Any]:
-        """(True, the next element), or (False, None) once the window is full.
+        """Returns (True, the next element), or (False, None) once the window is full or has failed.
 
         Args:
-            produced: what the step made of the last element returned; None where that cannot be seen.
+            produced: the value that the step on the last element returned; None if it cannot be seen.
         """
         try:
             return self._advance(produced)
         except StopIteration:
             self.failure = RunFailed("The dataset is empty.")
-        except Exception as error:  # on the script's thread: it is the window's to report, not the script's
+        except Exception as error:  # on the script's thread: the window reports it, the script does not see it
             self.failure = error
         self.drop()
         return False, None
@@ -199,7 +215,7 @@ class LoopWindow:
         self._start, self._cpu_start = time.perf_counter(), time.process_time()
 
     def _full(self, produced: Any) -> bool:
-        """Closes the window; False where it has to begin once more."""
+        """Closes the window; returns False if it starts over instead."""
         self._close(produced)
         now, cpu_now = time.perf_counter(), time.process_time()
         compile_seconds = self._watch.compile_seconds(self._step_seconds, new_shapes=self._new_shapes)

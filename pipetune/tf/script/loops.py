@@ -1,4 +1,4 @@
-"""Loops of the user's source: which stand around a place, and what may change from turn to turn in one."""
+"""Loops in the user's source: which ones enclose a location, and what may change between their iterations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _TAKING = frozenset({"next", "get", "get_nowait", "pop", "popleft", "popitem", "
 
 
 def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[ast.For]:
-    """The `for` loops whose body holds a place, the innermost first, up to the function it stands in."""
+    """Returns the `for` loops whose body contains a location, innermost first, within its function."""
     found: list[ast.For] = []
-    for node in ast.walk(tree):  # what holds another comes before it
+    for node in ast.walk(tree):  # outer nodes come before inner ones
         if isinstance(node, ast.For) and holds(node, place):
             found.append(node)
         elif isinstance(node, _SCOPES) and start_of(node) <= place < (node.end_lineno or 0, node.end_col_offset or 0):
@@ -31,14 +31,17 @@ def holds(loop: ast.For, place: tuple[int, int]) -> bool:
 
 
 def depends(expression: ast.expr, loop: ast.For) -> bool:
-    """Whether the expression reads what may change from turn to turn: by the loop, by the turn before, by taking."""
+    """Whether the value of an expression may change between iterations of a loop.
+
+    It may if it depends on the loop variable, on what the previous iteration left, or on a call that consumes an item.
+    """
     parts = list(_parts(loop.body))
     ever = set().union(*(_names(part, ast.Store) for part in parts))
     changing, bound = _names(loop.target, ast.Store), set[str]()
     for part in parts:
-        changing |= (_read(part) - bound) & ever  # as the turn before left it
+        changing |= (_read(part) - bound) & ever  # as the previous iteration left it
         bound |= _names(part, ast.Store)
-    for _ in parts:  # as often as one can hand on to the next
+    for _ in parts:  # as often as one statement can pass a change to another
         for part in parts:
             if _takes(part) or _read(part) & changing:
                 changing |= _names(part, ast.Store) | _owners(part)
@@ -51,7 +54,7 @@ def _read(part: ast.AST) -> set[str]:
 
 
 def _owners(part: ast.AST) -> set[str]:
-    """What may keep something the statement reads: objects that are called or written to, and what is handed over."""
+    """Names of objects that may store what the statement reads: receivers of calls, written objects, arguments."""
     owners: list[ast.expr] = []
     for node in ast.walk(part):
         if isinstance(node, ast.Call):
@@ -63,7 +66,7 @@ def _owners(part: ast.AST) -> set[str]:
 
 
 def _takes(part: ast.AST) -> bool:
-    """Whether it takes something from a queue or an iterator, which gives something else the next time."""
+    """Whether it consumes from a queue or an iterator, which yields something else the next time."""
     calls = [node.func for node in ast.walk(part) if isinstance(node, ast.Call)]
     return any(
         one.attr in _TAKING if isinstance(one, ast.Attribute) else isinstance(one, ast.Name) and one.id == "next"
@@ -72,7 +75,7 @@ def _takes(part: ast.AST) -> bool:
 
 
 def _parts(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """Simple statements, and the heads of compound ones."""
+    """Yields the simple statements, and the headers of compound ones, at all depths."""
     for statement in body:
         blocks = [part for name in _BLOCKS for part in getattr(statement, name, ()) if isinstance(part, ast.AST)]
         if not blocks or isinstance(statement, ast.expr):

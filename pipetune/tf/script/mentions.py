@@ -1,4 +1,4 @@
-"""What a function names from outside of itself, where, and what that is now: read from its code, nothing is called."""
+"""Finds the outside names that a function uses, with locations and current values, by reading its bytecode only."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipetune.tf.script import capture
 _READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"})
 _MEMBERS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _ARGUMENTS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
-_MOST_PARTS = 64  # of a container that are looked at
-_MOST_FUNCTIONS = 200  # that are looked into, one called by another
+_MOST_PARTS = 64  # items inspected per container
+_MOST_FUNCTIONS = 200  # functions inspected, including those that they call
 
 
 @dataclass(frozen=True, eq=False)
 class Mention:
-    """A name in the user's code, as it is written there: "train", "self.train"."""
+    """A name as written in the user's code ("train", "self.train"), with its current value."""
 
     name: str
     value: Any
@@ -30,7 +30,7 @@ class Mention:
     line: int
 
     def parts(self) -> Iterator[tuple[str, Any]]:
-        """The name with what it stands for, and where that is a container each of its entries: "splits['train']"."""
+        """Yields the name with its value, and for a container also each of its items: "splits['train']"."""
         yield self.name, self.value
         if isinstance(self.value, dict):
             entries = list(self.value.items())
@@ -41,7 +41,7 @@ class Mention:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """A Python function, and the arguments that are known to be given to it."""
+    """A Python function, and the arguments it is known to be called with."""
 
     function: FunctionType
     arguments: Mapping[str, Any]
@@ -49,19 +49,19 @@ class _Call:
 
 
 def mentioned(function: Any) -> Iterator[Mention]:
-    """Everything that a function of the user's names from outside; what the user's functions that it calls name, too.
+    """Yields every outside name that a user function refers to, including those of the user functions it calls.
 
-    Of a library's functions on the way only what they were given is followed.
+    Of library functions in between, only closures, arguments and their attributes are followed.
 
     Args:
-        function: what is called: a function, a method, a `tf.function`, a `functools.partial`, an object.
+        function: a function, a method, a `tf.function`, a `functools.partial` or a callable object.
     """
     call = _call_of(function)
     return _in_call(call, set()) if call is not None else iter(())
 
 
 def _call_of(value: Any, /, *given: Any, **named: Any) -> _Call | None:
-    """The Python function that runs where `value` is called with these arguments, and maybe more."""
+    """Returns the Python function that runs if `value` is called with at least these arguments; None if unknown."""
     if isinstance(value, functools.partial):
         return _call_of(value.func, *value.args, *given, **{**value.keywords, **named})
     if isinstance(value, MethodType):
@@ -105,7 +105,7 @@ def _cells(function: FunctionType) -> list[Any]:
 
 
 def _named(call: _Call) -> Iterator[Mention]:
-    """What the code of a function, and of those written in it, loads by name; with the members that are asked for."""
+    """Yields the arguments and outside names that a function and its nested functions load, and their attributes."""
     function = call.function
     for code in _codes(function.__code__):
         steps = list(dis.get_instructions(code))
@@ -130,7 +130,7 @@ def _named(call: _Call) -> Iterator[Mention]:
 
 
 def _value_of(function: FunctionType, name: str) -> Any:
-    """What a name outside of a function stands for in it; None where it is bound to nothing."""
+    """Returns the value that an outside name has in a function; None if it is unbound."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     if name in cells:
         try:
@@ -141,7 +141,7 @@ def _value_of(function: FunctionType, name: str) -> Any:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A piece of code and every one within it."""
+    """Yields a code object and all code objects nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -149,7 +149,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _member(value: Any, name: str) -> Any:
-    """What a member of an object is, where that can be told without running code of its class; None otherwise."""
+    """Returns an attribute of an object if it can be read without running code of its class; None otherwise."""
     found = inspect.getattr_static(value, name, None)
     if isinstance(found, FunctionType) and inspect.getattr_static(type(value), name, None) is found:
         return MethodType(found, value)

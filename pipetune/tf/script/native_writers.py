@@ -1,9 +1,9 @@
-"""What writes files in C, by name: Python raises no audit event for it, so the undo journal is told here.
+"""Reports to the undo journal the files that native code writes: Python raises no audit events for them.
 
 TensorFlow's own file operations all go through one module (`tf.io.gfile`, `GFile`, TensorBoard's writers). Other
-libraries are wrapped once the script imports them; a library that is not installed costs nothing. What computes a
-file's name inside a TensorFlow graph cannot be seen: `tf.io.write_file` in a traced function, an inner
-`Dataset.cache(name)`. A change of theirs is found, and named, where the script writes to the same folder otherwise.
+libraries are wrapped once the script imports them; a library that is not installed costs nothing. File names that are
+computed inside a TensorFlow graph cannot be seen: `tf.io.write_file` in a traced function, an inner
+`Dataset.cache(name)`. Such a change is still detected, and named, if the script also writes to that folder otherwise.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pipetune.tf.script.imports import ImportWatcher
 from pipetune.tf.script.patches import Patches
 
 Tell = Callable[[UndoJournal, tuple[Any, ...], Mapping[str, Any]], object]
-"""Gets the journal and the arguments of a call."""
+"""Called before a call, with the journal and the arguments of the call."""
 
 
 def _path(position: int, name: str, *, mode: str = "w") -> Tell:
-    """The call writes the file that one of its arguments names.
+    """Returns a `Tell` for a call that writes the file that one of its arguments names.
 
     Args:
-        position: of the argument.
-        name: of the argument.
-        mode: what the argument behind it, called `mode`, is by default, for a call that may also read.
+        position: index of the argument.
+        name: keyword of the argument.
+        mode: default of the next argument, called `mode`, for a call that may also read.
     """
 
     def tell(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ _TENSORFLOW: Mapping[str, Tell] = {
 
 
 def watch(patches: Patches) -> None:
-    """From now on the journal of this process is told, until the patches are put back."""
+    """Reports writes to the journal of this process until the patches are undone."""
     for name, tell in _TENSORFLOW.items():
         patches.wrap(private.file_operations, name, functools.partial(_around, tell))
     patches.wrap(tf.io.TFRecordWriter, "__init__", functools.partial(_around, _path(1, "path")))
@@ -96,7 +96,7 @@ def _around(tell: Tell, original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _local(tell: Callable[..., None], paths: tuple[Any, ...], **how: bool) -> None:
-    """Tells of paths of this machine; others ("gs://...") are not files that could be put back."""
+    """Reports local paths; remote ones ("gs://...") are skipped, as they could not be restored."""
     names = [os.fsdecode(path).removeprefix("file://") for path in paths]
     if names and not any("://" in name for name in names):
         tell(*names, **how)
@@ -117,7 +117,7 @@ def _events(journal: UndoJournal, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def _known(name: Any) -> tuple[str | bytes, ...]:
-    """A path, or nothing where a graph is to compute it."""
+    """Returns the path, or an empty tuple if a graph computes it."""
     if isinstance(name, tf.Tensor):
         name = name.numpy() if hasattr(name, "numpy") else None
     return (name,) if isinstance(name, str | bytes) else ()

@@ -1,4 +1,4 @@
-"""Every object that is alive: to find variables and tables the script made, and to free its iterators."""
+"""All live objects: to find the variables and tables that the script created, and to free its iterators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ HELD: dict[type, tuple[str, ...]] = {
     private.OwnedIterator: ("_iterator_resource", "_dataset"),
     private.DistributedIterator: ("_iterators",),
 }
-"""The attributes that hold the runtime's iterator."""
+"""By class, the attributes that hold the runtime's iterator."""
 
 
 def live_objects() -> list[Any]:
-    """What the collector knows, those it was told to leave alone (`gc.freeze`) included."""
+    """Returns all objects that the garbage collector tracks, including frozen ones (`gc.freeze`)."""
     frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
     found = gc.get_objects()
@@ -27,7 +27,7 @@ def live_objects() -> list[Any]:
 def free_iterators() -> None:
     """Frees what the runtime holds for every iterator: threads, buffers, and the lock of a cache that is being filled.
 
-    The objects stay; who takes an element of one gets an error.
+    The Python objects stay; taking an element from one raises an error.
     """
     for candidate in live_objects():
         for kind, held in HELD.items():

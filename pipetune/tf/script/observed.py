@@ -1,4 +1,4 @@
-"""The script's own iterators: they count what is taken and, once training is found, serve what pipetune asks."""
+"""The script's own iterators: they count elements and, once training has begun, serve pipetune's windows."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _executing_eagerly = tf.executing_eagerly
 
 
 class ObservedIterator(private.OwnedIterator):
-    """Of a dataset."""
+    """Iterator of a dataset."""
 
     _pipetune_hooks: Hooks
     _pipetune_use: Consumption
     _pipetune_dataset: Any
-    _pipetune_handed: HandedOver | None  # how a strategy took the dataset
+    _pipetune_handed: HandedOver | None  # how a strategy distributed the dataset
     _pipetune_trains_after: float
     _own = private.OwnedIterator
     _take = private.OwnedIterator.__next__
     _released = HELD[_own]
 
-    # An iterator becomes an object of this class: it may have no other base (CPython compares layouts).
+    # Existing iterators get this class through `__class__`: no other base is allowed (CPython compares layouts).
 
-    def __next__(self) -> Any:  # before every training step: as short as can be
+    def __next__(self) -> Any:  # runs before every training step: kept minimal
         hooks = self._pipetune_hooks
         if hooks.begun or not _executing_eagerly():
             return self._next_elsewhere(hooks)
@@ -54,14 +54,14 @@ class ObservedIterator(private.OwnedIterator):
         return element
 
     def _next_elsewhere(self, hooks: Hooks) -> Any:
-        """While a function is traced, or once training has begun."""
+        """Handles `next` while a function is traced, or once training has begun."""
         if not tf.executing_eagerly():
             hooks.in_function(self._pipetune_dataset, self._pipetune_handed)
             return self._own.__next__(self)
         if not inside_workflow():
             if hooks.loop is not None and _same_source(hooks, self._pipetune_use):
                 self._release()
-                with workflow_at_work():  # the window's own iterator is none of the script's
+                with workflow_at_work():  # the window's own iterator is not the script's
                     return hooks.loop.next_element()
             if hooks.loop is None:
                 hooks.stop()
@@ -89,13 +89,13 @@ class ObservedIterator(private.OwnedIterator):
             return tf.experimental.Optional.empty(self.element_spec)
 
     def _release(self) -> None:
-        """Frees the runtime's iterator behind this one: it would go on filling buffers during trials."""
+        """Frees the runtime's iterator behind this one: it would keep filling buffers during trials."""
         for name in self._released:
             setattr(self, name, None)
 
 
 class ObservedDistributedIterator(private.DistributedIterator):
-    """Of a dataset that a strategy took to its replicas: each element holds one part for every replica."""
+    """Iterator of a dataset that a strategy distributed: each element holds one part per replica."""
 
     _pipetune_hooks: Hooks
     _pipetune_use: Consumption
@@ -123,7 +123,7 @@ Observed = ObservedIterator | ObservedDistributedIterator
 
 
 class Consumed(dict[type, bool]):
-    """Whether values of a class are datasets or observed iterators; asked once a class."""
+    """Maps a class to whether its values are datasets, distributed or not, or observed iterators; a cache."""
 
     _KINDS = private.DatasetV2 | Observed | private.DistributedDataset | private.DistributedFromFunction
 

@@ -1,7 +1,7 @@
-"""Whether a call that is under way is made once in the whole script, as far as its frames and its source tell.
+"""Whether a call in progress is made only once in the whole script, as far as its stack and its bytecode show.
 
-The script is stopped at its first `fit`: what would have come after it is not seen. `fit(epochs=1)` in a loop over
-epochs, a second `fit`, or `evaluate` on the same data, reads the data again.
+The script is stopped at its first `fit`, so later calls are not seen. `fit(epochs=1)` in a loop over epochs, a second
+`fit`, or `evaluate` on the same data, reads the data again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pipetune.tf.script import capture
 
 
 def made_once(frame: FrameType, name: str, *, data: str) -> bool:
-    """Whether the call of `name` at which `frame` stands is the only one that reads its data: in doubt it is not.
+    """Whether the call of `name` in progress in `frame` is the only one that reads its data; False in doubt.
 
-    It is where all frames down to the module's are of one file, none stands in a loop, that file names `name` and each
-    function on the way once, and `frame` does not name the variable `data` any more.
+    True if all frames out to the module's belong to one file, none of them is inside a loop, the file names `name` and
+    each function on the stack exactly once, and `frame` does not use the variable `data` after the call.
     """
     if data and any(loaded == data and offset > frame.f_lasti for loaded, offset in _loads(frame.f_code)):
         return False
@@ -33,13 +33,13 @@ def made_once(frame: FrameType, name: str, *, data: str) -> bool:
 
 
 def _in_a_loop(code: CodeType, offset: int) -> bool:
-    """Whether a jump back leads past `offset`."""
+    """Whether `offset` is inside a loop: a backward jump crosses it."""
     jumps = {*dis.hasjrel, *dis.hasjabs}
     return any(step.opcode in jumps and step.argval <= offset < step.offset for step in dis.get_instructions(code))
 
 
 def _loads(code: CodeType) -> Iterator[tuple[str, int]]:
-    """What `code` loads by name, and where."""
+    """Yields the names that `code` loads, with their bytecode offsets."""
     for step in dis.get_instructions(code):
         if step.opname.startswith("LOAD_"):
             values = step.argval if isinstance(step.argval, tuple) else (step.argval,)
@@ -47,6 +47,6 @@ def _loads(code: CodeType) -> Iterator[tuple[str, int]]:
 
 
 def _times_loaded(code: CodeType, name: str) -> int:
-    """How often `code`, with the functions and classes in it, loads something called `name`."""
+    """Returns how often `code`, with the functions and classes in it, loads something called `name`."""
     inner = sum(_times_loaded(one, name) for one in code.co_consts if isinstance(one, CodeType))
     return inner + sum(loaded == name for loaded, _ in _loads(code))

@@ -1,4 +1,4 @@
-"""What `fit` is given where it is no tf.data dataset: what Keras makes of it, with what can be measured at once."""
+"""Describes data for `fit` that is no tf.data dataset: how Keras reads it, and what can be measured immediately."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 def described(value: Any) -> str:
-    """What it is, and what a reader who wants a faster input should know, without a full stop."""
+    """Describes the data and what could make its input faster, as text without a final full stop."""
     kinds = {base.__name__ for base in type(value).__mro__}
     if "PyDataset" in kinds:
         return _python_batches(value)
@@ -32,7 +32,7 @@ def _arrays(arrays: list[Any]) -> str:
 
 
 def _python_batches(value: Any) -> str:
-    """A `PyDataset`: Python code makes every batch, in as many workers as it says."""
+    """Describes a `PyDataset`: Python code makes every batch, in as many workers as it specifies."""
     kind, workers = type(value).__name__, int(getattr(value, "workers", 1) or 1)
     processes = bool(getattr(value, "use_multiprocessing", False))
     how = f"workers={workers}, use_multiprocessing={processes}, max_queue_size={getattr(value, 'max_queue_size', 10)}"
@@ -49,7 +49,7 @@ def _python_batches(value: Any) -> str:
 
 
 def _seconds_of_one(value: Any) -> float | None:
-    """Seconds that the second look at its first batch takes: Keras takes some before it trains too."""
+    """Measures a second access to the first batch, in seconds; Keras, too, reads some batches before it trains."""
     try:
         value[0]
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Names of TensorFlow and Keras that are replaced while the user's script runs, and put back at the end."""
+"""Replaces attributes of TensorFlow and Keras while the user's script runs, and restores them at the end."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import tensorflow as tf
 
 Around = Callable[..., Any]
-"""Called in place of a method with the original, then with the arguments it was called with."""
+"""Called in place of a method, with the original method and then the arguments of the call."""
 
 
 class Patches:
-    """What is replaced so far, and how to undo it."""
+    """The patches applied so far, and how to undo them."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Puts `new` in the place of an attribute."""
+        """Replaces an attribute by `new`."""
         self.at_the_end(functools.partial(setattr, owner, name, getattr(owner, name)))
         setattr(owner, name, new)
 
     def wrap(self, owner: Any, name: str, around: Around) -> None:
-        """Has `around` called in the place of a method."""
+        """Has `around` called in place of a method."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -35,11 +35,11 @@ class Patches:
         self.replace(owner, name, tf.autograph.experimental.do_not_convert(wrapped))
 
     def at_the_end(self, undo: Callable[[], None]) -> None:
-        """Has `undo` called when everything is put back, the last one first."""
+        """Registers a callback for `put_back`; the last one registered is called first."""
         self._undo.append(undo)
 
     def put_back(self) -> None:
-        """Everything is as it was."""
+        """Undoes all patches."""
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()

@@ -1,4 +1,4 @@
-"""What a script has still to do when pipetune ends its process: its clean-up, which does not run, in words."""
+"""Describes the clean-up that a script does not run because pipetune ends its process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 class ExitHandlers:
-    """Counts the functions that the script itself registers for the end of the process."""
+    """Counts the `atexit` handlers that the script itself registers."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def watch(self, patches: Patches) -> None:
-        """Counts from now on, until the patches are put back."""
+        """Starts counting, until the patches are undone."""
         original: Callable[..., Any] = atexit.register
 
         def register(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -36,11 +36,11 @@ class ExitHandlers:
 
 
 def described(frame: FrameType | None, handlers: int) -> str:
-    """What does not run of a script that stands at `frame`, in one sentence.
+    """Returns a sentence about the code that does not run if the script is ended at `frame`; '' if there is none.
 
     Args:
-        frame: the innermost of its thread, or of pipetune above it; None where the script has come to its end.
-        handlers: registered by the script for the end of the process.
+        frame: the innermost frame of its thread, possibly one of pipetune; None if the script has reached its end.
+        handlers: number of `atexit` handlers that the script registered.
     """
     standing = [one for one in _frames(frame) if not capture.is_library(one.f_code.co_filename)]
     blocks = [name for one in standing for name in _open_blocks(one)]
@@ -65,7 +65,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _open_blocks(frame: FrameType) -> list[str]:
-    """The blocks of the frame's function that its current line stands in, and that would do something at their end."""
+    """Returns the kinds of blocks ("finally", "with") with clean-up that enclose the current line of the frame."""
     try:
         tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
     except (SyntaxError, ValueError):

@@ -1,8 +1,8 @@
-"""Datasets that the workers of a coordinator build by themselves: the script's, and others sent in its place.
+"""Datasets that the workers of a coordinator build themselves: the script's, and others sent in its place.
 
-A dataset that is alive here goes to the workers as its graph, in a function that builds it there: the way that
-TensorFlow itself takes for `create_per_worker_dataset(dataset)`. What the graph names outside of itself (Python
-functions, tables, variables) has to be there: on workers of other processes it is not.
+A live dataset is sent to the workers as its graph, in a function that rebuilds it there, as TensorFlow itself does for
+`create_per_worker_dataset(dataset)`. Whatever the graph refers to outside of itself (Python functions, tables,
+variables) has to exist there; on workers in other processes it does not.
 
 Source: `tf.distribute.coordinator.ClusterCoordinator` (TensorFlow 2.21, `coordinator/values.py`).
 """
@@ -22,33 +22,33 @@ from pipetune.tf import private
 from pipetune.tf.measure import windows
 from pipetune.tf.pipelines import operators
 
-REPLAYS = True  # datasets made below this module are pipetune's, not the user's
+REPLAYS = True  # datasets created by calls from this module are pipetune's, not the user's
 
-_SENT = "_pipetune_sent"  # the attribute of a dataset: what the workers have built of it, and those lost before that
+_SENT = "_pipetune_sent"  # the attribute of a dataset: its copies on the workers, and the losses counted before
 
 
 @dataclass(frozen=True, eq=False)
 class PerWorker:
-    """A dataset that each worker of a coordinator builds for itself, as the script has it built."""
+    """A dataset that each worker of a coordinator builds for itself, in the way the script specifies."""
 
     coordinator: Any
     dataset: Any  # what a worker builds, built in this process
-    form: type  # what the script's function returns: a dataset, or a distributed one
-    options: Any = None  # `tf.distribute.InputOptions`, as the script gave them
+    form: type  # class of what the script's function returns: a dataset, or a distributed one
+    options: Any = None  # `tf.distribute.InputOptions` that the script passed
 
     def function(self, dataset: Any) -> Callable[[], Any]:
-        """What `create_per_worker_dataset` takes to build `dataset` on every worker, handed over as the script does."""
+        """Returns the argument of `create_per_worker_dataset` that builds `dataset`, distributed like the script's."""
         rebuilt = _rebuilt_there(dataset)
         return lambda: self._hand_over(rebuilt())
 
     def iterator(self, dataset: Any, like: Any) -> Any:
-        """A fresh iterator of `dataset`, endless, on each worker, to be scheduled in the place of the script's, `like`.
+        """Creates a fresh, endless iterator of `dataset` on each worker, to schedule in place of the script's `like`.
 
-        The workers build the dataset once, and keep it while `dataset` lives here: a cache stays filled. All build it
-        anew where one was lost since: it would come back with an empty one.
+        The workers build the dataset once, and keep it while `dataset` is alive here, so a cache stays filled. If a
+        worker was lost since, all of them rebuild it: the lost one would come back with an empty cache.
 
         Raises:
-            RunFailed: it is none that the scheduled function could take.
+            RunFailed: the scheduled function cannot take the dataset, or it cannot be sent.
         """
         sent, before = getattr(dataset, _SENT, (None, 0))
         lost = private.workers_lost()
@@ -62,7 +62,7 @@ class PerWorker:
         return self._iterator(sent, like)
 
     def ending_iterator(self, elements: int, like: Any) -> Any:
-        """An iterator of so many elements of the script's own dataset on each worker."""
+        """Creates an iterator of the first `elements` elements of the script's own dataset on each worker."""
         return self._iterator(self._send(self.dataset.take(elements)), like)
 
     def _iterator(self, sent: Any, like: Any) -> Any:
@@ -84,7 +84,7 @@ class PerWorker:
         return private.made_on_workers(self.coordinator, function)
 
     def _hand_over(self, dataset: Any) -> Any:
-        """Inside a function: what the script's own function makes of its dataset."""
+        """Distributes `dataset` as the script's own function does; for use inside a function."""
         strategy = self.coordinator.strategy
         if self.form is private.DistributedFromFunction:
             made = tf.autograph.experimental.do_not_convert(lambda _context: dataset)
@@ -95,13 +95,16 @@ class PerWorker:
 
 
 def described(coordinator: Any, given: Any) -> PerWorker | None:
-    """What each worker will build of what `create_per_worker_dataset` is given; None where that cannot be seen.
+    """Returns what each worker will build from the argument of `create_per_worker_dataset`; None if unknown.
 
-    The script's function is called once more than it says: every worker calls it, and a worker that comes back does so
-    again, so that it has to stand that.
+    The script's function is called one extra time. It has to tolerate that: every worker calls it, and a worker that
+    comes back calls it again.
+
+    Args:
+        given: the argument: a function, a dataset or a distributed dataset.
     """
     if callable(given):
-        given = getattr(given, "python_function", given)()  # a tf.function would give a dataset of its graph
+        given = getattr(given, "python_function", given)()  # a tf.function would return a dataset of its graph
     options = getattr(given, "_options", None)
     if isinstance(given, private.DistributedFromFunction):
         return _readable(PerWorker(coordinator, private.made_by_function(given), type(given), options))
@@ -115,10 +118,10 @@ def _readable(found: PerWorker) -> PerWorker | None:
 
 
 def why_not_sent(dataset: Any) -> str:
-    """Why the workers cannot build the dataset of its graph; '' where they can, as far as the graph tells.
+    """Returns why the workers cannot build the dataset from its graph; '' if the graph shows no obstacle.
 
-    A Python function is registered in one process. Where the workers are in that process too it could be called, but
-    may stand still for ever: TensorFlow waits for workers with the lock held that Python functions need.
+    A Python function is registered in one process only. Workers in that same process could call it, but may deadlock:
+    TensorFlow waits for workers while it holds the lock that Python functions need.
     """
     graph = tf.compat.v1.GraphDef.FromString(private.serialized_graph(dataset))
     called = {node.op for nodes in (graph, *(one for one in graph.library.function)) for node in _nodes(nodes)}
@@ -133,8 +136,8 @@ def _nodes(graph: Any) -> Any:
 
 
 def _rebuilt_there(dataset: Any) -> Callable[[], Any]:
-    """A function that builds the dataset of its graph where it is run; to be called inside another function."""
-    graph = tf.constant(private.serialized_graph(dataset))  # captured: as a constant of the function it would be folded
+    """Returns a function that builds the dataset from its graph where it runs; call it inside another function."""
+    graph = tf.constant(private.serialized_graph(dataset))  # captured: a constant in the function would be folded
     spec = dataset.element_spec
     return lambda: private.dataset_from_graph(graph, spec)
 
@@ -144,7 +147,7 @@ def _iterate(sent: tuple[Any, Any]) -> Any:
 
 
 def _reader(elements: int) -> Callable[[tuple[Any, Any]], Any]:
-    """A function that reads so many elements of a dataset that was sent."""
+    """Returns a function that reads `elements` elements of a dataset that was sent."""
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def read(dataset: Any) -> Any:
@@ -154,7 +157,7 @@ def _reader(elements: int) -> Callable[[tuple[Any, Any]], Any]:
 
 
 def _until_caches_are_full(dataset: Any) -> int:
-    """Elements of `dataset` after which every cache in it has come to its end; 0 without a cache."""
+    """Returns the number of elements of `dataset` after which every cache in it is filled; 0 without a cache."""
     most = 0
     for cache in _caches(dataset):
         count = int(cache.cardinality())

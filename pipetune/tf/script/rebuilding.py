@@ -1,4 +1,4 @@
-"""Datasets that a loop of the script builds anew in each turn, out of nothing that the loop changes."""
+"""Finds datasets that a loop of the script rebuilds in each iteration, from nothing that the loop changes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pipetune.tf.script.loops import depends, holds, loops_around, start_of
 
 @dataclass(frozen=True)
 class Turn:
-    """A loop in each turn of which a dataset is both made and read."""
+    """A loop that both builds and reads a dataset in each iteration."""
 
     file: str
     line: int  # of the loop
-    made: ast.expr  # what is evaluated in the loop and makes the dataset, in some call of it
+    made: ast.expr  # the expression in the loop that builds the dataset, itself or in a call
 
 
 def find(source: LivePipeline, use: Consumption) -> list[Finding]:
-    """A finding where the source of the data, or a cache in memory, is made in the loop that reads it.
+    """Returns a finding if the source of the data, or a cache in memory, is built in the loop that reads it.
 
-    What only ends the pipeline there, as `for x in ds.take(9)` does, costs little and forgets nothing.
+    Building only the end of the pipeline there, as in `for x in ds.take(9)`, costs little and loses no cached data.
     """
     caches = [node for node in source.pipeline if node.op == "cache" and not node.argument("filename")]
     for node in (*caches, *(node for node in source.pipeline if not node.inputs)):
@@ -51,11 +51,11 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
 
 
 def built_in(made: capture.Path, read: capture.Path) -> Turn | None:
-    """The innermost `for` loop around both the making and the reading, if nothing that makes it depends on the loop.
+    """Returns the innermost `for` loop around both building and reading, unless the building depends on the loop.
 
     Args:
-        made: the user's calls in which the dataset was made.
-        read: those in which it is consumed.
+        made: the user's call stack where the dataset was created.
+        read: the user's call stack where it is consumed.
     """
     for one, other in reversed(_shared(made, read)):
         file = one[0].co_filename
@@ -70,7 +70,7 @@ def built_in(made: capture.Path, read: capture.Path) -> Turn | None:
 
 
 def _shared(made: capture.Path, read: capture.Path) -> list[tuple[capture.Step, capture.Step]]:
-    """The frames both pass through, the outermost first: those at the same call, and the one where they part."""
+    """Returns the frames that both stacks share, outermost first: those at the same call, then the diverging one."""
     found = []
     for one, other in zip(reversed(made), reversed(read), strict=False):
         if one[0] is not other[0]:
@@ -95,14 +95,14 @@ def _begin(step: capture.Step) -> tuple[int, int] | None:
 
 
 def _expression(tree: ast.Module, step: capture.Step) -> ast.expr | None:
-    """The call or attribute that a frame stands at, by its end: in a chain over lines its start is another."""
+    """Returns the call or attribute in progress, matched by its end: in a multi-line chain the starts differ."""
     _, line, _, column = capture.span_of(step)
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.Attribute))
     return next((node for node in nodes if (node.end_lineno, node.end_col_offset) == (line, column)), None)
 
 
 def _chain(tree: ast.Module, expression: ast.expr) -> ast.expr:
-    """The whole chain of calls that the expression begins."""
+    """Returns the whole chain of method calls that starts with the expression."""
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     attribute = parents.get(expression)
     while isinstance(attribute, ast.Attribute):

@@ -1,6 +1,6 @@
-"""Sees how the script goes on where an earlier run stopped: iterators in checkpoints, Keras's backup.
+"""Detects how the script resumes where an earlier run stopped: iterators in checkpoints, Keras's BackupAndRestore.
 
-What the pipeline itself shows of it (`skip`, ids) is read in `tf/pipelines/resuming.py`.
+What the pipeline itself shows of it (`skip`, ids) is detected in `tf/pipelines/resuming.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ITERATOR = ("save", "restore")
 
 
 class ResumeWatch:
-    """Context manager: while open, `found` is told of every checkpoint that holds an iterator."""
+    """Context manager: calls `found` if a checkpoint holds an iterator, or an iterator itself is saved or restored."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
@@ -71,7 +71,7 @@ _ITERATORS = (tf.data.Iterator, private.NumpyIterator, tf.distribute.Distributed
 
 
 def _held_by(checkpoint: Any) -> Iterator[tuple[str, Any]]:
-    """What a checkpoint saves, by the name it has there; two levels deep."""
+    """Yields what a checkpoint saves, with its name there; two levels deep."""
     for name, value in _attributes(checkpoint):
         yield name, value
         yield from _attributes(value)
@@ -88,7 +88,7 @@ def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def in_callbacks(callbacks: Any, *, file: str, line: int) -> list[Resuming]:
-    """Keras's BackupAndRestore among the callbacks of a `fit`: it saves the epoch, never the place in the data."""
+    """Finds Keras's BackupAndRestore among the callbacks of `fit`: it saves the epoch, not the position in the data."""
     held = getattr(callbacks, "callbacks", callbacks)
     listed = held if isinstance(held, tuple | list) else [held]
     named = {base.__name__ for one in listed for base in type(one).__mro__}

@@ -1,7 +1,7 @@
-"""Switches saving off: from where training begins to the end of the process no model, checkpoint or summary is saved.
+"""Disables saving: from the start of training to the end of the process no model, checkpoint or summary is saved.
 
-They may take gigabytes and minutes, and nobody reads them before the process has ended. What a script writes in other
-ways is written, for it may read it again, and undone afterwards (`core.undo`).
+Saving may take gigabytes and minutes, and nothing reads the result before the process ends. What a script writes in
+other ways is written, because it may read it again, and undone afterwards (`core.undo`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipetune.core import file_events
 from pipetune.tf.script.imports import ImportWatcher
 
 _MODEL = ("save", "save_weights", "export")
-_KERAS: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # module: class ('' for the module): names
+_KERAS: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # module: class ('' for the module): functions
     "keras.src.models.model": {"Model": _MODEL},
     "keras.src.callbacks.model_checkpoint": {"ModelCheckpoint": ("_save_model",)},
     "keras.src.saving.saving_api": {"": ("save_model", "save_weights")},
@@ -35,11 +35,11 @@ _listener: Callable[[str], None] = lambda _name: None  # noqa: E731 - replaced b
 
 
 def switch_off(on_suppressed: Callable[[str], None]) -> None:
-    """Makes everything that saves a model, checkpoint, summary or dataset only count.
+    """Makes every function that saves a model, checkpoint, summary or dataset only report its calls.
 
-    The functions themselves are emptied, not the names that hold them: the script may hold its own reference,
-    as `from keras.models import save_model` does. A Keras module imported later is emptied then.
-    There is no way back: the process is to end without writing. `on_suppressed` gets the name of each call.
+    The function bodies are replaced, not the names that refer to them: the script may hold its own reference, as after
+    `from keras.models import save_model`. Those of a Keras module imported later are replaced on import.
+    This cannot be undone: the process is to end without saving. `on_suppressed` gets the name of each call.
     """
     global _listener
     _listener = on_suppressed
@@ -53,13 +53,13 @@ def switch_off(on_suppressed: Callable[[str], None]) -> None:
 
 
 def suppressed(name: str, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> None:
-    """Called in place of an emptied function.
+    """Called in place of a disabled function.
 
-    A file that it would have made is there, empty, for what the script does with it next: most rename or remove one.
+    Creates the single file that would have been saved, empty, for what the script does next: most rename or remove it.
     """
     _listener(name)
     path = arguments[1] if len(arguments) > 1 else (named or {}).get("filepath")
-    recorded = file_events.journal() is not None  # and so taken away again
+    recorded = file_events.journal() is not None  # so the undo journal removes the empty file
     if name in _ONE_FILE and isinstance(path, str | os.PathLike) and recorded:
         with contextlib.suppress(OSError), open(path, "xb"):
             pass
@@ -81,20 +81,20 @@ def emptied(*arguments, **named):
 
 
 def _empty(owner: Any, names: tuple[str, ...], prefix: str, result: object = None) -> None:
-    """Gives the functions other code: they count and return `result`."""
+    """Replaces the code of the functions: they report the call and return `result`."""
     for name in names:
         function: Any = getattr(owner, name, None)
         while hasattr(function, "__wrapped__"):  # decorators stay: they call what they wrap
             function = function.__wrapped__
         if isinstance(function, FunctionType):
             code = _code(_COUNTING.format(name=f"{prefix}.{name}", result=result))
-            # A function keeps its closure, and its code has to name as many variables of it.
+            # A function keeps its closure, so its new code must declare the same number of free variables.
             function.__code__ = code.replace(co_freevars=function.__code__.co_freevars)
             function.__defaults__ = function.__kwdefaults__ = None
 
 
 def _code(text: str) -> CodeType:
-    """The code of the one function that `text` defines, which takes anything and needs no globals."""
+    """Returns the code of the function `emptied` in `text`, which takes any arguments and needs no globals."""
     space: dict[str, Any] = {}
     exec(text, space)
     code = space["emptied"].__code__

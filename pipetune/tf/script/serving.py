@@ -1,7 +1,4 @@
-"""Has a script consume other datasets than it makes: where it iterates them, and where others take them.
-
-Those are strategies, and the coordinator of parameter servers.
-"""
+"""Replaces the datasets that a script consumes, by iteration, distribution strategy or ClusterCoordinator."""
 
 from __future__ import annotations
 
@@ -16,15 +13,15 @@ from pipetune.tf.script import per_worker
 from pipetune.tf.script.patches import Patches
 
 Choose = Callable[[Any], Any]
-"""The dataset to consume instead of the one given; that one itself where nothing takes its place."""
+"""Returns the dataset to consume instead of the given one; the given one itself if it is not replaced."""
 
 
 def serve(choose: Choose, patches: Patches) -> None:
-    """From now on, until `patches` are put back, every dataset that is consumed is asked for its substitute.
+    """Has `choose` replace every dataset that is consumed, until `patches` are undone.
 
-    What a strategy distributes is never iterated itself: its substitute is handed over in its place. What the script's
-    own function makes for a strategy is replaced inside that function; for the workers of a coordinator it is built
-    once here, and they build its substitute.
+    A dataset that a strategy distributes is never iterated itself: its substitute is distributed in its place. A
+    dataset that the script's own function builds for a strategy is replaced inside that function; for the workers of a
+    coordinator it is built once in this process, and they build its substitute.
     """
     serving = _Serving(choose)
     patches.wrap(private.DatasetV2, "__iter__", serving.iterated)
@@ -34,11 +31,11 @@ def serve(choose: Choose, patches: Patches) -> None:
 
 
 class _Serving:
-    """What takes the place of the script's calls."""
+    """Replacements of the patched methods."""
 
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
-        self._looking = False  # at what the script makes: nothing takes its place meanwhile
+        self._looking = False  # pipetune runs the script's dataset function: nothing is replaced meanwhile
 
     def iterated(self, original: Any, dataset: Any) -> Any:
         return original(self._chosen(dataset))

@@ -1,4 +1,4 @@
-"""Datasets that the calls of a pipeline have made beside it, and that are alive: whoever will consume them."""
+"""Live datasets that the calls of a pipeline have created besides it, whoever will consume them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pipetune.tf import private
 from pipetune.tf.pipelines import live
 from pipetune.tf.script import capture
 
-_MOST_LINKS = 200  # from a dataset to the last one that is made of it
+_MOST_LINKS = 200  # datasets visited on the way to the last ones derived from one
 
 
 def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> list[live.LivePipeline]:
-    """The pipelines of living datasets that pass a call of `source`, those in `known` left out.
+    """Returns the pipelines of live datasets that share a call site with `source`, without those in `known`.
 
-    Of each the last dataset is read that was made of it.
+    Each pipeline is read from the last dataset that was derived from the shared one.
     """
     read = {id(one) for pipeline in (source, *known) for one in pipeline.datasets.values()}
     sites = {site for one in source.datasets.values() if (site := capture.site_of(one)) is not None}
@@ -33,7 +33,7 @@ def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> l
 
 
 def _ends(dataset: Any, readers: dict[int, list[Any]]) -> list[Any]:
-    """What was made of a dataset in the end, by all ways; the dataset itself where nothing was."""
+    """Returns the last datasets derived from a dataset, on all paths; the dataset itself if nothing was."""
     found, waiting, seen = [], [dataset], set[int]()
     while waiting and len(seen) < _MOST_LINKS:
         one = waiting.pop()

@@ -1,4 +1,4 @@
-"""Copies everything a training step may change, and puts it back.
+"""Copies everything a training step may change, and restores it.
 
 Variables (weights, optimizer, metrics, counters, random generators), mutable tables, and the random state of
 Python, NumPy and TensorFlow's op seeds.
@@ -19,7 +19,7 @@ from pipetune.tf.script.objects import live_objects
 
 @dataclass
 class Snapshot:
-    """Host copies of all live state; `restore` may be called again and again."""
+    """Host copies of all live state; `restore` may be called repeatedly."""
 
     variables: list[tuple[Any, Any]]
     tables: list[tuple[Any, Any, Any]]
@@ -28,7 +28,7 @@ class Snapshot:
     op_seeds: Any
 
     def restore(self) -> None:
-        """Puts every value back that can have changed since the snapshot."""
+        """Restores every value that may have changed since the snapshot."""
         for variable, value in self.variables:
             variable.assign(value)
         for table, keys, values in self.tables:
@@ -45,9 +45,9 @@ class Snapshot:
 def snapshot() -> Snapshot:
     """Copies every live variable and mutable table of the process to host memory."""
     variables, tables = [], []
-    roles: dict[int, str] = {}  # a million objects, a few thousand types: each is asked once
+    roles: dict[int, str] = {}  # a million objects but a few thousand types: each type is checked once
     for candidate in live_objects():
-        kind = type(candidate)  # not isinstance: asking a lazy proxy for its class may run foreign code
+        kind = type(candidate)  # not isinstance: reading `__class__` of a lazy proxy may run third-party code
         role = roles.get(id(kind))
         if role is None:
             role = roles[id(kind)] = _role(kind)
@@ -70,17 +70,17 @@ _VARIABLE, _TABLE, _OTHER = "variable", "table", ""
 
 
 def _role(kind: type) -> str:
-    """What is copied of objects of this type."""
-    bases = kind.__mro__  # asked as abstract classes, these three would search all theirs each time
+    """Returns how objects of this type are copied: as a variable, as a table, or not at all."""
+    bases = kind.__mro__  # not issubclass: as abstract classes these would search all their subclasses each time
     if private.DistributedVariable in bases:
-        return _OTHER  # those of its replicas are among the objects, and can be read without other processes
+        return _OTHER  # the variables of its replicas are live objects too, readable without other processes
     if tf.Variable in bases:
         return _VARIABLE
     return _TABLE if any(table in bases for table in _TABLES) else _OTHER
 
 
 def _entries(table: Any) -> tuple[Any, Any]:
-    """Keys and values of a mutable table; a dense one exports its unused buckets too: they are left out."""
+    """Returns keys and values of a mutable table, without the unused buckets that a dense table exports too."""
     keys, values = table.export()
     marks = private.unused_keys(table)
     if not marks:
@@ -92,7 +92,7 @@ def _entries(table: Any) -> tuple[Any, Any]:
 
 def _initialised(variable: Any) -> bool:
     try:
-        if variable.trainable is None or not hasattr(variable.handle, "numpy"):  # of a graph: nothing to read
+        if variable.trainable is None or not hasattr(variable.handle, "numpy"):  # in a graph: nothing to read
             return False
         return bool(variable.handle.dtype == tf.resource and variable.is_initialized())
     except (AttributeError, ValueError, tf.errors.OpError):

@@ -1,4 +1,4 @@
-"""Training by a function called with each element, and by a step that only takes time."""
+"""Training by a function called with each element, and by an emulated step of a given duration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipetune.tf.script.loop_consumer import LoopWindow
 
 
 class StepConsumer:
-    """A function called with each element, as `pipetune.tune(dataset, step=...)` gives it."""
+    """A function called with each element, as passed to `pipetune.tune(dataset, step=...)`."""
 
     kind = "step"
 
@@ -43,7 +43,7 @@ class StepConsumer:
 
 
 class EmulatedConsumer(StepConsumer):
-    """Pretends the step takes `seconds` on an accelerator, which works while the host fetches the next element."""
+    """Emulates a step of `seconds` on an accelerator that works while the host fetches the next element."""
 
     kind = "emulated"
 
@@ -53,10 +53,10 @@ class EmulatedConsumer(StepConsumer):
 
 
 class EmulatedAccelerator:
-    """A step that is queued, takes its time beside the host, and is waited for when its value is read."""
+    """A step that is queued, runs in parallel to the host, and is waited for when its value is read."""
 
     QUEUED = 2
-    """Steps it holds at once, one at work and one waiting; the host stands still while there are as many."""
+    """Most steps in the queue, one running and one waiting; the host blocks while there are as many."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -72,7 +72,7 @@ class EmulatedAccelerator:
 
 
 class Queued:
-    """The value of a queued step, there from a certain moment on."""
+    """The value of a queued step, available at a known time."""
 
     def __init__(self, ready_at: float) -> None:
         self._ready_at = ready_at
@@ -82,13 +82,13 @@ class Queued:
         return time.perf_counter() >= self._ready_at
 
     def block_until_ready(self) -> None:
-        """Returns when the step is done."""
+        """Blocks until the step is done."""
         while (left := self._ready_at - time.perf_counter()) > 0:
             time.sleep(left)
 
 
 def call_step(step: Callable[..., Any], element: Any) -> Any:
-    """Calls a step as its signature wants it: `step(x, y)` for a tuple, or `step(element)`."""
+    """Calls a step as its signature requires: `step(x, y)` for a tuple, or `step(element)`."""
     if isinstance(element, tuple):
         try:
             inspect.signature(step).bind(*element)

@@ -1,4 +1,4 @@
-"""Watches how a script hands its datasets to a distribution strategy, and who consumes what comes of it."""
+"""Observes how a script passes its datasets to a distribution strategy, and who consumes the distributed datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VALUES = "experimental_distribute_values_from_function"
 
 
 def watch(hooks: Hooks) -> None:
-    """From now on every strategy is watched."""
+    """Hooks every strategy until the patches are undone."""
     patches = hooks.patches
     patches.wrap(private.Strategy, DATASET, functools.partial(_around_dataset, hooks))
     patches.wrap(private.Strategy, FUNCTION, functools.partial(_around_function, hooks))
@@ -31,7 +31,7 @@ def watch(hooks: Hooks) -> None:
 
 
 def taken_by_fit(strategy: Any, dataset: Any) -> HandedOver | None:
-    """What Keras makes of `dataset` under a strategy; None without one."""
+    """Distributes `dataset` as Keras does under a strategy; None if there is none, or if it distributes nothing."""
     if strategy is None or private.is_default(strategy):
         return None
     made = strategy.experimental_distribute_dataset(dataset)
@@ -39,9 +39,10 @@ def taken_by_fit(strategy: Any, dataset: Any) -> HandedOver | None:
 
 
 def why_not_switched(handed: HandedOver | None, *, in_step: bool = False) -> str:
-    """Why no other dataset can be handed over in the same way; '' where one can.
+    """Returns why no other dataset can be distributed in the same way; '' if one can.
 
     Args:
+        handed: how a strategy distributed the script's dataset; None if none did.
         in_step: the other processes that train with this one do what it does.
     """
     if handed is None:
@@ -62,8 +63,8 @@ def _one_of_many(count: int, strategy: str) -> str:
 def _around_dataset(hooks: Hooks, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:
     made = original(strategy, dataset, options)
     if not isinstance(made, private.DistributedDataset):
-        return made  # the strategy in force by default hands on what it was given
-    if hooks.handed is not None:  # Keras, called with a variant: its steps are to do what the script's own do
+        return made  # the default strategy returns its argument
+    if hooks.handed is not None:  # Keras, called with a variant: its steps must do what the script's own do
         if hooks.handed.distributed is not None:
             private.handle_partial_batches_like(made, hooks.handed.distributed)
     elif _script_at_work(hooks) and _live(dataset):
@@ -72,7 +73,7 @@ def _around_dataset(hooks: Hooks, original: Any, strategy: Any, dataset: Any, op
 
 
 def _around_function(hooks: Hooks, original: Any, strategy: Any, dataset_fn: Any, options: Any = None) -> Any:
-    """The datasets that the script's function makes are the pipeline: the last of them stands for all."""
+    """Notes the pipeline that the script's dataset function builds; of several datasets, the last represents all."""
     if not _script_at_work(hooks):
         return original(strategy, dataset_fn, options)
     given: list[Any] = []
@@ -98,7 +99,7 @@ def _around_values(hooks: Hooks, original: Any, strategy: Any, value_fn: Any) ->
 
 
 def _around_iter(hooks: Hooks, original: Any, distributed: Any) -> Any:
-    with hooks.as_role("a strategy"), Stopwatch() as making:  # it iterates a dataset of its own on every device
+    with hooks.as_role("a strategy"), Stopwatch() as making:  # it iterates its own dataset on every device
         iterator = original(distributed)
     handed = handing_over.of(distributed)
     if handed is None:
@@ -124,5 +125,5 @@ def _script_at_work(hooks: Hooks) -> bool:
 
 
 def _live(dataset: Any) -> bool:
-    """Whether it is a dataset that exists: none of a function that is being traced."""
+    """Whether it is a dataset of eager execution, not one of a function that is being traced."""
     return isinstance(dataset, private.DatasetV2) and hasattr(dataset._variant_tensor, "numpy")

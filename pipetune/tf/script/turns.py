@@ -1,4 +1,4 @@
-"""Whose turn it is: the script's code and pipetune's run in one process, sometimes on one thread."""
+"""Tells whether script or pipetune code is running: both share one process, sometimes one thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _workflow_thread = threading.local()
 
 @contextlib.contextmanager
 def workflow_at_work() -> Iterator[None]:
-    """While open, this thread's own iterators are not the script's."""
+    """Context manager: iterators used on this thread count as pipetune's, not as the script's."""
     before = getattr(_workflow_thread, "busy", False)
     _workflow_thread.busy = True
     try:
@@ -25,7 +25,7 @@ def workflow_at_work() -> Iterator[None]:
 
 
 def inside_workflow() -> bool:
-    """Whether this thread is at pipetune's work now."""
+    """Whether this thread is currently running pipetune's work."""
     return bool(getattr(_workflow_thread, "busy", False))
 
 

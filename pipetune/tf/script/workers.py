@@ -1,4 +1,4 @@
-"""Other processes that train together with this one, as far as the environment of the job tells."""
+"""Other processes that train together with this one, according to the environment of the job."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ASKS = re.compile(
     r"num_shards|shard_id|shard_num|input_pipeline_id|num_input_pipelines|TF_CONFIG|HOROVOD_(LOCAL_)?RANK|"
     r"OMPI_COMM_WORLD_(LOCAL_)?RANK|PMI_RANK|Get_rank)\b|\.shard\("
 )
-"""Names by which a script finds out which worker it is, or divides data over them."""
+"""Names by which a script finds out which worker it is, or divides data among workers."""
 
 
 def of(use: Consumption) -> Workers | None:
-    """The workers of the job; None where the script trains alone."""
+    """Returns the workers of the job; None if the environment names no job of several workers."""
     told = told_by(os.environ, horovod="horovod" in sys.modules)
     if told is None:
         return None
@@ -38,7 +38,7 @@ def of(use: Consumption) -> Workers | None:
 
 
 def handover(use: Consumption) -> Handover | None:
-    """How the dataset comes to the replicas that train on it; None where the script trains alone."""
+    """Returns how the dataset is distributed to the replicas; None without distributed training."""
     if use.handed is not None:
         return use.handed.facts()
     count = ranks()
@@ -48,22 +48,22 @@ def handover(use: Consumption) -> Handover | None:
 
 
 def ranks() -> int:
-    """How many processes of Horovod train in step, this one among them; 1 where the script trains without."""
+    """Returns how many Horovod processes train in lockstep, including this one; 1 without Horovod."""
     told = told_by(os.environ, horovod="horovod" in sys.modules)
     return told[0] if told is not None and told[1] != cluster.VARIABLE else 1
 
 
 def ranks_here() -> int:
-    """How many of them `horovodrun` has started on this machine, this one among them; 1 where nothing tells."""
+    """Returns how many ranks `horovodrun` has started on this machine, including this one; 1 if unknown."""
     told = os.environ.get(LOCAL_RANKS, "")
     return int(told) if ranks() > 1 and told.isdecimal() else 1
 
 
 def job(use: Consumption) -> Job | None:
-    """How the workers of the job divide the dataset; None where the script trains alone.
+    """Returns how the workers of the job divide the dataset; None if there is only one.
 
-    None too where a strategy calls a function of the script for each worker: what it would make for another one is
-    not to be seen here.
+    Also None if a strategy calls a function of the script for each worker: what it would return on another worker
+    cannot be seen here.
     """
     known = of(use)
     if known is None or known.count < 2:
@@ -82,10 +82,12 @@ def job(use: Consumption) -> Job | None:
 
 
 def imagined(kind: str, dataset: Any, count: int) -> Job | None:
-    """The job of so many workers that would run the script as it is; None for kinds that divide nothing between them.
+    """Returns a job of `count` workers that run the unchanged script; None for kinds without a division of the data.
 
     Args:
-        kind: as of a distributed form: "multiworker" has the dataset handed over to the strategy, "horovod" has not.
+        kind: of the distributed form: "multiworker" (the strategy distributes the dataset) or "horovod" (it does not).
+        dataset: the script's dataset, for its sharding policy.
+        count: number of workers.
     """
     if kind == "multiworker":
         policy = str(dataset.options().experimental_distribute.auto_shard_policy.name)
@@ -94,7 +96,7 @@ def imagined(kind: str, dataset: Any, count: int) -> Job | None:
 
 
 def own_index(environment: Mapping[str, str]) -> int | None:
-    """Which of the workers this process is; None where the environment does not tell."""
+    """Returns the index of this process among the workers; None if the environment does not tell."""
     try:
         described = json.loads(environment.get(cluster.VARIABLE, "{}"))
         task = described.get("task", {})
@@ -106,17 +108,18 @@ def own_index(environment: Mapping[str, str]) -> int | None:
 
 
 def across(strategy: object) -> bool:
-    """Whether a strategy gives each process of a job its share of a dataset."""
+    """Whether a strategy gives each process of a job its own share of a dataset."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def told_by(environment: Mapping[str, str], *, horovod: bool) -> tuple[int, str] | None:
-    """How many workers the environment names, and the variable that does; None without one.
+    """Returns how many workers the environment names, and the variable that names them; None for a single process.
 
-    With parameter servers each worker reads all of the data, as it is meant there.
+    Also None with parameter servers: there each worker is meant to read all of the data.
 
     Args:
-        horovod: whether the script imports it: only then `HOROVOD_SIZE`, or what `mpirun` tells, is about it.
+        environment: the environment variables.
+        horovod: whether the script imports it: only then do `HOROVOD_SIZE` and the variables of `mpirun` refer to it.
     """
     try:
         tasks = json.loads(environment.get(cluster.VARIABLE, "{}")).get("cluster", {})
@@ -127,7 +130,7 @@ def told_by(environment: Mapping[str, str], *, horovod: bool) -> tuple[int, str]
         return (count, cluster.VARIABLE) if "ps" not in tasks else None
     if not horovod:
         return None
-    size = environment.get(RANKS, "")  # without a rank it tells as much
+    size = environment.get(RANKS, "")  # valid without a rank, too
     if size.isdecimal():
         return (int(size), RANKS) if int(size) > 1 else None
     found = rank_by_mpi(environment)
@@ -135,12 +138,12 @@ def told_by(environment: Mapping[str, str], *, horovod: bool) -> tuple[int, str]
 
 
 def asks(sources: Iterable[str]) -> bool:
-    """Whether one of these texts names what tells workers apart: it may divide the data in ways nobody sees."""
+    """Whether one of these texts uses names that identify a worker: it may divide the data in ways not visible here."""
     return any(_ASKS.search(text) for text in sources)
 
 
 def _sources() -> Iterator[str]:
-    """The texts of the user's modules; what cannot be read counts as one that asks."""
+    """Yields the source text of the user's modules; for an unreadable one, a text that `asks` matches."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.endswith(".py") and not capture.is_library(file):
