@@ -7,6 +7,7 @@ A run is the events of some epochs: elements as arrays, and errors by their type
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -168,6 +169,45 @@ def rows_of(element: Element) -> list[tuple[object, ...]]:
     if len(sizes) != 1 or -1 in sizes:
         return [key_of(element)]
     return [key_of(tuple(np.asarray(array[row]) for array in element)) for row in range(sizes.pop())]
+
+
+# -- denormals
+
+
+def flush(array: np.ndarray) -> np.ndarray:
+    """The array with zeros in place of denormals."""
+    if not _is_float(array):
+        return array
+    smallest = np.finfo(array.dtype).smallest_normal if array.dtype.kind in "fc" else 2.0**-126  # bfloat16
+    return np.where(np.abs(array) < smallest, array.dtype.type(0), array)
+
+
+def either(original: Run, flushed: Run, candidate: Run) -> Run:
+    """The original's numbers, but the flushed run's where it is these that the candidate has."""
+    epochs = zip(original.epochs, flushed.epochs, candidate.epochs, strict=True)
+    return Run(original.spec, tuple(tuple(itertools.starmap(_either, _side_by_side(*three))) for three in epochs))
+
+
+def _side_by_side(*epochs: tuple[Event, ...]) -> Iterable[tuple[Event, Event, Event]]:
+    """Each event of the first, with those of the others; with itself where they have none."""
+    first, *others = epochs
+    padded = [(*other, *first[len(other) :]) for other in others]
+    return zip(first, padded[0], padded[1], strict=False)
+
+
+def _either(one: Event, other: Event, wanted: Event) -> Event:
+    if isinstance(one, Raised) or isinstance(other, Raised) or isinstance(wanted, Raised):
+        return one
+    if not len(one) == len(other) == len(wanted):
+        return one
+    return tuple(_number_by_number(*arrays) for arrays in zip(one, other, wanted, strict=True))
+
+
+def _number_by_number(one: np.ndarray, other: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    if not (_is_float(one) and one.shape == other.shape == wanted.shape and one.dtype == other.dtype == wanted.dtype):
+        return one
+    with np.errstate(all="ignore"):
+        return np.where(np.isclose(other, wanted, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True), other, one)
 
 
 # -- how two runs differ
