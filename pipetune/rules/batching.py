@@ -141,7 +141,10 @@ def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
         zero_signs: likewise.
     """
     if inexact:
-        yield f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are."
+        yield (
+            f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are; numbers near "
+            "the limits of their type may overflow in one case and not in the other."
+        )
         if flushed := sorted(_DENORMAL_IS_ZERO.intersection(inexact)):
             yield f"In a batch {', '.join(flushed)} may treat a denormal (below 1.2e-38 in float32) as zero."
     elif zero_signs:

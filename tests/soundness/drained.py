@@ -30,13 +30,14 @@ class Kind(enum.IntEnum):
     ZERO = 2  # zeros of another sign
     DENORMAL = 3  # numbers below the smallest normal one
     ROUNDING = 4  # floats within the tolerance
-    TOLERANCE = 5  # floats beyond it, near enough to be another order of the same sums
-    VALUES = 6  # other values
-    ORDER = 7  # the same elements elsewhere
-    COUNT = 8  # fewer or more elements
-    SHAPE = 9  # other shapes, types or structure
-    ERROR = 10  # raises where it did not, or no longer, or something else
-    LATER = 11  # only what comes behind an error differs
+    OVERFLOW = 5  # no finite numbers both, or one of them and the other near the limits of the type
+    TOLERANCE = 6  # floats beyond it, near enough to be another order of the same sums
+    VALUES = 7  # other values
+    ORDER = 8  # the same elements elsewhere
+    COUNT = 9  # fewer or more elements
+    SHAPE = 10  # other shapes, types or structure
+    ERROR = 11  # raises where it did not, or no longer, or something else
+    LATER = 12  # only what comes behind an error differs
 
 
 @dataclass(frozen=True)
@@ -308,12 +309,14 @@ def _floats_differ(a: np.ndarray, b: np.ndarray) -> Difference:
         distance = np.abs(one - other) / np.maximum(np.abs(one), 1.0)
         finite = np.isfinite(one) & np.isfinite(other)
         near = finite & (distance <= TOLERANCE)
+        limit = 1e-6 * (float(info.max) if info is not None else 3e38)
+        overflow = ~finite & ((np.abs(one) > limit) | np.isnan(one)) & ((np.abs(other) > limit) | np.isnan(other))
         # Another order of adding up numbers as large as the greatest in sight: some dozens of units in its last place.
         greatest = float(np.max(np.abs(a[np.isfinite(a)].astype(wide)), initial=1.0))
         summed = finite & (np.abs(one - other) <= 256 * epsilon * greatest)
     kinds = np.select(
-        [nan, zero, tiny, near, summed],
-        [Kind.NAN, Kind.ZERO, Kind.DENORMAL, Kind.ROUNDING, Kind.TOLERANCE],
+        [nan, zero, tiny, near, overflow, summed],
+        [Kind.NAN, Kind.ZERO, Kind.DENORMAL, Kind.ROUNDING, Kind.OVERFLOW, Kind.TOLERANCE],
         default=Kind.VALUES,
     )
     worst = Kind(int(kinds.max()))

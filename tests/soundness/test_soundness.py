@@ -133,6 +133,8 @@ def test_one_row_of_another_axis_is_seen() -> None:
         ([1.0, 3.0], [1.0, 3.000001], Kind.ROUNDING),
         ([1.0, 3.0], [1.0, 3.0004], Kind.VALUES),
         ([float("nan")], [-float("nan")], Kind.NAN),
+        ([float("nan"), 3e38], [-float("inf"), float("inf")], Kind.OVERFLOW),
+        ([3.0], [float("inf")], Kind.VALUES),
         ([1.0, 2.0], [1.0], Kind.COUNT),
     ],
 )
