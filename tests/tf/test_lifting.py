@@ -121,7 +121,8 @@ def test_nothing_is_chosen_by_what_is_rounded_in_another_way(function: Function)
 @pytest.mark.parametrize(
     ("function", "inexact"),
     [
-        (lambda x, y: x + y + x, ()),
+        (lambda x, y: x + y + tf.abs(x), ()),
+        (lambda x, y: x + y + x, ("AddV2",)),
         (lambda x, y: x * (y * x), ()),
         (lambda x, y: x / 255.0 - 0.5, ()),
         (lambda x, y: (x - y) + (x - y), ()),
@@ -133,6 +134,8 @@ def test_nothing_is_chosen_by_what_is_rounded_in_another_way(function: Function)
         (lambda x, y: (x - y) + 0.3, ("AddV2",)),
         (lambda x, y: (x * 0.3) * y, ("Mul",)),
         (lambda x, y: x * y[..., :1] * y, ("Mul",)),
+        (lambda x, y: tf.add_n([x, y, tf.abs(x)]), ()),
+        (lambda x, y: tf.add_n([x, y, x]), ("AddN",)),
         (lambda x, y: tf.add_n([x, y + x]), ("AddN",)),
     ],
 )

@@ -425,20 +425,22 @@ def _is_put_together_anew(term: Term) -> bool:
     """Whether TensorFlow may add or multiply three numbers in one order for an element, and in another for a batch.
 
     Grappler puts sums and products of three or more together anew, where shapes that it knows let it: constants first
-    (`ConstantPushDown` in constant_folding.cc), small shapes before larger ones and sums of one shape as one `AddN`
-    (`AddOpsRewrite` and `MinimizeBroadcasts` in arithmetic_optimizer.cc). Of a batch it knows one size less.
+    (`ConstantPushDown` in constant_folding.cc), small shapes before larger ones, sums of one shape as one `AddN`, and
+    what is added twice as its double (`AddOpsRewrite` and `MinimizeBroadcasts` in arithmetic_optimizer.cc). Of a batch
+    it knows one size less.
     """
     ops = next((some for some in (_SUMS, _PRODUCTS) if term.op in some), None)
     if ops is None or not _is_float(term):
         return False
     leaves = list(_leaves(term, ops))
+    repeated = len(set(leaves)) < len(leaves)
     if len(leaves) == len(term.inputs):
-        return False
+        return repeated and term.op == "AddN"
     constants = sum(map(_is_constant, leaves))
     if any(one.op == "Sub" for one in _inner(term, ops)):
         return 0 < constants < len(leaves) - 1
-    one_after_another = term.op == "Mul" or not any(one.op in ops for one in term.inputs[1:])
-    return constants > 0 or not one_after_another or not _of_one_shape(leaves)
+    in_turn = not repeated and not any(one.op in ops for one in term.inputs[1:])
+    return constants > 0 or not (term.op == "Mul" or in_turn) or not _of_one_shape(leaves)
 
 
 def _inner(term: Term, ops: frozenset[str]) -> Iterator[Term]:
