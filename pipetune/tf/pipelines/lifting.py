@@ -433,13 +433,12 @@ def _is_put_together_anew(term: Term) -> bool:
     if ops is None or not _is_float(term):
         return False
     leaves = list(_leaves(term, ops))
-    repeated = len(set(leaves)) < len(leaves)
     if len(leaves) == len(term.inputs):
-        return repeated and term.op == "AddN"
+        return False
     constants = sum(map(_is_constant, leaves))
     if any(one.op == "Sub" for one in _inner(term, ops)):
         return 0 < constants < len(leaves) - 1
-    in_turn = not repeated and not any(one.op in ops for one in term.inputs[1:])
+    in_turn = not any(one.op in ops for one in term.inputs[1:]) and len(set(leaves)) == len(leaves)
     return constants > 0 or not (term.op == "Mul" or in_turn) or not _of_one_shape(leaves)
 
 
