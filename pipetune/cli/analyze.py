@@ -311,4 +311,4 @@ def _hint(exit_code: int, results: Results) -> str:
         case 130:
             return f"The report: {folder / 'report.html'}."
         case _:
-            return f"What is known is in {folder / 'report.html'}; what the script printed in {logs}."
+            return f"What is known is in {folder / 'report.html'}; what the script printed in {folder / logs}."

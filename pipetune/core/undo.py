@@ -32,6 +32,7 @@ import stat
 import tempfile
 import threading
 import time
+import urllib.parse
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -262,10 +263,10 @@ class UndoJournal:
         """An SQLite file will be opened, maybe for writing: if small, it is copied with SQLite's own journals."""
         text = os.fsdecode(name) if not isinstance(name, int) else ""
         if text.startswith("file:"):  # https://www.sqlite.org/uri.html
-            text, _, options = text.removeprefix("file:").partition("?")
+            text, _, options = text.removeprefix("file:").partition("#")[0].partition("?")
             if {"mode=ro", "mode=memory", "immutable=1"} & set(options.split("&")):
                 return
-            text = text.removeprefix("//localhost").removeprefix("//")
+            text = urllib.parse.unquote(text.removeprefix("//localhost").removeprefix("//"))
         now = state_of(os.path.realpath(text)) if text and text != ":memory:" else (_DATABASE_BYTES + 1,)
         if now is None or now[0] <= _DATABASE_BYTES:
             self.before_write(text)

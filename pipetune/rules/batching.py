@@ -129,6 +129,10 @@ def behind(batch: Node, moved: tuple[Node, ...], context: RuleContext) -> Behind
     return Behind(tuple(edits), safety, tuple(notes))
 
 
+_DENORMAL_IS_ZERO = frozenset({"Log", "Pow", "Xlogy"})
+"""Ops whose vector code takes a denormal for zero, which is more than rounding: log gives -inf for -104."""
+
+
 def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
     """Yields the notes for the user on values that change when they are computed in batches.
 
@@ -137,7 +141,12 @@ def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
         zero_signs: as in `OnBatches`.
     """
     if inexact:
-        yield f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are."
+        yield (
+            f"The last bits of what {', '.join(sorted(inexact))} give depend on how many rows there are; numbers near "
+            "the limits of their type may overflow in one case and not in the other."
+        )
+        if flushed := sorted(_DENORMAL_IS_ZERO.intersection(inexact)):
+            yield f"In a batch {', '.join(flushed)} may treat a denormal (below 1.2e-38 in float32) as zero."
     elif zero_signs:
         yield "A zero may have the other sign in a batch, and a denormal may become zero; nothing else differs."
 

@@ -29,7 +29,7 @@ def function_at(tree: SyntaxTree, path: tuple[str, ...]) -> cst.FunctionDef:
     """
     found = [one for one in tree.nodes(cst.FunctionDef) if path_of(tree, one) == path]
     if len(found) != 1:
-        raise CannotExpress(f"There are several functions called {path[-1]}.")
+        raise CannotExpress(f"There are {len(found) or 'no'} functions called {path[-1]}.")
     return found[0]
 
 

@@ -75,9 +75,8 @@ def _only_goes_on(
 def _reads_are_steps(draft: Draft, function: UsersFunction, name: str) -> bool:
     tree = draft.tree(function.file)
     known = known_ends(draft, tree)
-    for read in name_nodes(function.body):
-        if read.value != name:
-            continue
+    reads = [one for one in name_nodes(function.body) if one.value == name]
+    for read in reads:
         parent = tree.parent(read)
         if isinstance(parent, cst.AssignTarget | cst.Return | cst.IfExp):
             continue
@@ -87,4 +86,4 @@ def _reads_are_steps(draft: Draft, function: UsersFunction, name: str) -> bool:
         last = top_of(tree, first)
         if any(tree.end(link) not in known for link in links_above(tree, last)) or root_of(tree, last) is not read:
             return False
-    return True
+    return bool(reads)

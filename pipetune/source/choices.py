@@ -7,6 +7,7 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.source.branches import merged, path_of
 from pipetune.source.callables import function_given, replace_function
+from pipetune.source.conditions import all_of, negated
 from pipetune.source.draft import Draft
 from pipetune.source.functions import functions_of
 from pipetune.source.purity import calls_something
@@ -41,8 +42,7 @@ def under_condition(before: Draft, after: Draft, node: str, *, called: str) -> D
         raise CannotExpress("What decides between two functions of the map may be another at another place.")
     first = named[0] == [called]
     test = tree.text(choice.test)
-    if not first:
-        test = f"not {test}" if isinstance(choice.test, cst.Name | cst.Attribute) else f"not ({test})"
+    test = all_of([test]) if first else negated(test)
     chosen = tree.text(choice.body if first else choice.orelse)
     after = replace_function(after, node, chosen)
     return merged(before, after, (file, path_of(tree, function)), condition=test)

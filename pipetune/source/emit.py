@@ -31,6 +31,7 @@ from pipetune.source.branches import merged, refuse_changes_beyond
 from pipetune.source.callers import Callers
 from pipetune.source.chain import insert_link
 from pipetune.source.choices import under_condition
+from pipetune.source.conditions import all_of
 from pipetune.source.cropping import decode_windows
 from pipetune.source.draft import Draft, Function, open_draft
 from pipetune.source.forms import fuse, gets_several, vectorize
@@ -226,7 +227,7 @@ def _under_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: Sh
         conditions.setdefault(function, {})[text] = None
     for function, texts in conditions.items():
         refuse_changes_beyond(before, after, function)
-        after = merged(before, after, function, condition=" and ".join(texts))
+        after = merged(before, after, function, condition=all_of(list(texts)))
     return replace(after, under=())
 
 

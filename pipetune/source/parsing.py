@@ -7,7 +7,6 @@ the parsing function, whose default is the original one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import libcst as cst
 
@@ -23,14 +22,6 @@ from pipetune.source.uses import uses_of
 
 _SINGLE, _WHOLE = "parse_single_example", "parse_example"
 _MOST_FUNCTIONS = 40  # user functions that are searched
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A function on the call path from the map to the parsing call; `by` names it, or is None if the map does."""
-
-    function: UsersFunction
-    by: UsersFunction | None
 
 
 def parse_batches(draft: Draft, node: str, *, several: bool, called: str, alone: bool) -> Draft:
@@ -50,33 +41,35 @@ def parse_batches(draft: Draft, node: str, *, several: bool, called: str, alone:
         raise CannotExpress("The call of map does not show its function.")
     draft, way = _way_to_parsing(draft, file, argument.value, called)
     first_shared = len(way)
-    for position, step in enumerate(way):
-        draft, shared = _named_elsewhere(draft, step)
-        if shared or (position == 0 and not alone and not _stands_in(tree, call, step.function)):
+    for position, function in enumerate(way):
+        draft, shared = _named_elsewhere(draft, function)
+        if shared or (position == 0 and not alone and not _stands_in(tree, call, function)):
             first_shared = position
             break
     if first_shared == len(way):
-        last = way[-1].function
+        last = way[-1]
         other = draft.tree(last.file)
         splices = [Splice(other.start(one.attr), other.end(one.attr), _WHOLE.encode()) for one in _parsers(last)]
         return draft.splice(last.file, splices)
     return _with_parameter(draft, node, way, first_shared, several=several, called=called)
 
 
-def _way_to_parsing(draft: Draft, file: str, value: cst.BaseExpression, called: str) -> tuple[Draft, list[_Step]]:
+def _way_to_parsing(
+    draft: Draft, file: str, value: cst.BaseExpression, called: str
+) -> tuple[Draft, list[UsersFunction]]:
     """Returns the call path from the map's own function to the only one that names `parse_single_example`."""
     draft, roots = functions_of(draft, file, value, called=called)
     if len(roots) != 1:
         raise CannotExpress("It is not seen which function the map is given.")
-    waiting = [[_Step(roots[0], None)]]
-    known, found = [roots[0]], list[list[_Step]]()
+    waiting = [[roots[0]]]
+    known, found = [roots[0]], list[list[UsersFunction]]()
     while waiting and len(known) < _MOST_FUNCTIONS:
         way = waiting.pop(0)
-        if _parsers(way[-1].function):
+        if _parsers(way[-1]):
             found.append(way)
-        draft, more = functions_called(draft, way[-1].function, known)
+        draft, more = functions_called(draft, way[-1], known)
         known += more
-        waiting += [[*way, _Step(one, way[-1].function)] for one in more]
+        waiting += [[*way, one] for one in more]
     if len(found) != 1:
         count = f"{len(found)} functions" if found else "No function"
         raise CannotExpress(f"{count} that the map calls {'call' if found else 'calls'} {_SINGLE}.")
@@ -107,11 +100,10 @@ def _stands_in(tree: SyntaxTree, call: cst.Call, function: UsersFunction) -> boo
     return function.node in [call, *tree.ancestors(call)] or any(one is call for one in tree.ancestors(function.node))
 
 
-def _named_elsewhere(draft: Draft, step: _Step) -> tuple[Draft, bool]:
+def _named_elsewhere(draft: Draft, function: UsersFunction) -> tuple[Draft, bool]:
     """Returns whether code outside the call path also names a function, and the draft with the other files opened."""
-    function = step.function
     if isinstance(function.node, cst.Lambda):
-        return draft, False
+        return draft, function.handed_on
     draft, uses = uses_of(draft, function.file, function.node)
     reference = function.reference
     way = 0 if reference is None else sum(one.node is reference for one in uses)
@@ -119,22 +111,23 @@ def _named_elsewhere(draft: Draft, step: _Step) -> tuple[Draft, bool]:
 
 
 def _with_parameter(
-    draft: Draft, node: str, way: Sequence[_Step], first: int, *, several: bool, called: str
+    draft: Draft, node: str, way: Sequence[UsersFunction], first: int, *, several: bool, called: str
 ) -> Draft:
     """Returns the draft in which the functions of the path from index `first` on get the parser as a parameter."""
-    last = way[-1].function
+    last = way[-1]
     parsers = _parsers(last)
     texts = {draft.tree(last.file).text(one) for one in parsers}
     if len(texts) != 1:
         raise CannotExpress(f"{_SINGLE} goes by several names.")
     (single,) = texts
     whole = single.removesuffix(_SINGLE) + _WHOLE
-    functions = [step.function for step in way[first:]]
+    functions = way[first:]
     name = _free_parameter(functions)
     changes: dict[str, list[Splice]] = {}
     for position, function in enumerate(functions):
         tree = draft.tree(function.file)
-        assert isinstance(function.node, cst.FunctionDef)
+        if not isinstance(function.node, cst.FunctionDef):
+            raise CannotExpress("The function that parses is a lambda that others use too.")
         changes.setdefault(function.file, []).extend(add_parameter(tree, function.node, name, single))
         if position:
             changes.setdefault(function.referred_in, []).extend(_passed(draft, function, f"{name}={name}"))

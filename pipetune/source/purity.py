@@ -43,8 +43,8 @@ def only_tells(tree: SyntaxTree, line: cst.CSTNode) -> bool:
             return _gives_a_value(tree, test) and all(only_tells(tree, one) for one in inner)
         case cst.Else(body=cst.IndentedBlock(body=lines)):
             return all(only_tells(tree, one) for one in lines)
-        case cst.FunctionDef(decorators=[]):
-            return True  # only its defaults run when it is defined
+        case cst.FunctionDef(decorators=[], params=params):
+            return not calls_something(params)  # only its defaults run when it is defined
     return False
 
 

@@ -6,6 +6,7 @@ arguments, except `format`, and makes the same batches in the same order. See al
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import libcst as cst
@@ -20,7 +21,8 @@ from pipetune.source.locate import called_name
 
 UTILITY = "timeseries_dataset_from_array"
 _NAME = "timeseries_batches"
-_MOST_ARGUMENTS = 10
+_ARGUMENTS = ("data", "targets", "sequence_length", "sequence_stride", "sampling_rate", "batch_size", "shuffle", "seed",
+              "start_index", "end_index")  # fmt: skip
 
 _HEAD = '''\
 def timeseries_batches(
@@ -84,8 +86,8 @@ def gather_series(draft: Draft, edit: ReplaceSource, current: Pipeline) -> Draft
     if called_name(call) != UTILITY:
         raise CannotExpress(f"{UTILITY} is called under another name.")
     positional = [argument for argument in call.args if argument.keyword is None]
-    named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
-    if len(positional) > _MOST_ARGUMENTS or "format" in named or any(argument.star for argument in call.args):
+    named = {argument.keyword.value: argument for argument in call.args if argument.keyword is not None}
+    if len(positional) > len(_ARGUMENTS) or "format" in named or any(argument.star for argument in call.args):
         raise CannotExpress(f"{UTILITY} is given arguments that {_NAME} does not take.")
     top = outermost(tree, call)
     modules = {"np": module_text(tree, top, "numpy"), "tf": module_text(tree, top, "tensorflow")}
@@ -100,7 +102,8 @@ def gather_series(draft: Draft, edit: ReplaceSource, current: Pipeline) -> Draft
     inside = {node.id for node in current if node.location == current[edit.node].location}
     end_of_call = draft.sites[edit.after].end
     draft = draft.at_place_of(edit.after, edit.gather).note(f"{_NAME} does not check its arguments as {UTILITY} does.")
-    if _shuffles(call) and "seed" not in named:
+    given = dict(zip(_ARGUMENTS, positional, strict=False)) | named
+    if _shuffles(given) and "seed" not in given:
         draft = draft.note(f"Without a seed {UTILITY} draws another order in each run: no run confirms the patch then.")
     return replace(
         draft,
@@ -110,13 +113,9 @@ def gather_series(draft: Draft, edit: ReplaceSource, current: Pipeline) -> Draft
     )
 
 
-def _shuffles(call: cst.Call) -> bool:
-    return any(
-        argument.keyword is not None
-        and argument.keyword.value == "shuffle"
-        and not (isinstance(argument.value, cst.Name) and argument.value.value == "False")
-        for argument in call.args
-    )
+def _shuffles(given: Mapping[str, cst.Arg]) -> bool:
+    shuffle = given.get("shuffle")
+    return shuffle is not None and not (isinstance(shuffle.value, cst.Name) and shuffle.value.value == "False")
 
 
 _MODULES = {"np": "numpy", "tf": "tensorflow"}

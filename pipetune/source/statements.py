@@ -163,6 +163,15 @@ class _Bound(cst.CSTVisitor):
     def visit_For(self, node: cst.For) -> None:
         self._bind(node.target)
 
+    def visit_MatchAs(self, node: cst.MatchAs) -> None:
+        self._bind(node.name)
+
+    def visit_MatchStar(self, node: cst.MatchStar) -> None:
+        self._bind(node.name)
+
+    def visit_MatchMapping(self, node: cst.MatchMapping) -> None:
+        self._bind(node.rest)
+
     def visit_AsName(self, node: cst.AsName) -> None:
         self._bind(node.name)
 

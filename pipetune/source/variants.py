@@ -22,7 +22,6 @@ from pipetune.source.statements import function_around, name_nodes
 from pipetune.source.uses import defined_elsewhere
 
 _DECORATORS = frozenset({"staticmethod", "classmethod"})
-_UNIT = b"    "
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from pipetune.source.signatures import METHODS
 from pipetune.source.tree import SyntaxTree
 from pipetune.source.unbound import own_arguments
 
-_VALUES = cst.Name | cst.Attribute | cst.BaseNumber | cst.BinaryOperation | cst.UnaryOperation
-
 
 @dataclass(frozen=True)
 class WrittenWindows:
@@ -69,15 +67,18 @@ def written_windows(draft: Draft, source: str, window: str) -> WrittenWindows:
 
 def _text(tree: SyntaxTree, argument: cst.Arg) -> str:
     value = argument.value
-    if not isinstance(value, _VALUES) or (isinstance(value, cst.BinaryOperation) and not _only_values(value)):
+    if not _only_values(value):
         raise CannotExpress("The arguments of window do more than give numbers.")
     return tree.text(value)
 
 
 def _only_values(value: cst.BaseExpression) -> bool:
-    if isinstance(value, cst.BinaryOperation):
-        return _only_values(value.left) and _only_values(value.right)
-    return isinstance(value, _VALUES)
+    match value:
+        case cst.BinaryOperation(left=left, right=right):
+            return _only_values(left) and _only_values(right)
+        case cst.UnaryOperation(expression=inner) | cst.Attribute(value=inner):
+            return _only_values(inner)
+    return isinstance(value, cst.Name | cst.BaseNumber)
 
 
 def _times(size: str, stride: str) -> str:

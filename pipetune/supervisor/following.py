@@ -21,7 +21,7 @@ from pipetune.supervisor.process import worker
 from pipetune.supervisor.user_files import UserFiles
 
 GONE = Dismiss(1, "The command of the first task has ended, or its machine is gone.")
-INTERRUPTED = Dismiss(130, "Interrupted; the first task was told.")
+INTERRUPTED = Dismiss(130, "Interrupted; the connection to the first task was closed.")
 
 
 @dataclass(frozen=True)

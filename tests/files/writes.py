@@ -314,8 +314,8 @@ def _(folder: Path, _opened: Any, step: int) -> None:
         shelf[str(step)] = step
 
 
-def _database(folder: Path, *more: str) -> None:
-    connection = sqlite3.connect(folder / "runs.db")
+def _database(folder: Path, *more: str, name: str = "runs.db") -> None:
+    connection = sqlite3.connect(folder / name)
     for statement in (*more, "create table runs (step integer)", "insert into runs values (-1)"):
         connection.execute(statement)
     connection.commit()
@@ -325,6 +325,15 @@ def _database(folder: Path, *more: str) -> None:
 @kind("sqlite", prepare=_database)
 def _(folder: Path, _opened: Any, step: int) -> None:
     connection = sqlite3.connect(folder / "runs.db")
+    connection.execute("insert into runs values (?)", [step])
+    connection.commit()
+    connection.close()
+
+
+@kind("sqlite named by a URI", prepare=lambda folder: _database(folder, name="all runs.db"))
+def _(folder: Path, _opened: Any, step: int) -> None:
+    uri = f"{(folder / 'all runs.db').as_uri()}?mode=rw#runs"  # as_uri writes the space as %20
+    connection = sqlite3.connect(uri, uri=True)
     connection.execute("insert into runs values (?)", [step])
     connection.commit()
     connection.close()

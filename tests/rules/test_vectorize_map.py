@@ -114,3 +114,4 @@ def test_carries_the_digest_of_the_function_on_batches() -> None:
 def test_says_which_ops_are_not_the_same_to_the_last_bit() -> None:
     (rewrite,) = check_fires("vectorize-map", "range 9 | map rows=Exp+Log | batch 2")
     assert "Exp, Log" in rewrite.notes[0]
+    assert "In a batch Log may treat a denormal" in rewrite.notes[1]

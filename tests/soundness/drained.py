@@ -7,6 +7,7 @@ A run is the events of some epochs: elements as arrays, and errors by their type
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,13 +30,14 @@ class Kind(enum.IntEnum):
     ZERO = 2  # zeros of another sign
     DENORMAL = 3  # numbers below the smallest normal one
     ROUNDING = 4  # floats within the tolerance
-    TOLERANCE = 5  # floats beyond it, near enough to be another order of the same sums
-    VALUES = 6  # other values
-    ORDER = 7  # the same elements elsewhere
-    COUNT = 8  # fewer or more elements
-    SHAPE = 9  # other shapes, types or structure
-    ERROR = 10  # raises where it did not, or no longer, or something else
-    LATER = 11  # only what comes behind an error differs
+    OVERFLOW = 5  # no finite numbers both, or one of them and the other near the limits of the type
+    TOLERANCE = 6  # floats beyond it, near enough to be another order of the same sums
+    VALUES = 7  # other values
+    ORDER = 8  # the same elements elsewhere
+    COUNT = 9  # fewer or more elements
+    SHAPE = 10  # other shapes, types or structure
+    ERROR = 11  # raises where it did not, or no longer, or something else
+    LATER = 12  # only what comes behind an error differs
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,45 @@ def rows_of(element: Element) -> list[tuple[object, ...]]:
     return [key_of(tuple(np.asarray(array[row]) for array in element)) for row in range(sizes.pop())]
 
 
+# -- denormals
+
+
+def flush(array: np.ndarray) -> np.ndarray:
+    """The array with zeros in place of denormals."""
+    if not _is_float(array):
+        return array
+    smallest = np.finfo(array.dtype).smallest_normal if array.dtype.kind in "fc" else 2.0**-126  # bfloat16
+    return np.where(np.abs(array) < smallest, array.dtype.type(0), array)
+
+
+def either(original: Run, flushed: Run, candidate: Run) -> Run:
+    """The original's numbers, but the flushed run's where it is these that the candidate has."""
+    epochs = zip(original.epochs, flushed.epochs, candidate.epochs, strict=True)
+    return Run(original.spec, tuple(tuple(itertools.starmap(_either, _side_by_side(*three))) for three in epochs))
+
+
+def _side_by_side(*epochs: tuple[Event, ...]) -> Iterable[tuple[Event, Event, Event]]:
+    """Each event of the first, with those of the others; with itself where they have none."""
+    first, *others = epochs
+    padded = [(*other, *first[len(other) :]) for other in others]
+    return zip(first, padded[0], padded[1], strict=False)
+
+
+def _either(one: Event, other: Event, wanted: Event) -> Event:
+    if isinstance(one, Raised) or isinstance(other, Raised) or isinstance(wanted, Raised):
+        return one
+    if not len(one) == len(other) == len(wanted):
+        return one
+    return tuple(_number_by_number(*arrays) for arrays in zip(one, other, wanted, strict=True))
+
+
+def _number_by_number(one: np.ndarray, other: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    if not (_is_float(one) and one.shape == other.shape == wanted.shape and one.dtype == other.dtype == wanted.dtype):
+        return one
+    with np.errstate(all="ignore"):
+        return np.where(np.isclose(other, wanted, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True), other, one)
+
+
 # -- how two runs differ
 
 
@@ -268,12 +309,14 @@ def _floats_differ(a: np.ndarray, b: np.ndarray) -> Difference:
         distance = np.abs(one - other) / np.maximum(np.abs(one), 1.0)
         finite = np.isfinite(one) & np.isfinite(other)
         near = finite & (distance <= TOLERANCE)
+        limit = 1e-6 * (float(info.max) if info is not None else 3e38)
+        overflow = ~finite & ((np.abs(one) > limit) | np.isnan(one)) & ((np.abs(other) > limit) | np.isnan(other))
         # Another order of adding up numbers as large as the greatest in sight: some dozens of units in its last place.
         greatest = float(np.max(np.abs(a[np.isfinite(a)].astype(wide)), initial=1.0))
         summed = finite & (np.abs(one - other) <= 256 * epsilon * greatest)
     kinds = np.select(
-        [nan, zero, tiny, near, summed],
-        [Kind.NAN, Kind.ZERO, Kind.DENORMAL, Kind.ROUNDING, Kind.TOLERANCE],
+        [nan, zero, tiny, near, overflow, summed],
+        [Kind.NAN, Kind.ZERO, Kind.DENORMAL, Kind.ROUNDING, Kind.OVERFLOW, Kind.TOLERANCE],
         default=Kind.VALUES,
     )
     worst = Kind(int(kinds.max()))

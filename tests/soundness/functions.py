@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from tests.soundness import adapter, cases, reduction
 from tests.soundness.cases import Case, Tried, asked, chosen
-from tests.soundness.drained import Run, drain, in_order
+from tests.soundness.drained import Run, drain, either, flush, in_order
 from tests.soundness.operations import CORE, OPERATIONS
 from tests.soundness.programs import NoProgram, Program, compose, smaller
-from tests.soundness.verdict import Verdict, judge
+from tests.soundness.verdict import APPROXIMATE, Verdict, judge
 
 _PLAIN = 1  # of the proposals that leave the function as it is: pipelines are where these are hunted
 _AGAIN = 4  # programs tried for one case: some cannot be traced
@@ -62,11 +62,15 @@ class Built:
         self._module = load(program.source(), folder)
         self._data = program.data()
 
-    def dataset(self) -> Any:
-        """A fresh pipeline, with the seeds that every other has."""
+    def dataset(self, *, flushed: bool = False) -> Any:
+        """A fresh pipeline, with the seeds that every other has.
+
+        Args:
+            flushed: of the same data with zeros in place of denormals.
+        """
         tf.random.set_seed(7)
         try:
-            return self._module.make(self._data)
+            return self._module.make({name: flush(one) if flushed else one for name, one in self._data.items()})
         except Exception as error:  # what TensorFlow cannot trace is no case
             raise _Unbuilt(f"{type(error).__name__}: {str(error)[:100]}") from error
 
@@ -152,8 +156,12 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     safety = adapter.STATISTICAL if random and proposal.safety == adapter.EXACT else proposal.safety
 
     def verdict(notes_zeros: bool) -> Verdict:
+        expected = original
+        if notes_zeros and safety == APPROXIMATE:
+            flushed = drain(built.dataset(flushed=True), epochs=setting.epochs)
+            expected = either(original, flushed, candidate)
         return judge(
-            original,
+            expected,
             candidate,
             safety,
             random=random or ((proposal.random or proposal.safety == adapter.STATISTICAL) and _draws(program)),

@@ -23,7 +23,7 @@ pytestmark = [
 
 from tests.soundness import adapter, chains, families, functions, pipelines, programs, scripts, values
 from tests.soundness.cases import Case, Tried
-from tests.soundness.drained import Kind, drain, in_order
+from tests.soundness.drained import Kind, drain, either, flush, in_order
 from tests.soundness.handwritten import HANDS
 from tests.soundness.operations import OPERATIONS
 from tests.soundness.reduction import reduced
@@ -133,6 +133,8 @@ def test_one_row_of_another_axis_is_seen() -> None:
         ([1.0, 3.0], [1.0, 3.000001], Kind.ROUNDING),
         ([1.0, 3.0], [1.0, 3.0004], Kind.VALUES),
         ([float("nan")], [-float("nan")], Kind.NAN),
+        ([float("nan"), 3e38], [-float("inf"), float("inf")], Kind.OVERFLOW),
+        ([3.0], [float("inf")], Kind.VALUES),
         ([1.0, 2.0], [1.0], Kind.COUNT),
     ],
 )
@@ -140,6 +142,16 @@ def test_kinds_of_differences(before: list[float], after: list[float], kind: Kin
     one, other = (tf.data.Dataset.from_tensor_slices(np.array(rows, np.float32)) for rows in (before, after))
     found = in_order(*_runs(one, other))
     assert found is not None and found.kind is kind
+
+
+def test_a_denormal_that_was_spoken_of_counts_as_zero_and_nothing_else_does() -> None:
+    data = np.array([1e-45, 0.5, 2.0], np.float32)
+    original, flushed = (tf.data.Dataset.from_tensor_slices(np.log(one)) for one in (data, flush(data)))
+    for gives, right in [([-np.inf, np.log(0.5), np.log(2)], True), ([-np.inf, -np.inf, np.log(2)], False)]:
+        candidate = tf.data.Dataset.from_tensor_slices(np.array(gives, np.float32))
+        runs = [drain(one) for one in (original, flushed, candidate)]
+        assert not judge(runs[0], runs[2], "APPROXIMATE").right
+        assert judge(either(*runs), runs[2], "APPROXIMATE").right is right
 
 
 def test_errors_are_part_of_the_data() -> None:

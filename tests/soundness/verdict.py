@@ -52,7 +52,7 @@ def judge(
         tells = kind > Kind.NAN
         return Verdict(not tells or notes_zeros or safety == APPROXIMATE, kind.name, detail, zeros=tells)
     if safety == APPROXIMATE:
-        return Verdict(kind <= Kind.ROUNDING, kind.name, detail)
+        return Verdict(kind <= Kind.OVERFLOW, kind.name, detail)
     if safety == EXACT or original.spec != candidate.spec:
         return Verdict(False, kind.name, detail)
     if random:

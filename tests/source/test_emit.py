@@ -693,6 +693,13 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         [Insert("range", "batch", "b", {"size": 2})],
         "does not know how",
     ),
+    (
+        "a lambda that parses for two maps",
+        "import functools\nparse = functools.partial(lambda e, f: tf.io.parse_single_example(e, f), f={})\n"
+        "other = tf.data.Dataset.range(2).map(parse)\nds = tf.data.Dataset.range(3).map(parse).batch(2)",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
+        "a lambda that others use too",
+    ),
     ("an operator that is not there", "ds = tf.data.Dataset.range(3)", [Remove("n7")], "n7"),
     ("a source taken out", "ds = tf.data.Dataset.range(3)", [Remove("range")], "inputs"),
     (

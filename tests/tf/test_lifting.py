@@ -118,6 +118,32 @@ def test_nothing_is_chosen_by_what_is_rounded_in_another_way(function: Function)
         lifted(Case("", function, (tf.TensorSpec([3], tf.float32),)))
 
 
+@pytest.mark.parametrize(
+    ("function", "inexact"),
+    [
+        (lambda x, y: x + y + tf.abs(x), ()),
+        (lambda x, y: x + y + x, ("AddV2",)),
+        (lambda x, y: x * (y * x), ()),
+        (lambda x, y: x / 255.0 - 0.5, ()),
+        (lambda x, y: (x - y) + (x - y), ()),
+        (lambda x, y: (x - [0.1, 0.2, 0.3]) / [0.7, 0.8, 0.9] * 2.0 - 1.0, ()),
+        (lambda x, y: (x - 0.3) + 1.7, ()),
+        (lambda x, y: tf.add(x, 255.0) + tf.cast(tf.range(x.shape[-1]), tf.float32), ("AddV2",)),
+        (lambda x, y: x + (y + x), ("AddV2",)),
+        (lambda x, y: x + y[..., :1] + y, ("AddV2",)),
+        (lambda x, y: (x - y) + 0.3, ("AddV2",)),
+        (lambda x, y: (x * 0.3) * y, ("Mul",)),
+        (lambda x, y: x * y[..., :1] * y, ("Mul",)),
+        (lambda x, y: tf.add_n([x, y]), ("AddN",)),
+    ],
+)
+def test_three_numbers_that_tensorflow_may_put_together_in_another_order(
+    function: Function, inexact: tuple[str, ...]
+) -> None:
+    proof, *_ = lifted(Case("", function, (tf.TensorSpec([3], tf.float32),) * 2))
+    assert proof.inexact == inexact
+
+
 def test_what_is_rounded_in_another_way_may_be_handed_on() -> None:
     proof, *_ = lifted(Case("", lambda x: (tf.exp(x), tf.exp(x) * 2.0), (tf.TensorSpec([3], tf.float32),)))
     assert proof.inexact == ("Exp",)

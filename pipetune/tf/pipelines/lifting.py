@@ -11,7 +11,7 @@ before an op for batches and `Squeeze` after it make a stack of one row, which `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,7 +65,7 @@ def describe(results: Sequence[Term]) -> Lifted:
     """
     terms = {term.key: term for result in results for term in result.ancestors()}.values()
     ranges = value_ranges.Ranges()
-    rounded = {term for term in terms if _is_inexact(term)}
+    rounded = {term for term in terms if _is_inexact(term) or _is_put_together_anew(term)}
     for term in terms if rounded else ():
         source = next((one.op for read in _read_by(term) for one in read.ancestors() if one in rounded), "")
         if source:
@@ -415,6 +415,56 @@ _DEAF = frozenset({"IsFinite", "IsInf", "IsNan", "OnesLike", "Rank", "Shape", "S
 def _is_inexact(term: Term) -> bool:
     """Whether the last bits of a term may depend on the number of rows; those of constants alone never do."""
     return term.op not in EXACT and _is_float(term) and any(one.op == "Input" for one in term.ancestors())
+
+
+_SUMS = frozenset({"Add", "AddN", "AddV2", "Sub"})
+_PRODUCTS = frozenset({"Mul"})
+
+
+def _is_put_together_anew(term: Term) -> bool:
+    """Whether TensorFlow may add or multiply three numbers in one order for an element, and in another for a batch.
+
+    Grappler puts sums and products of three or more together anew, where shapes that it knows let it: constants first
+    (`ConstantPushDown` in constant_folding.cc), small shapes before larger ones, sums of one shape as one `AddN`, and
+    what is added twice as its double (`AddOpsRewrite` and `MinimizeBroadcasts` in arithmetic_optimizer.cc). Of a batch
+    it knows one size less.
+    """
+    ops = next((some for some in (_SUMS, _PRODUCTS) if term.op in some), None)
+    if ops is None or not _is_float(term):
+        return False
+    leaves = list(_leaves(term, ops))
+    if len(leaves) == len(term.inputs):
+        return False
+    constants = sum(map(_is_constant, leaves))
+    if any(one.op == "Sub" for one in _inner(term, ops)):
+        return 0 < constants < len(leaves) - 1
+    in_turn = not any(one.op in ops for one in term.inputs[1:]) and len(set(leaves)) == len(leaves)
+    return constants > 0 or not (term.op == "Mul" or in_turn) or not _of_one_shape(leaves)
+
+
+def _inner(term: Term, ops: frozenset[str]) -> Iterator[Term]:
+    """The tree of these ops that a term is the root of, without its leaves."""
+    yield term
+    for one in term.inputs:
+        if one.op in ops:
+            yield from _inner(one, ops)
+
+
+def _leaves(term: Term, ops: frozenset[str]) -> Iterator[Term]:
+    return (leaf for one in _inner(term, ops) for leaf in one.inputs if leaf.op not in ops)
+
+
+def _of_one_shape(terms: Sequence[Term]) -> bool:
+    """Whether all have the same static shape: there is nothing to put first."""
+    shapes = {term.shape for term in terms}
+    return len(shapes) == 1 and all(shape is not None and None not in shape for shape in shapes)
+
+
+def _is_constant(term: Term) -> bool:
+    """Whether Grappler knows its value: it is made of constants, and of static shapes."""
+    if term.op in ("Input", "Captured"):
+        return False
+    return term.op in _DEAF or all(map(_is_constant, term.inputs))
 
 
 def _read_by(term: Term) -> Sequence[Term]:
