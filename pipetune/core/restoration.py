@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -362,7 +363,8 @@ def _put_content(path: str, original: Original, copy: Path) -> None:
                 target.truncate(original.size)
             _put_metadata(path, original)
             return
-    aside = f"{path}.pipetune-{secrets.token_hex(3)}"
+    # The same name for the same copy: what a restoration that was killed has left here, the next one replaces.
+    aside = f"{path}.pipetune-{hashlib.blake2b(os.fsencode(copy), digest_size=4).hexdigest()}"
     try:
         shutil.copyfile(copy, aside)
         os.truncate(aside, original.size)

@@ -369,6 +369,23 @@ def test_putting_back_goes_on_where_it_was_interrupted(own: Path, journals: Path
     assert writes.tree(own) == before and done.left == []
 
 
+def test_a_restoration_that_was_killed_leaves_no_copy_beside_the_file(own: Path, journals: Path) -> None:
+    before = writes.tree(own)
+    with recording(journals) as journal:
+        journal.begin(journal.mark())
+        (own / "file").unlink()
+        journal.close()
+
+    def script() -> None:
+        os.replace = lambda *_arguments, **_more: os._exit(9)
+        restored(journals)
+
+    assert in_another_process(script) == 9
+    assert len(writes.tree(own)) == 1 and writes.tree(own) != before, "the copy, under a name of its own"
+    restored(journals)
+    assert writes.tree(own) == before
+
+
 # -- folders of journals
 
 
