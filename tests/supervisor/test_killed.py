@@ -28,7 +28,15 @@ AT_ONCE = 4
 
 
 def workers_of(command: psutil.Process) -> list[psutil.Process]:
-    return [child for child in command.children(recursive=True) if "work" in child.cmdline()]
+    return [child for child in command.children(recursive=True) if "work" in words_of(child)]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; nothing where it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def kill(command: psutil.Process, who: str) -> None:
@@ -92,16 +100,18 @@ def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
     # Any command will do. One that comes while the last worker still dies has nothing to do yet, and the next one has.
     again = [sys.executable, "-m", "pipetune", "rules", "cache"]
 
+    def left() -> list[object]:
+        found: list[object] = [*writes.lost(folder / "own", before).items()]
+        found += ["a process"] if is_running_for(folder) else []
+        found += [path.name for path in temporary.glob("pipetune*")]
+        return found + [str(path) for path in (folder / "state").rglob("*.jsonl")]
+
     def is_over() -> bool:
-        has_ended = not is_running_for(folder)
         subprocess.run(again, env=environment, cwd=base, capture_output=True, check=True)
-        return has_ended and not writes.lost(folder / "own", before)
+        return not left()
 
     wait_until(is_over)
-    wrong: list[object] = [kind for kind in writes.lost(folder / "own", before).items()]
-    wrong += ["a process"] if is_running_for(folder) else []
-    wrong += [path.name for path in temporary.glob("pipetune*")]
-    wrong += [str(path) for path in (folder / "state").rglob("*.jsonl")]
+    wrong = left()
     return f"{moment}: {who} after {seconds:.2f} s", wrong
 
 
