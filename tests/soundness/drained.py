@@ -185,19 +185,16 @@ def flush(array: np.ndarray) -> np.ndarray:
 
 def either(original: Run, flushed: Run, candidate: Run) -> Run:
     """The original's numbers, but the flushed run's where it is these that the candidate has."""
-    epochs = zip(original.epochs, flushed.epochs, candidate.epochs, strict=True)
-    return Run(original.spec, tuple(tuple(itertools.starmap(_either, _side_by_side(*three))) for three in epochs))
+    epochs = []
+    for one, other, wanted in zip(original.epochs, flushed.epochs, candidate.epochs, strict=True):
+        beside = itertools.zip_longest(other[: len(one)], wanted[: len(one)])
+        events = itertools.zip_longest(one, beside, fillvalue=(None, None))
+        epochs.append(tuple(_either(event, *pair) for event, pair in events))
+    return Run(original.spec, tuple(epochs))
 
 
-def _side_by_side(*epochs: tuple[Event, ...]) -> Iterable[tuple[Event, Event, Event]]:
-    """Each event of the first, with those of the others; with itself where they have none."""
-    first, *others = epochs
-    padded = [(*other, *first[len(other) :]) for other in others]
-    return zip(first, padded[0], padded[1], strict=False)
-
-
-def _either(one: Event, other: Event, wanted: Event) -> Event:
-    if isinstance(one, Raised) or isinstance(other, Raised) or isinstance(wanted, Raised):
+def _either(one: Event, other: Event | None, wanted: Event | None) -> Event:
+    if not (isinstance(one, tuple) and isinstance(other, tuple) and isinstance(wanted, tuple)):
         return one
     if not len(one) == len(other) == len(wanted):
         return one

@@ -155,11 +155,7 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
         candidate, original = candidate.first_epochs(sound), original.first_epochs(sound)
     safety = adapter.STATISTICAL if random and proposal.safety == adapter.EXACT else proposal.safety
 
-    def verdict(notes_zeros: bool) -> Verdict:
-        expected = original
-        if notes_zeros and safety == APPROXIMATE:
-            flushed = drain(built.dataset(flushed=True), epochs=setting.epochs)
-            expected = either(original, flushed, candidate)
+    def judged(expected: Run, notes_zeros: bool) -> Verdict:
         return judge(
             expected,
             candidate,
@@ -168,6 +164,13 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
             spare=(setting.batch - 1) * 4 * setting.epochs if setting.drop_remainder else 0,
             notes_zeros=notes_zeros,
         )
+
+    def verdict(notes_zeros: bool) -> Verdict:
+        found = judged(original, notes_zeros)
+        if found.right or not notes_zeros or safety != APPROXIMATE:
+            return found
+        flushed = drain(built.dataset(flushed=True), epochs=setting.epochs)
+        return judged(either(original, flushed.first_epochs(len(original.epochs)), candidate), notes_zeros)
 
     def compared() -> adapter.Answer:
         return (adapter.built(built.dataset()) if _stateful(program) else source).compared([proposal])

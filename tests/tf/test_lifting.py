@@ -144,6 +144,20 @@ def test_three_numbers_that_tensorflow_may_put_together_in_another_order(
     assert proof.inexact == inexact
 
 
+def _doubled(x: Any) -> Any:
+    for _ in range(200):
+        x = x + x
+    return x
+
+
+def test_a_sum_of_itself_is_looked_at_once() -> None:
+    """Each way through it would be one of 2 to the 200."""
+    proof, *_ = lifted(Case("", _doubled, (tf.TensorSpec([3], tf.float32),)))
+    assert proof.inexact == ("AddV2",)
+    constant = Case("", lambda x: x + _doubled(tf.cast(tf.range(3), tf.float32)), (tf.TensorSpec([3], tf.float32),))
+    assert lifted(constant)[0].inexact == ("AddV2",)
+
+
 def test_what_is_rounded_in_another_way_may_be_handed_on() -> None:
     proof, *_ = lifted(Case("", lambda x: (tf.exp(x), tf.exp(x) * 2.0), (tf.TensorSpec([3], tf.float32),)))
     assert proof.inexact == ("Exp",)

@@ -11,7 +11,7 @@ before an op for batches and `Squeeze` after it make a stack of one row, which `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -429,29 +429,22 @@ def _is_put_together_anew(term: Term) -> bool:
     what is added twice as its double (`AddOpsRewrite` and `MinimizeBroadcasts` in arithmetic_optimizer.cc). Of a batch
     it knows one size less.
     """
-    ops = next((some for some in (_SUMS, _PRODUCTS) if term.op in some), None)
-    if ops is None or not _is_float(term):
+    ops = _PRODUCTS if term.op in _PRODUCTS else _SUMS
+    if term.op not in ops or not _is_float(term):
         return False
-    leaves = list(_leaves(term, ops))
-    if len(leaves) == len(term.inputs):
+    tree = [one for one in term.ancestors(through=lambda one: one.op in ops) if one.op in ops]
+    if len(tree) == 1:
         return False
+    read = [one for inner in tree for one in inner.inputs]
+    leaves = [one for one in read if one.op not in ops]
+    reads_twice = len(read) - len(leaves) >= len(tree)  # otherwise every op but the root is read once
     constants = sum(map(_is_constant, leaves))
-    if any(one.op == "Sub" for one in _inner(term, ops)):
-        return 0 < constants < len(leaves) - 1
-    in_turn = not any(one.op in ops for one in term.inputs[1:]) and len(set(leaves)) == len(leaves)
+    if any(one.op == "Sub" for one in tree):
+        others = len(leaves) - constants
+        return constants > 0 and (others > 1 or (reads_twice and others > 0))
+    distinct = not reads_twice and len(set(leaves)) == len(leaves)
+    in_turn = distinct and not any(one.op in ops for one in term.inputs[1:])
     return constants > 0 or not (term.op == "Mul" or in_turn) or not _of_one_shape(leaves)
-
-
-def _inner(term: Term, ops: frozenset[str]) -> Iterator[Term]:
-    """The tree of these ops that a term is the root of, without its leaves."""
-    yield term
-    for one in term.inputs:
-        if one.op in ops:
-            yield from _inner(one, ops)
-
-
-def _leaves(term: Term, ops: frozenset[str]) -> Iterator[Term]:
-    return (leaf for one in _inner(term, ops) for leaf in one.inputs if leaf.op not in ops)
 
 
 def _of_one_shape(terms: Sequence[Term]) -> bool:
@@ -462,9 +455,8 @@ def _of_one_shape(terms: Sequence[Term]) -> bool:
 
 def _is_constant(term: Term) -> bool:
     """Whether Grappler knows its value: it is made of constants, and of static shapes."""
-    if term.op in ("Input", "Captured"):
-        return False
-    return term.op in _DEAF or all(map(_is_constant, term.inputs))
+    made_of = term.ancestors(through=lambda one: one.op not in _DEAF)
+    return all(one.op not in ("Input", "Captured") for one in made_of)
 
 
 def _read_by(term: Term) -> Sequence[Term]:

@@ -75,15 +75,19 @@ class Term:
         """The attribute of this name, or None."""
         return next((value for key, value in self.attributes if key == name), None)
 
-    def ancestors(self) -> Iterator[Term]:
-        """Yields this term and every term that it is built from, each once."""
+    def ancestors(self, *, through: Callable[[Term], bool] = lambda _term: True) -> Iterator[Term]:
+        """Yields this term and every term that it is built from, each once.
+
+        Args:
+            through: whether the inputs of a term are visited.
+        """
         seen: set[str] = set()
         waiting = [self]
         while waiting:
             term = waiting.pop()
             if term.key not in seen:
                 seen.add(term.key)
-                waiting += term.inputs
+                waiting += term.inputs if through(term) else ()
                 yield term
 
 
