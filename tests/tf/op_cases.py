@@ -172,6 +172,8 @@ def _by_axis() -> Iterator[Case]:
             yield Case("reverse", lambda x, axis=axis: tf.reverse(x, [axis]), (spec(shape),))
             yield Case("roll", lambda x, axis=axis: tf.roll(x, 2, axis), (spec(shape),))
             yield Case("roll", lambda x, axis=axis: tf.roll(x, [1], [axis]), (spec(shape, tf.int32),))
+            yield Case("roll", lambda x, axis=axis: tf.roll(x, [1, 2], [axis, 0]), (spec(shape),))
+            yield Case("roll", lambda x, axis=axis: tf.roll(x, tf.size(tf.where(x > 0.0)), axis), (spec(shape),))
             yield Case("concat", lambda x, axis=axis: tf.concat([x, -x, x], axis), (spec(shape),))
             yield Case("concat", lambda x, axis=axis: tf.concat([x, tf.ones(x.shape)], axis), (spec(shape),))
             yield Case("softmax", lambda x, axis=axis: tf.nn.softmax(x, axis), (spec(shape),))

@@ -121,7 +121,7 @@ def test_nothing_is_chosen_by_what_is_rounded_in_another_way(function: Function)
 @pytest.mark.parametrize(
     ("function", "inexact"),
     [
-        (lambda x, y: x + y + tf.abs(x), ()),
+        (lambda x, y: x + y + tf.abs(x), ("AddV2",)),
         (lambda x, y: x + y + x, ("AddV2",)),
         (lambda x, y: x * (y * x), ()),
         (lambda x, y: x / 255.0 - 0.5, ()),
@@ -135,6 +135,12 @@ def test_nothing_is_chosen_by_what_is_rounded_in_another_way(function: Function)
         (lambda x, y: (x * 0.3) * y, ("Mul",)),
         (lambda x, y: x * y[..., :1] * y, ("Mul",)),
         (lambda x, y: tf.add_n([x, y]), ("AddN",)),
+        (lambda x, y: sum([x, y]), ()),
+        (lambda x, y: x + (0.0 + y), ()),
+        (lambda x, y: (x + 0.3) + 0.0, ()),
+        (lambda x, y: sum([x, y[..., :1], y]), ("AddV2",)),
+        (lambda x, y: 0.0 - x + y + tf.abs(x), ("AddV2",)),
+        (lambda x, y: 1.0 * x * y, ("Mul",)),
     ],
 )
 def test_three_numbers_that_tensorflow_may_put_together_in_another_order(

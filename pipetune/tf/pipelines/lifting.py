@@ -417,7 +417,8 @@ def _is_inexact(term: Term) -> bool:
     return term.op not in EXACT and _is_float(term) and any(one.op == "Input" for one in term.ancestors())
 
 
-_SUMS = frozenset({"Add", "AddN", "AddV2", "Sub"})
+_ADDS = frozenset({"Add", "AddN", "AddV2"})
+_SUMS = _ADDS | {"Sub"}
 _PRODUCTS = frozenset({"Mul"})
 
 
@@ -425,32 +426,44 @@ def _is_put_together_anew(term: Term) -> bool:
     """Whether TensorFlow may add or multiply three numbers in one order for an element, and in another for a batch.
 
     Grappler puts sums and products of three or more together anew, where shapes that it knows let it: constants first
-    (`ConstantPushDown` in constant_folding.cc), small shapes before larger ones, sums of one shape as one `AddN`, and
-    what is added twice as its double (`AddOpsRewrite` and `MinimizeBroadcasts` in arithmetic_optimizer.cc). Of a batch
-    it knows one size less.
+    (`ConstantPushDown` in constant_folding.cc), small shapes before larger ones, and sums of one shape as one `AddN`,
+    in the order of the names of its inputs (`AddOpsRewrite` and `MinimizeBroadcasts` in arithmetic_optimizer.cc). Of a
+    batch it knows one size less.
     """
-    ops = _PRODUCTS if term.op in _PRODUCTS else _SUMS
-    if term.op not in ops or not _is_float(term):
+    if not _is_float(term):
         return False
+    if term.op in _PRODUCTS:
+        several, leaves = _put_together(term, _PRODUCTS)
+        return several and (any(map(_is_constant, leaves)) or not _of_one_shape(leaves))
+    if term.op in _ADDS:
+        several, leaves = _put_together(term, _ADDS)
+        if several and sum(not _is_zero(one) for one in leaves) > 2:  # wherever a zero is added, it rounds nothing
+            return True
+    if term.op in _SUMS:
+        several, leaves = _put_together(term, _SUMS)
+        subtracts = several and any(one.op == "Sub" for one in term.ancestors(through=lambda one: one.op in _SUMS))
+        constants = sum(map(_is_constant, leaves))
+        return subtracts and 0 < constants < len(leaves) - 1
+    return False
+
+
+def _put_together(term: Term, ops: frozenset[str]) -> tuple[bool, list[Term]]:
+    """Whether `term` is made of several of these ops, and what they read; twice, if one of them is read twice."""
     tree = [one for one in term.ancestors(through=lambda one: one.op in ops) if one.op in ops]
-    if len(tree) == 1:
-        return False
     read = [one for inner in tree for one in inner.inputs]
     leaves = [one for one in read if one.op not in ops]
-    reads_twice = len(read) - len(leaves) >= len(tree)  # otherwise every op but the root is read once
-    constants = sum(map(_is_constant, leaves))
-    if any(one.op == "Sub" for one in tree):
-        others = len(leaves) - constants
-        return constants > 0 and (others > 1 or (reads_twice and others > 0))
-    distinct = not reads_twice and len(set(leaves)) == len(leaves)
-    in_turn = distinct and not any(one.op in ops for one in term.inputs[1:])
-    return constants > 0 or not (term.op == "Mul" or in_turn) or not _of_one_shape(leaves)
+    read_twice = len(read) - len(leaves) >= len(tree)  # otherwise every op but the root is read once
+    return len(tree) > 1, leaves * 2 if read_twice else leaves
 
 
 def _of_one_shape(terms: Sequence[Term]) -> bool:
     """Whether all have the same static shape: there is nothing to put first."""
     shapes = {term.shape for term in terms}
     return len(shapes) == 1 and all(shape is not None and None not in shape for shape in shapes)
+
+
+def _is_zero(term: Term) -> bool:
+    return term.value is not None and not term.value.any()
 
 
 def _is_constant(term: Term) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from pipetune.tf.pipelines.lifting import Lifted, computes, describe
 from pipetune.tf.pipelines.terms import Unclear, needed_ops
 
@@ -22,13 +24,25 @@ def check_converters(single: Any, vectorized: Any) -> Lifted:
     if loop is not None:
         raise Unclear(f"would run a loop ({loop})")
     for op in needed_ops(single.graph):
-        if op.type not in PROVEN or (op.type == "Squeeze" and not op.get_attr("squeeze_dims")):
+        if not _is_proven(op):
             raise Unclear(f"has an op that tf.vectorized_map is not proven to convert rightly ({op.type})")
         if op.type == "ParseExampleV2" and (op.get_attr("num_sparse") or op.get_attr("ragged_value_types")):
             raise Unclear("has sparse or ragged features, whose rows tf.vectorized_map does not keep apart")
         if op.type == "ParseExampleV2" and not all(one.shape.is_fully_defined() for one in op.outputs):
             raise Unclear("parses sequences of any length: several of them are no batch, or one that is padded")
     return describe(computes(single))
+
+
+def _is_proven(op: Any) -> bool:
+    """Whether the converter of an op gives each row the same result as an element."""
+    match op.type:
+        case "Squeeze":  # without axes it squeezes a batch of one row
+            return bool(op.get_attr("squeeze_dims"))
+        case "Roll":  # an axis that is counted from the end becomes the one behind it, the last one that of the rows
+            shift, axes = map(tf.get_static_value, op.inputs[1:])
+            return shift is not None and axes is not None and bool((axes >= 0).all())
+        case _:
+            return op.type in PROVEN
 
 
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
@@ -43,13 +57,14 @@ PROVEN = frozenset(
      "LogicalOr", "LowerBound", "MatMul", "MatrixBandPart", "MatrixDiagPartV3", "MatrixDiagV3", "Max", "MaxPool",
      "Maximum", "Mean", "Min", "Minimum", "Mul", "Neg", "NoOp", "NotEqual", "OneHot", "Pack", "Pad", "ParseExampleV2",
      "Placeholder", "Pow", "Prod", "RFFT", "Range", "RealDiv", "Reciprocal", "Relu", "Relu6", "Reshape", "ReverseV2",
-     "RightShift", "Rint", "Round", "Rsqrt", "Select", "SelectV2", "Selu", "Shape", "Sigmoid", "Sign", "Sin", "Sinh",
-     "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "SplitV", "Sqrt", "Square",
-     "SquaredDifference", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh", "TensorScatterUpdate",
-     "Tile", "TopKV2", "Transpose", "TruncateDiv", "TruncateMod", "Unpack", "UnsortedSegmentSum", "Xdivy", "Xlogy"}
+     "RightShift", "Rint", "Roll", "Round", "Rsqrt", "Select", "SelectV2", "Selu", "Shape", "Sigmoid", "Sign", "Sin",
+     "Sinh", "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "SplitV", "Sqrt", "Square",
+     "SquaredDifference", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh",
+     "TensorScatterUpdate", "Tile", "TopKV2", "Transpose", "TruncateDiv", "TruncateMod", "Unpack",
+     "UnsortedSegmentSum", "Xdivy", "Xlogy"}
 )  # fmt: skip
-"""Ops whose converters gave each row the same result as an element, on every function of `tests/tf/op_cases.py`.
+"""Ops whose converters gave each row the same result as an element, on every function of `tests/tf/op_cases.py`;
+`Squeeze` and `Roll` with some of their arguments alone.
 
-Not among them: `Roll`, whose converter mixes rows, `PadV2`, whose converter pads with zeros whatever the pad value, and
-`Squeeze` without axes, whose converter squeezes a batch of one row.
+Not among them: `PadV2`, whose converter pads with zeros whatever the pad value.
 """
