@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tests.soundness import adapter, cases, reduction
 from tests.soundness.cases import Case, Tried, asked, chosen
-from tests.soundness.drained import Run, drain, either, flush, in_order
-from tests.soundness.operations import CORE, OPERATIONS
+from tests.soundness.drained import Kind, Run, drain, either, flush, in_order
+from tests.soundness.operations import CORE, FORMULAS, OPERATIONS
 from tests.soundness.programs import NoProgram, Program, compose, smaller
 from tests.soundness.verdict import APPROXIMATE, Verdict, judge
 
@@ -30,6 +30,8 @@ def run(
 ) -> Case:
     """The case of this seed; its focus goes round the operations, every second time round the core of them.
 
+    One in ten is a formula over random numbers, but not where all is asked: the list of right proposals knows of none.
+
     Args:
         manner: of its data; drawn where none is given.
         core: whether it is composed of the core alone.
@@ -38,6 +40,8 @@ def run(
     started = time.monotonic()
     among = CORE if (index % 2 == 0 if core is None else core) else OPERATIONS
     place = index if core is not None else index // 2
+    if core is None and not ask_all and index % 10 == 9:
+        among, place, manner = FORMULAS, index // 10, "random"
     why = ""
     for attempt in range(_AGAIN):
         try:
@@ -136,6 +140,13 @@ def _varies(built: Built, original: Run) -> bool:
     return racy or in_order(original, drain(built.dataset(), epochs=program.setting.epochs)) is not None
 
 
+def _own_rounding(built: Built, original: Run) -> Kind:
+    """How far the last bits of the program's own runs differ: TensorFlow may add three numbers up in any order."""
+    others = (drain(built.dataset(), epochs=built.program.setting.epochs) for _ in range(3))
+    rounded = any(found is not None and found.kind >= Kind.ROUNDING for found in map(in_order, [original] * 3, others))
+    return Kind.TOLERANCE if rounded else Kind.NAN
+
+
 def _stateful(program: Program) -> bool:
     """Whether a pipeline that was iterated goes on otherwise than a fresh one."""
     return _draws(program) or _has(program, "shuffle") or _has(program, "cache")
@@ -150,6 +161,7 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     program, setting = built.program, built.program.setting
     source = adapter.built(built.dataset())
     candidate = drain(source.replayed([proposal]), epochs=setting.epochs)
+    whole = original
     if _has(program, "cache") and proposal.rule != "cache":
         sound = original.sound_epochs
         candidate, original = candidate.first_epochs(sound), original.first_epochs(sound)
@@ -167,10 +179,12 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
 
     def verdict(notes_zeros: bool) -> Verdict:
         found = judged(original, notes_zeros)
-        if found.right or not notes_zeros or safety != APPROXIMATE:
-            return found
-        flushed = drain(built.dataset(flushed=True), epochs=setting.epochs)
-        return judged(either(original, flushed.first_epochs(len(original.epochs)), candidate), notes_zeros)
+        if not found.right and notes_zeros and safety == APPROXIMATE:
+            flushed = drain(built.dataset(flushed=True), epochs=setting.epochs)
+            found = judged(either(original, flushed.first_epochs(len(original.epochs)), candidate), notes_zeros)
+        if not found.right and Kind[found.kind] <= _own_rounding(built, whole):
+            return replace(found, right=True)
+        return found
 
     def compared() -> adapter.Answer:
         return (adapter.built(built.dataset()) if _stateful(program) else source).compared([proposal])

@@ -789,3 +789,17 @@ CORE: tuple[Operation, ...] = tuple(
 )
 """Those with an axis, a slice, an attribute, a type, or a length in them: where what is meant of an element and what is
 meant of a batch part ways."""
+
+_FORMULAS = (
+    "{x} + {y} + {same}", "{x} + ({y} + {same})", "sum([{x}, {y}, {same}])", "{x} - {y} + {same}", "{x} - ({y} - {same})",
+    "-{x} + {y}", "{x} * {y} * {same}", "{x} * ({y} * {same})", "{x} / {y} / {same}", "{x} * {y} + {x} * {same}",
+    "{x} / {y} + {same} / {y}", "{x} * {c} + {y} * {c}", "{x} + {c} + {y}", "{x} * {c} * {y}", "{x} / 255.0 - 0.5",
+    "({x} - {c}) / 3.0 * {y}", "({x} + {y}) * 0.7", "{x} * {x} * {y}", "{x} * tf.reduce_max({x}) + {y}",
+    "({x} - tf.reduce_min({x})) / (tf.reduce_max({x}) - tf.reduce_min({x}))", "tf.square({x} - {y}) * 0.3",
+    "1.0 / {x} * {y}", "({x} + 0.1)[..., :1] + {y}", "tf.stack([{x} * 0.3, {same}]) * 0.7", "tf.maximum({x}, 0.1) * 0.3 * 0.7",
+)  # fmt: skip
+FORMULAS: tuple[Operation, ...] = (
+    *(Operation(f"formula {number}", text, "f", weight=4.0) for number, text in enumerate(_FORMULAS)),
+    *(one for one in CORE if one in _ARITHMETIC or one in _ARRANGEMENT),
+)
+"""Sums and products of several numbers, which TensorFlow may put together in another order for a batch."""
