@@ -13,11 +13,13 @@ from dataclasses import replace
 from pipetune.core.editing import apply_edits
 from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, ReplaceSource, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
+from pipetune.core.fused_shuffles import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
 from pipetune.rules.epoch_constancy import Constancy, batches_of_several_sizes, constancy_after
 from pipetune.rules.gathering import HANDS_NUMBERS_ON
+from pipetune.rules.legality import POSITIONAL, picks_by_place
 from pipetune.rules.parallel_interleave import cycle_length_in_force
 
 
@@ -45,6 +47,7 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         or _cache_conflict(context, edited, safety)
         or _interleave_conflict(context, edited)
         or remainder_conflict(context, edited)
+        or fusion_conflict(context, edited)
     )
 
 
@@ -61,6 +64,21 @@ def remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
         changed = _with_threads(edited[batch.id], edited) != _with_threads(batch, context.pipeline)
         if changed and batches_of_several_sizes(batch, context):
             return f"{batch.title} drops elements of several sizes at the end, which parallel batches would refuse"
+    return ""
+
+
+def fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why TensorFlow must not begin or cease to fuse a shuffle and a repeat; "" if it does not, or may.
+
+    The fusion changes the order of later epochs. An operator that goes by positions then outputs other elements, which
+    a comparison cannot see: it gives both pipelines the same order.
+    """
+    before = fused_shuffles(context.pipeline)
+    for pipeline, others in ((context.pipeline, fused_shuffles(edited)), (edited, before)):
+        for name in sorted(fused_shuffles(pipeline) - others):
+            picker = picks_by_place(pipeline[name], replace(context, pipeline=pipeline), among=POSITIONAL)
+            if picker is not None:
+                return f"{FUSED_SHUFFLE}, and {picker.title} would output other elements"
     return ""
 
 

@@ -8,9 +8,10 @@ import pytest
 
 import pipetune.rules
 from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Safety, SetArgument
+from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.rules import find_rule, find_rules, propose_all
+from pipetune.rules.conflicts import conflict
 from pipetune.testing.rules import context
 
 _NAMES = [
@@ -129,3 +130,17 @@ def test_what_brings_a_shuffle_next_to_its_repeat_changes_a_fixed_order(words: s
     rewrites, _ = propose_all(context(words.replace("map", "map rows=exact")))
     (found,) = (rewrite for rewrite in rewrites if rewrite.rule == "vectorize-map")
     assert found.safety is safety
+
+
+@pytest.mark.parametrize("below", ["take 5", "window 3", "enumerate", "shard 2 0"])
+def test_what_goes_by_positions_keeps_a_shuffle_and_its_repeat_as_they_are(below: str) -> None:
+    """It would output other elements in another order, and a comparison gives both the same."""
+    apart, together = "range 9 | shuffle 10 seed=4 | map rows=exact | repeat 2 | batch 2", "range 9 | shuffle 10 seed=4"
+    rewrites, silences = propose_all(context(f"{apart} | {below}"))
+    assert "vectorize-map" not in {rewrite.rule for rewrite in rewrites}
+    assert any(one.rule == "vectorize-map" and "would output other elements" in one.why for one in silences)
+    for words in (f"{together} | repeat 2 | {below}", f"a = {together} | repeat 2; b = range 99; zip a b"):
+        described = context(words)
+        (between,) = [Insert("n1", "prefetch", "p")]
+        plan = [Rewrite("prefetch", "n1", Safety.REORDERS, (between,), "")]
+        assert "would output other elements" in conflict(described, plan)

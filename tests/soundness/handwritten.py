@@ -219,6 +219,9 @@ _PIPELINES = {
         "slices(np.array([bytes([0] * 8) if n != 700 else bytes(range(8)) for n in range(2003)], dtype=object))"
         ".map(lambda t: tf.reshape(tf.io.decode_raw(t, tf.uint8), [2, 4])[:, ::-1]).batch(4)"
     ),
+    "shuffled twice over, beside itself": "(lambda d: tf.data.Dataset.zip((d, d.skip(1))).map(lambda a, b: a + b))"
+    "(tf.data.Dataset.from_generator(lambda: iter(range(40)), output_signature=tf.TensorSpec([], tf.int64))"
+    ".shuffle(50, seed=4).repeat(2))",
 }
 
 
