@@ -16,7 +16,7 @@ from pipetune.core.fused_shuffles import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.spelling import did_you_mean
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.conflicts import fusion_conflict, remainder_conflict
+from pipetune.rules.conflicts import remainder_conflict, shuffle_conflict
 from pipetune.rules.granted_cores import bounded
 from pipetune.rules.pricing import as_size
 from pipetune.rules.resuming import as_resumed
@@ -72,7 +72,7 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
             edited = apply_edits(context.pipeline, proposal.edits)
             proposal = _in_its_class(proposal, context, edited)
             same = rewrites.get(identity := _identity(proposal.edits))
-            if why_not := remainder_conflict(context, edited) or fusion_conflict(context, edited):
+            if why_not := remainder_conflict(context, edited) or shuffle_conflict(context, edited):
                 silences.append(Silence(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
             elif proposal.predicted_bytes > context.memory_limit_bytes:
                 silences.append(_too_large(proposal, context.memory_limit_bytes))

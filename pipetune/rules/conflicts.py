@@ -19,7 +19,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
 from pipetune.rules.epoch_constancy import Constancy, batches_of_several_sizes, constancy_after
 from pipetune.rules.gathering import HANDS_NUMBERS_ON
-from pipetune.rules.legality import POSITIONAL, picks_by_place
+from pipetune.rules.legality import POSITIONAL, picks_by_place, runs_parallel
 from pipetune.rules.parallel_interleave import cycle_length_in_force
 
 
@@ -47,7 +47,7 @@ def conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         or _cache_conflict(context, edited, safety)
         or _interleave_conflict(context, edited)
         or remainder_conflict(context, edited)
-        or fusion_conflict(context, edited)
+        or shuffle_conflict(context, edited)
     )
 
 
@@ -67,11 +67,18 @@ def remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
     return ""
 
 
-def fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
+def shuffle_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why other elements would come out because shuffles would have other orders; "" if none would.
+
+    A comparison does not see it: it gives both pipelines the same orders.
+    """
+    return _fusion_conflict(context, edited) or _restart_conflict(context, edited)
+
+
+def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
     """Returns why TensorFlow must not begin or cease to fuse a shuffle and a repeat; "" if it does not, or may.
 
-    The fusion changes the order of later epochs. An operator that goes by positions then outputs other elements, which
-    a comparison cannot see: it gives both pipelines the same order.
+    The fusion changes the order of later epochs, and an operator that goes by positions then outputs other elements.
     """
     before = fused_shuffles(context.pipeline)
     for pipeline, others in ((context.pipeline, fused_shuffles(edited)), (edited, before)):
@@ -80,6 +87,45 @@ def fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
             if picker is not None:
                 return f"{FUSED_SHUFFLE}, and {picker.title} would output other elements"
     return ""
+
+
+def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why an operator must not run ahead in a branch, or in several; "" if it may.
+
+    The iterators of a shuffle take their seeds from one generator, in the order in which they are created. A branch
+    that runs ahead of its repeat creates the next one earlier, and exchanges orders with the branch that it is joined
+    with. (TensorFlow itself lets maps without state run ahead.)
+    """
+    for node in edited:
+        if not _runs_ahead(node) or (node.id in context.pipeline and _runs_ahead(context.pipeline[node.id])):
+            continue
+        if node.op == "map" and node.function is not None and node.function.stateless:
+            continue
+        above = {one.id for one in (*edited.upstream(node.id), node)}
+        for drawing in edited.upstream(node.id):
+            below = edited.downstream(drawing.id)
+            reached = {drawing.id, *(one.id for one in below)}
+            restarts = any(one.id in above and one.op in _RESTARTING for one in below)
+            joined = (one for one in edited.downstream(node.id) if len(reached.intersection(one.inputs)) > 1)
+            join = next(joined, None)
+            if _draws_orders(drawing) and restarts and join is not None:
+                return f"{node.title} would run ahead, and exchange orders of {drawing.title} within {join.title}"
+    return ""
+
+
+_RESTARTING = frozenset({"concatenate", "flat_map", "interleave", "repeat"})
+"""Operators that iterate over a dataset again, or over another one, at the end of the first."""
+
+
+def _draws_orders(node: Node) -> bool:
+    """Whether every new iterator of the operator draws other numbers than those before."""
+    if node.op == "shuffle":
+        return node.argument("reshuffle_each_iteration") is not False
+    return facts(node.op).random
+
+
+def _runs_ahead(node: Node) -> bool:
+    return node.op == "prefetch" or runs_parallel(node)
 
 
 def _with_threads(batch: Node, pipeline: Pipeline) -> bool:

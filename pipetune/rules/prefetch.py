@@ -8,7 +8,7 @@ from pipetune.core.edits import Edit, Insert, Move, Rewrite, Safety, SetArgument
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import draws, last_working, runs_python, trained_state
+from pipetune.rules.legality import last_working, runs_python, trained_state
 from pipetune.rules.pricing import buffer_bytes, seconds_per_output
 
 NAME = "prefetch"
@@ -110,7 +110,7 @@ def _between_stages(context: RuleContext) -> Iterator[Rewrite]:
     if diagnosis.bottleneck not in slowest:
         return
     anchor = _even_cut(slowest, context)
-    if anchor is None or _begins_shared_draws(anchor, context):
+    if anchor is None:
         return
     for size in _STAGE_SIZES:
         edit = Insert(anchor.id, "prefetch", f"prefetch@{anchor.id}", {"buffer_size": size})
@@ -122,26 +122,6 @@ def _between_stages(context: RuleContext) -> Iterator[Rewrite]:
             size=size,
             measured_at=anchor.id,
         )
-
-
-_RESTARTING = frozenset({"concatenate", "flat_map", "interleave", "repeat"})
-"""Operators that iterate over a dataset again, or over another one, at the end of the first."""
-
-
-def _begins_shared_draws(node: Node, context: RuleContext) -> bool:
-    """Whether `node` restarts random draws that another branch restarts, too.
-
-    The iterators of a shuffle take their seeds from one generator, in the order in which they are created. A branch
-    that runs ahead creates its next one earlier, and exchanges its order for that of the other branch.
-    """
-    pipeline = context.pipeline
-    above = {one.id: one for one in (*pipeline.upstream(node.id), node)}
-    for drawing in above.values():
-        below = pipeline.downstream(drawing.id)
-        shared = any(len(pipeline.consumers(one.id)) > 1 for one in (drawing, *below))
-        if shared and draws(drawing) and any(one.id in above and one.op in _RESTARTING for one in below):
-            return True
-    return False
 
 
 def _even_cut(segment: tuple[str, ...], context: RuleContext) -> Node | None:

@@ -98,21 +98,6 @@ def _between(words: str, diagnosis: Diagnosis | None, **fields: Any) -> list[str
     return outlines([rewrite for rewrite in rewrites if rewrite.node != last])
 
 
-@pytest.mark.parametrize(
-    ("words", "fires"),
-    [
-        ("a = range 9 | shuffle 9 seed=4; b = a | repeat | map cpu=5ms | map cpu=5ms; c = a | repeat; zip b c", False),
-        ("a = range 9; b = a | repeat 2 | map cpu=5ms | map cpu=5ms; c = a | repeat 2; zip b c", True),
-        ("a = range 9 | shuffle 9 seed=4; b = a | map cpu=5ms | map cpu=5ms; zip a b | repeat 2", True),
-        ("a = range 9; b = a | shuffle 9 seed=4 | repeat 2 | map cpu=5ms | map cpu=5ms; zip b a", True),
-    ],
-)
-def test_branches_that_restart_one_shuffle_do_not_overtake_each_other(words: str, fires: bool) -> None:
-    """Each new iterator takes the next seed: `zip` of such branches would give other pairs."""
-    first, second = (node.id for node in pipeline(words) if node.op == "map")
-    assert bool(_between(words, _diagnosis(words, (first, second), first))) is fires
-
-
 @pytest.mark.mission("A2.inserted")
 def test_splits_a_segment_that_binds_where_its_time_halves() -> None:
     diagnosis = _diagnosis(_STAGES, _SEGMENT, "n3")

@@ -222,6 +222,8 @@ _PIPELINES = {
     "shuffled twice over, beside itself": "(lambda d: tf.data.Dataset.zip((d, d.skip(1))).map(lambda a, b: a + b))"
     "(tf.data.Dataset.from_generator(lambda: iter(range(40)), output_signature=tf.TensorSpec([], tf.int64))"
     ".shuffle(50, seed=4).repeat(2))",
+    "branches that restart a shuffle": "(lambda d: tf.data.Dataset.zip((d.repeat(2).batch(4), d.repeat(2).skip(1).batch(4))))"
+    "(tf.data.Dataset.range(40).shuffle(50, seed=4).take(99))",
 }
 
 
