@@ -138,7 +138,7 @@ _SHUFFLED = "a = range 9 | shuffle 9 seed=4"
         (f"{_SHUFFLED}; b = a | concatenate a | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
         ("a = random | take 9; b = a | repeat 2 | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
         (f"{_SHUFFLED}; b = a | repeat 2 | map; c = a | repeat 2; zip b c", "map", False),  # TensorFlow does so itself
-        (f"{_SHUFFLED} reshuffle_each_iteration=False; b = a | repeat | batch 2; c = a | repeat; zip b c", "batch", False),
+        (f"{_SHUFFLED} reshuffle_each_iteration=False; b = a | repeat | batch 2; c = a; zip b c", "batch", False),
         (f"{_SHUFFLED}; b = a | batch 2; c = a | batch 2; zip b c | repeat 2", "batch", False),
         (f"{_SHUFFLED}; b = a | repeat 2; c = a | repeat 2; zip b c | batch 2", "batch", False),
         ("a = range 9; b = a | shuffle 9 seed=4 | repeat 2 | batch 2; c = a | repeat 2; zip b c", "batch", False),
