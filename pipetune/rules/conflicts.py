@@ -17,9 +17,9 @@ from pipetune.core.fused_shuffles import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.operators import facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rules.base import RuleContext
-from pipetune.rules.epoch_constancy import Constancy, batches_of_several_sizes, constancy_after
+from pipetune.rules.epoch_constancy import Constancy, batches_of_several_sizes, constancy_after, shuffles_anew
 from pipetune.rules.gathering import HANDS_NUMBERS_ON
-from pipetune.rules.legality import POSITIONAL, picks_by_place, runs_parallel
+from pipetune.rules.legality import POSITIONAL, picks_by_place, runs_ahead
 from pipetune.rules.parallel_interleave import cycle_length_in_force
 
 
@@ -80,9 +80,9 @@ def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
 
     The fusion changes the order of later epochs, and an operator that goes by positions then outputs other elements.
     """
-    before = fused_shuffles(context.pipeline)
-    for pipeline, others in ((context.pipeline, fused_shuffles(edited)), (edited, before)):
-        for name in sorted(fused_shuffles(pipeline) - others):
+    before, after = fused_shuffles(context.pipeline), fused_shuffles(edited)
+    for pipeline, names in ((context.pipeline, before - after), (edited, after - before)):
+        for name in sorted(names):
             picker = picks_by_place(pipeline[name], replace(context, pipeline=pipeline), among=POSITIONAL)
             if picker is not None:
                 return f"{FUSED_SHUFFLE}, and {picker.title} would output other elements"
@@ -97,35 +97,23 @@ def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
     with. (TensorFlow itself lets maps without state run ahead.)
     """
     for node in edited:
-        if not _runs_ahead(node) or (node.id in context.pipeline and _runs_ahead(context.pipeline[node.id])):
+        if not runs_ahead(node) or (node.id in context.pipeline and runs_ahead(context.pipeline[node.id])):
             continue
         if node.op == "map" and node.function is not None and node.function.stateless:
             continue
-        above = {one.id for one in (*edited.upstream(node.id), node)}
-        for drawing in edited.upstream(node.id):
-            below = edited.downstream(drawing.id)
-            reached = {drawing.id, *(one.id for one in below)}
-            restarts = any(one.id in above and one.op in _RESTARTING for one in below)
-            joined = (one for one in edited.downstream(node.id) if len(reached.intersection(one.inputs)) > 1)
-            join = next(joined, None)
-            if _draws_orders(drawing) and restarts and join is not None:
-                return f"{node.title} would run ahead, and exchange orders of {drawing.title} within {join.title}"
+        above = edited.upstream(node.id)
+        for shuffle in filter(shuffles_anew, above):
+            reached = {shuffle.id, *(one.id for one in edited.downstream(shuffle.id))}
+            restarts = any(one.id in reached and one.op in _RESTARTING for one in (*above, node))
+            joins = (one for one in edited.downstream(node.id) if sum(name in reached for name in one.inputs) > 1)
+            join = next(joins, None)
+            if restarts and join is not None:
+                return f"{node.title} would run ahead, and exchange orders of {shuffle.title} within {join.title}"
     return ""
 
 
 _RESTARTING = frozenset({"concatenate", "flat_map", "interleave", "repeat"})
 """Operators that iterate over a dataset again, or over another one, at the end of the first."""
-
-
-def _draws_orders(node: Node) -> bool:
-    """Whether every new iterator of the operator draws other numbers than those before."""
-    if node.op == "shuffle":
-        return node.argument("reshuffle_each_iteration") is not False
-    return facts(node.op).random
-
-
-def _runs_ahead(node: Node) -> bool:
-    return node.op == "prefetch" or runs_parallel(node)
 
 
 def _with_threads(batch: Node, pipeline: Pipeline) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import Remove, Rewrite, Safety, Silence
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rules.base import Rule, RuleContext
-from pipetune.rules.legality import described, runs_parallel
+from pipetune.rules.legality import described, runs_ahead
 from pipetune.rules.merge_repeats import shuffled_above
 from pipetune.rules.prefetch import forbidden_ahead
 from pipetune.rules.pricing import buffer_bytes
@@ -87,7 +87,7 @@ def _holds_less(one: Node, other: Node) -> bool:
 
 
 def _left_out(node: Node, context: RuleContext, *, summary: str) -> Iterator[Rewrite | Silence]:
-    ahead = node.op == "prefetch" or runs_parallel(node)
+    ahead = runs_ahead(node)
     why = forbidden_ahead(context.pipeline.upstream(node.id), context) if ahead else ""
     if why:
         yield Silence(NAME, node.id, f"{described(node)} stays: {why}.")

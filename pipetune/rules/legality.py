@@ -106,6 +106,11 @@ def runs_parallel(node: Node) -> bool:
     return bool(name) and node.argument(name) is not None
 
 
+def runs_ahead(node: Node) -> bool:
+    """Whether the operator computes elements before they are requested."""
+    return node.op == "prefetch" or runs_parallel(node)
+
+
 def parallel_safety(node: Node, context: RuleContext) -> Safety:
     """Returns the safety class of changing only the parallelism of `node`.
 

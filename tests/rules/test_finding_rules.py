@@ -141,6 +141,5 @@ def test_what_goes_by_positions_keeps_a_shuffle_and_its_repeat_as_they_are(below
     assert any(one.rule == "vectorize-map" and "would output other elements" in one.why for one in silences)
     for words in (f"{together} | repeat 2 | {below}", f"a = {together} | repeat 2; b = range 99; zip a b"):
         described = context(words)
-        (between,) = [Insert("n1", "prefetch", "p")]
-        plan = [Rewrite("prefetch", "n1", Safety.REORDERS, (between,), "")]
+        plan = [Rewrite("prefetch", "n1", Safety.REORDERS, (Insert("n1", "prefetch", "p"),), "")]
         assert "would output other elements" in conflict(described, plan)

@@ -7,7 +7,6 @@ A run is the events of some epochs: elements as arrays, and errors by their type
 from __future__ import annotations
 
 import enum
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -187,14 +186,13 @@ def either(original: Run, flushed: Run, candidate: Run) -> Run:
     """The original's numbers, but the flushed run's where it is these that the candidate has."""
     epochs = []
     for one, other, wanted in zip(original.epochs, flushed.epochs, candidate.epochs, strict=True):
-        beside = itertools.zip_longest(other[: len(one)], wanted[: len(one)])
-        events = itertools.zip_longest(one, beside, fillvalue=(None, None))
-        epochs.append(tuple(_either(event, *pair) for event, pair in events))
+        known = tuple(map(_either, one, other, wanted))
+        epochs.append(known + one[len(known) :])
     return Run(original.spec, tuple(epochs))
 
 
-def _either(one: Event, other: Event | None, wanted: Event | None) -> Event:
-    if not (isinstance(one, tuple) and isinstance(other, tuple) and isinstance(wanted, tuple)):
+def _either(one: Event, other: Event, wanted: Event) -> Event:
+    if isinstance(one, Raised) or isinstance(other, Raised) or isinstance(wanted, Raised):
         return one
     if not len(one) == len(other) == len(wanted):
         return one

@@ -140,11 +140,14 @@ def _varies(built: Built, original: Run) -> bool:
     return racy or in_order(original, drain(built.dataset(), epochs=program.setting.epochs)) is not None
 
 
-def _own_rounding(built: Built, original: Run) -> Kind:
-    """How far the last bits of the program's own runs differ: TensorFlow may add three numbers up in any order."""
-    others = (drain(built.dataset(), epochs=built.program.setting.epochs) for _ in range(3))
-    rounded = any(found is not None and found.kind >= Kind.ROUNDING for found in map(in_order, [original] * 3, others))
-    return Kind.TOLERANCE if rounded else Kind.NAN
+def _rounds_by_itself(built: Built, original: Run) -> bool:
+    """Whether the last bits of the program's own runs differ: TensorFlow may add three numbers up in any order."""
+    for _ in range(3):
+        again = drain(built.dataset(), epochs=built.program.setting.epochs)
+        found = in_order(original, again.first_epochs(len(original.epochs)))
+        if found is not None and found.kind >= Kind.ROUNDING:
+            return True
+    return False
 
 
 def _stateful(program: Program) -> bool:
@@ -161,7 +164,6 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     program, setting = built.program, built.program.setting
     source = adapter.built(built.dataset())
     candidate = drain(source.replayed([proposal]), epochs=setting.epochs)
-    whole = original
     if _has(program, "cache") and proposal.rule != "cache":
         sound = original.sound_epochs
         candidate, original = candidate.first_epochs(sound), original.first_epochs(sound)
@@ -182,9 +184,8 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
         if not found.right and notes_zeros and safety == APPROXIMATE:
             flushed = drain(built.dataset(flushed=True), epochs=setting.epochs)
             found = judged(either(original, flushed.first_epochs(len(original.epochs)), candidate), notes_zeros)
-        if not found.right and Kind[found.kind] <= _own_rounding(built, whole):
-            return replace(found, right=True)
-        return found
+        rounded = not found.right and Kind.ROUNDING <= Kind[found.kind] <= Kind.TOLERANCE
+        return replace(found, right=True) if rounded and _rounds_by_itself(built, original) else found
 
     def compared() -> adapter.Answer:
         return (adapter.built(built.dataset()) if _stateful(program) else source).compared([proposal])

@@ -433,27 +433,26 @@ def _is_put_together_anew(term: Term) -> bool:
     if not _is_float(term):
         return False
     if term.op in _PRODUCTS:
-        several, leaves = _put_together(term, _PRODUCTS)
-        return several and (any(map(_is_constant, leaves)) or not _of_one_shape(leaves))
+        tree, leaves = _tree(term, _PRODUCTS)
+        return len(tree) > 1 and (any(map(_is_constant, leaves)) or not _of_one_shape(leaves))
     if term.op in _ADDS:
-        several, leaves = _put_together(term, _ADDS)
-        if several and sum(not _is_zero(one) for one in leaves) > 2:  # wherever a zero is added, it rounds nothing
+        tree, leaves = _tree(term, _ADDS)
+        if len(tree) > 1 and sum(not _is_zero(one) for one in leaves) > 2:  # an added zero rounds nothing, wherever
             return True
     if term.op in _SUMS:
-        several, leaves = _put_together(term, _SUMS)
-        subtracts = several and any(one.op == "Sub" for one in term.ancestors(through=lambda one: one.op in _SUMS))
+        tree, leaves = _tree(term, _SUMS)
         constants = sum(map(_is_constant, leaves))
-        return subtracts and 0 < constants < len(leaves) - 1
+        return any(one.op == "Sub" for one in tree) and 0 < constants < len(leaves) - 1
     return False
 
 
-def _put_together(term: Term, ops: frozenset[str]) -> tuple[bool, list[Term]]:
-    """Whether `term` is made of several of these ops, and what they read; twice, if one of them is read twice."""
+def _tree(term: Term, ops: frozenset[str]) -> tuple[list[Term], list[Term]]:
+    """Returns the ops that put `term` together, and its leaves: what they read, twice if one of them is read twice."""
     tree = [one for one in term.ancestors(through=lambda one: one.op in ops) if one.op in ops]
     read = [one for inner in tree for one in inner.inputs]
     leaves = [one for one in read if one.op not in ops]
     read_twice = len(read) - len(leaves) >= len(tree)  # otherwise every op but the root is read once
-    return len(tree) > 1, leaves * 2 if read_twice else leaves
+    return tree, leaves * 2 if read_twice else leaves
 
 
 def _of_one_shape(terms: Sequence[Term]) -> bool:

@@ -35,14 +35,13 @@ def check_converters(single: Any, vectorized: Any) -> Lifted:
 
 def _is_proven(op: Any) -> bool:
     """Whether the converter of an op gives each row the same result as an element."""
-    match op.type:
-        case "Squeeze":  # without axes it squeezes a batch of one row
-            return bool(op.get_attr("squeeze_dims"))
-        case "Roll":  # an axis that is counted from the end becomes the one behind it, the last one that of the rows
-            shift, axes = map(tf.get_static_value, op.inputs[1:])
-            return shift is not None and axes is not None and bool((axes >= 0).all())
-        case _:
-            return op.type in PROVEN
+    if op.type == "Squeeze" and not op.get_attr("squeeze_dims"):  # it would squeeze a batch of one row
+        return False
+    if op.type == "Roll":  # of axes counted from the end, the last one would become that of the rows
+        shift, axes = map(tf.get_static_value, op.inputs[1:])
+        if shift is None or axes is None or (axes < 0).any():
+            return False
+    return op.type in PROVEN
 
 
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
