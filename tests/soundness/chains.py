@@ -318,14 +318,24 @@ def _group(maker: _Maker) -> Link:
 
 
 def _zip(maker: _Maker) -> Link:
-    element = {
-        "pair": "lambda a, b: (a[0], a[1] + b[1])",
-        "dict": "lambda a, b: {'i': a['i'], 'x': b['x']}",
-        "number": "lambda a, b: a",
-    }[maker.style]
-    return Link(
-        "zip", f"tf.data.Dataset.zip(({{ds}}, {{ds}}.skip(1))).map({element.replace('{', '{{').replace('}', '}}')})"
-    )
+    return Link("zip", f"tf.data.Dataset.zip(({{ds}}, {{ds}}.skip(1))).map({_PAIRED[maker.style]})")
+
+
+_PAIRED = {
+    "pair": "lambda a, b: (a[0], a[1] + b[1])",
+    "dict": "lambda a, b: {{'i': a['i'], 'x': b['x']}}",
+    "number": "lambda a, b: a",
+}
+
+
+def _branches(maker: _Maker) -> list[Link]:
+    """Two branches of one shuffle, each of which goes through it by itself, joined element by element."""
+    rng = maker.rng
+    one, other = (rng.choice(["", ".repeat(2)", ".take(20).repeat(2)", ".skip(1).repeat(3)"]) for _ in range(2))
+    more = rng.choice(["", ".batch(3)", ".prefetch(2)"])
+    shuffle = Link("shuffle", rng.choice([".shuffle(50, seed=4)", ".shuffle(7, seed=4)", ".shuffle(9)"]))
+    joined = f"tf.data.Dataset.zip(({{ds}}{one}{more}, {{ds}}{other}{more})).map({_PAIRED[maker.style]})"
+    return [shuffle, Link("zip", joined)]
 
 
 def _fixed(operator: str, *texts: str) -> _Operator:
@@ -433,6 +443,9 @@ def compose(seed: str) -> Chain:
     links = [one(maker) for one in rng.choices(operators, weights, k=rng.choice([2, 3, 4, 4, 5, 6, 7]))]
     if rng.random() < 0.5 and not any(link.operator == "batch" for link in links):
         links.append(_batch(maker))
+    if not seed.startswith("recall:") and rng.random() < 0.1:  # the list of right proposals knows of none
+        place = rng.randrange(len(links) + 1)
+        links[place:place] = _branches(maker)
     facts = {
         "randomness_fixed": rng.random() < 0.3,
         "cores_believed": rng.choice([None, None, 4]),

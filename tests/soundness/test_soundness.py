@@ -188,6 +188,22 @@ def test_frozen_draws_are_seen() -> None:
     assert judge(*_runs(original, tf.data.Dataset.range(40).map(drawn), epochs=3), "STATISTICAL", random=True).right
 
 
+def test_an_original_that_differs_now_and_then_is_no_single_truth() -> None:
+    class Now:
+        """An original of which every seventh run gives another order."""
+
+        runs = 0
+
+        def dataset(self) -> Any:
+            self.runs += 1
+            return tf.data.Dataset.range(6).map(lambda i: 5 - i if self.runs % 7 == 0 else i)
+
+    truth = pipelines.Truth((drain(tf.data.Dataset.range(6), epochs=pipelines.EPOCHS),), endless=False)
+    assert not pipelines.drained_more(Now(), truth).repeats  # type: ignore[arg-type]
+    same = type("Same", (), {"dataset": lambda self: tf.data.Dataset.range(6)})()
+    assert pipelines.drained_more(same, truth) is truth
+
+
 def test_the_same_seed_is_the_same_case() -> None:
     one, other = (programs.compose("seed", focus=OPERATIONS[7]) for _ in range(2))
     assert one == other and programs.unpacked(json.loads(json.dumps(one.packed()))) == one
