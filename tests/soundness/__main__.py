@@ -69,7 +69,7 @@ def _hunted(
         state.header["seed"],
         state.header["cases"],
         minutes=arguments.minutes,
-        processes=min(2, arguments.processes),
+        processes=arguments.processes,
         checkout=checkout,
         given=given or {},
     )
