@@ -28,7 +28,8 @@ _MOST = 1200  # elements of an epoch that are drained: all of what ends, a start
 _PLAIN = 4
 _JOINT = 2  # plans of several rewrites that are tried for one pipeline
 _AGAIN = 6
-_DRAINED = 20  # times more is an original drained before a rewrite of it is called wrong
+_DRAINED = 100  # times more is an original drained before a rewrite of it is called wrong,
+_DRAIN_SECONDS = 45.0  # within this time
 
 
 class _Unbuilt(Exception):
@@ -114,9 +115,10 @@ def drained_more(built: Built, truth: Truth) -> Truth:
     Branches of one shuffle draw its seeds in the order in which their iterators are made: where the script itself
     prefetches in one of them, or TensorFlow makes a map parallel, one run in ten may pair other elements.
     """
-    if not truth.repeats:
-        return truth
-    for _ in range(_DRAINED):
+    end = time.monotonic() + _DRAIN_SECONDS
+    for _ in range(_DRAINED if truth.repeats else 0):
+        if time.monotonic() > end:
+            break
         again = drain(built.dataset(), epochs=EPOCHS, most=_MOST)
         if in_order(truth.run, again) is not None:
             return replace(truth, runs=(truth.run, again))
