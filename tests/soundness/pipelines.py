@@ -110,19 +110,20 @@ def truth_of(built: Built) -> Truth:
 
 
 def drained_more(built: Built, truth: Truth) -> Truth:
-    """The truth about an original that two runs called the same, drained until a run differs or it is believed.
+    """The truth about an original that two runs called the same, with every other run that it gives now and then.
 
     Branches of one shuffle draw its seeds in the order in which their iterators are made: where the script itself
     prefetches in one of them, or TensorFlow makes a map parallel, one run in ten may pair other elements.
     """
     end = time.monotonic() + _DRAIN_SECONDS
+    runs = list(truth.runs)
     for _ in range(_DRAINED if truth.repeats else 0):
         if time.monotonic() > end:
             break
         again = drain(built.dataset(), epochs=EPOCHS, most=_MOST)
-        if in_order(truth.run, again) is not None:
-            return replace(truth, runs=(truth.run, again))
-    return truth
+        if all(in_order(run, again) is not None for run in runs):
+            runs.append(again)
+    return truth if len(runs) == len(truth.runs) else replace(truth, runs=tuple(runs))
 
 
 def tried(
@@ -234,12 +235,14 @@ def judged(
         return Verdict(True, "UNJUDGED", found.detail)  # another part of what never ends; other elements by chance
     if not (chain.random or unordered or not truth.repeats):
         return found
-    if not (varied := as_varied(truth.runs, candidate)):
-        if chain.style in ("number", "hand") or not (chain.random or unordered):  # a state of Python's own
-            return Verdict(True)
-        numbers = [_numbers(run) for run in (truth.run, candidate)]
-        return judge(*numbers, adapter.REORDERS, spare=spare)
-    return Verdict(False, "VALUES", varied)
+    if varied := as_varied(truth.runs, candidate):
+        return Verdict(False, "VALUES", varied)
+    if chain.style in ("number", "hand") or not (chain.random or unordered):  # a state of Python's own
+        return Verdict(True)
+    first, *others = map(_numbers, truth.runs)
+    if not all(judge(first, other, adapter.REORDERS, spare=spare).right for other in others):
+        return Verdict(True, "UNJUDGED", found.detail)  # the original itself gives other elements from run to run
+    return judge(first, _numbers(candidate), adapter.REORDERS, spare=spare)
 
 
 _BY_PLACE = re.compile(
