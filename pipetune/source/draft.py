@@ -126,9 +126,16 @@ class Draft:
     def place(self, node: str, site: Site) -> Draft:
         return replace(self, sites={**self.sites, node: site})
 
-    def at_place_of(self, anchor: str, node: str) -> Draft:
-        """Returns the draft in which names for `node`, written behind `anchor`, are looked up at that of `anchor`."""
-        return replace(self, captured={**self.captured, node: self.captured[anchor]})
+    def at_place_of(self, anchor: str, node: str, *, ways: tuple[Site, ...] | None = None) -> Draft:
+        """Returns the draft in which `node` is written where `anchor` is: names are looked up there.
+
+        Args:
+            ways: the calls around it, inner first; None if they are those around `anchor`.
+        """
+        around = self.ways.get(anchor, ()) if ways is None else ways
+        return replace(
+            self, captured={**self.captured, node: self.captured[anchor]}, ways={**self.ways, node: around}
+        )
 
     def note(self, text: str) -> Draft:
         return self if text in self.notes else replace(self, notes=(*self.notes, text))

@@ -80,7 +80,7 @@ def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, shar
     draft = replace(draft, captured={**draft.captured, _RECEIVER: (tree, tree.calls[site.end])})
     text = write_call(tree, tree.calls[site.end], edit.arguments, op=edit.op)
     draft = insert_link(draft, anchor=_RECEIVER, node=edit.id, text=text.encode())
-    draft = draft.at_place_of(_RECEIVER, edit.id)
+    draft = draft.at_place_of(_RECEIVER, edit.id, ways=draft.ways[edit.after][level:])
     return replace(forget(draft, _RECEIVER), own=draft.own | {edit.id})
 
 

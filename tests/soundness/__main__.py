@@ -52,14 +52,16 @@ def _state(arguments: argparse.Namespace, cases: dict[str, int], seed: str, name
     path = hunt.STATE.with_name(f".soundness{name}.part.jsonl")
     if arguments.state is not None and not (name and arguments.command == "hunt"):  # there it is the hunt's own
         path = arguments.state
-    commit = hunt.commit_of(checkout)
-    header = {"seed": seed, "cases": cases, "commit": commit}
+    commits = {family: hunt.commit_of(checkout, family) for family in cases}
+    header = {"seed": seed, "cases": cases, "commit": hunt.commit_of(checkout), "commits": commits}
     left = hunt.left_header(path)
     if not seed:
-        same = left is not None and left["commit"] == commit and left["cases"] == cases
+        same = left is not None and left["cases"] == cases and left.get("commits", {}).items() & commits.items()
         header["seed"] = left["seed"] if same and left is not None else secrets.token_hex(4)
-    print(f"seed {header['seed']}, commit {commit}" + (", goes on" if left == header else ""), flush=True)
-    return hunt.opened(path, header)
+    state = hunt.opened(path, header)
+    goes_on = f", goes on behind {len(state.cases)} cases" if state.cases else ""
+    print(f"seed {header['seed']}, commit {header['commit']}{goes_on}", flush=True)
+    return state
 
 
 def _hunted(
@@ -103,7 +105,12 @@ def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
         cases = {family: count for family, count in state.header["cases"].items() if family in recall.CASES}
         other = hunt.opened(
             hunt.STATE.with_name(".soundness-before.part.jsonl"),
-            {"seed": state.header["seed"], "cases": cases, "commit": hunt.commit_of(arguments.before)},
+            {
+                "seed": state.header["seed"],
+                "cases": cases,
+                "commit": hunt.commit_of(arguments.before),
+                "commits": {family: hunt.commit_of(arguments.before, family) for family in cases},
+            },
         )
         right = recall.right_of(_hunted(arguments, other, arguments.before))
         before, kept, _, _ = recall.compared(right, state)

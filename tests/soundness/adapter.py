@@ -34,7 +34,6 @@ from pipetune.core.profile import (
 from pipetune.rules.base import RuleContext
 from pipetune.rules.conflicts import conflict
 from pipetune.search.equality import allows
-from pipetune.source.emit import emit
 from pipetune.tf.equality.compare import compare
 from pipetune.tf.pipelines import live
 from pipetune.tf.pipelines.replay import replay
@@ -206,6 +205,8 @@ class Source:
             others: the other datasets of the script.
         """
         plan = Plan("tuned", tuple(one.rewrite for one in chosen))
+        from pipetune.source.emit import emit  # here, so that other cases import nothing of it
+
         with _guarded("emitting"):
             found = emit(self._live.pipeline, plan, others=[other._live.pipeline for other in others])
         return dict(found.files), found.covered

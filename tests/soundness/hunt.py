@@ -71,27 +71,43 @@ class State:
 
 
 def opened(path: Path, header: dict[str, Any]) -> State:
-    """The state of a run of this header: what a run before it left, or a new one."""
+    """The state of a run of this header: what a run before it left, or a new one.
+
+    Of a run at another commit the families are kept whose cases run nothing that has changed since.
+    """
     state = State(path, header)
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        if lines and json.loads(lines[0]) == header:
-            for text in lines[1:]:
-                try:
-                    line = json.loads(text)
-                except ValueError:  # cut off when the run was interrupted
-                    continue
-                if "case" in line:
-                    state.cases[line["family"], line["index"]] = line["case"]
-                elif "forgotten" in line:
-                    state.cases.pop(tuple(line["forgotten"]), None)
-                    state.failures.clear()
-                else:
-                    state.failures.append(line["failure"])
-            return state
+    left = left_header(path)
+    if left == header:
+        _read(state)
+        return state
+    if left is not None and (left["seed"], left["cases"]) == (header["seed"], header["cases"]):
+        _read(state)
+        commits = left.get("commits", {})
+        same = {family for family in header["cases"] if commits.get(family) == header["commits"][family]}
+        state.cases = {key: case for key, case in state.cases.items() if key[0] in same}
+        state.failures = [failure for failure in state.failures if failure["family"] in same]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(header) + "\n", encoding="utf-8")
+    lines = [header]
+    lines += [{"family": family, "index": index, "case": case} for (family, index), case in state.cases.items()]
+    lines += [{"failure": failure} for failure in state.failures]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return state
+
+
+def _read(state: State) -> None:
+    """Adds what the file of a state holds."""
+    for text in state.path.read_text(encoding="utf-8").splitlines()[1:]:
+        try:
+            line = json.loads(text)
+        except ValueError:  # cut off when the run was interrupted
+            continue
+        if "case" in line:
+            state.cases[line["family"], line["index"]] = line["case"]
+        elif "forgotten" in line:
+            state.cases.pop(tuple(line["forgotten"]), None)
+            state.failures.clear()
+        else:
+            state.failures.append(line["failure"])
 
 
 def left_header(path: Path) -> dict[str, Any] | None:
@@ -106,14 +122,19 @@ def left_header(path: Path) -> dict[str, Any] | None:
     return header
 
 
-def commit_of(checkout: Path) -> str:
-    """The last commit that changed the package, with a mark where its files differ from it.
+NOT_RUN = ("bench", "cli", "report", "source", "stages", "supervisor", "worker")
+"""Packages of which cases of functions and pipelines import nothing: they neither run scripts nor write patches."""
+
+
+def commit_of(checkout: Path, family: str = "script") -> str:
+    """The last commit that changed what cases of a family run, with a mark where the files differ from it.
 
     A change of the suite makes no other product of it: what was right stays right where the suite takes less for wrong.
     """
+    apart = [] if family == "script" else [f":(exclude)pipetune/{name}" for name in NOT_RUN]
 
     def git(*words: str) -> str:
-        command = ["git", *words, "--", "pipetune"]
+        command = ["git", *words, "--", "pipetune", *apart]
         return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False).stdout.strip()
 
     commit = git("log", "-1", "--format=%h", "--abbrev=12")

@@ -42,6 +42,7 @@ def counted(state: State) -> dict[str, Any]:
                 by_op[name]["accepted_wrong"] += any(one["accepted"] and not one["right"] for one in case["tried"])
     return {
         "commit": state.header["commit"],
+        "commits": state.header["commits"],
         "seeds": [state.header["seed"]],
         "functions": total["function"],
         "proposals": total["proposals"],

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of functions that nobody wrote
 ]
 
-from tests.soundness import adapter, chains, families, functions, pipelines, programs, scripts, values
+from tests.soundness import adapter, chains, families, functions, hunt, pipelines, programs, scripts, values
 from tests.soundness.cases import Case, Tried
 from tests.soundness.drained import Kind, drain, either, flush, in_order
 from tests.soundness.handwritten import HANDS
 from tests.soundness.operations import OPERATIONS
+from tests.soundness.processes import ROOT
 from tests.soundness.reduction import reduced
 from tests.soundness.verdict import judge
 
@@ -202,6 +205,33 @@ def test_an_original_that_differs_now_and_then_is_no_single_truth() -> None:
     assert not pipelines.drained_more(Now(), truth).repeats  # type: ignore[arg-type]
     same = type("Same", (), {"dataset": lambda self: tf.data.Dataset.range(6)})()
     assert pipelines.drained_more(same, truth) is truth
+
+
+def test_a_change_of_the_source_emitter_leaves_the_cases_that_do_not_run_it(tmp_path: Path) -> None:
+    header = {"seed": "s", "cases": {"function": 2, "script": 1}, "commit": "b"}
+    older = hunt.opened(tmp_path / "state", header | {"commit": "a", "commits": {"function": "a", "script": "a"}})
+    for family, index in (("function", 0), ("function", 1), ("script", 0)):
+        older.add_case(family, index, {"tried": []})
+    newer = hunt.opened(tmp_path / "state", header | {"commits": {"function": "a", "script": "b"}})
+    assert set(newer.cases) == {("function", 0), ("function", 1)}
+    again = hunt.opened(tmp_path / "state", newer.header)
+    assert again.cases == newer.cases
+    other = hunt.opened(tmp_path / "state", header | {"seed": "t", "commits": newer.header["commits"]})
+    assert not other.cases
+
+
+def test_cases_of_functions_and_pipelines_import_nothing_of_what_they_are_said_not_to_run() -> None:
+    text = (
+        "import sys, tempfile\nfrom tests.soundness import families\nfrom tests.soundness.hunt import NOT_RUN\n"
+        "with tempfile.TemporaryDirectory() as folder:\n"
+        "    names = ('function', 'hand')\n"
+        "    cases = [families.run(name, f'm:{name}', 0, folder=folder, ask_all=True) for name in names]\n"
+        "    assert all(case.tried for case in cases), cases\n"
+        "found = [name for name in sys.modules if name.startswith('pipetune.') and name.split('.')[1] in NOT_RUN]\n"
+        "assert not found, found\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_the_same_seed_is_the_same_case() -> None:

@@ -64,6 +64,13 @@ def prepare(n, training):
 train(prepare(9, True))
 """
 
+FINISHED = """import tensorflow as tf
+def finish(ds):
+    return ds.batch(2).map(len)
+ds = tf.data.Dataset.range(9).map(abs).map(int)
+train(finish(ds))
+"""
+
 CONDITIONAL = """import tensorflow as tf
 def load(n, training):
     ds = tf.data.Dataset.range(n)
@@ -258,6 +265,18 @@ SCRIPTS = [
         CONDITIONAL,
         (Move("shuffle", "repeat"),),
         why="may run never",
+    ),
+    Script(
+        "a helper that goes on behind the batch: two calls into it",
+        FINISHED,
+        (Move("map#1", "batch"), Move("map#0", "batch")),
+        ("    return ds.batch(2).map(abs).map(int).map(len)", "ds = tf.data.Dataset.range(9)"),
+    ),
+    Script(
+        "a helper that ends with the batch: in front of what is inserted there",
+        FINISHED.replace(".map(len)", ""),
+        (Insert("batch", "prefetch", "p", AHEAD), Move("map#1", "batch")),
+        ("    return ds.batch(2).map(int).prefetch(tf.data.AUTOTUNE)", "ds = tf.data.Dataset.range(9).map(abs)"),
     ),
     Script(
         "apply(function): within it",
