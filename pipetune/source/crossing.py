@@ -72,7 +72,7 @@ def _frames(draft: Draft, node: str) -> tuple[Site, ...]:
     """Returns the call that built an operator and the calls around it, innermost first."""
     if node not in draft.sites:
         raise CannotExpress(draft.problems.get(node, f"Operator {node} has no call in the source."))
-    return (draft.sites[node], *draft.ways.get(node, ()))
+    return (draft.sites[node], *draft.around(node))
 
 
 def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -> None:
@@ -81,12 +81,12 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
     Raises:
         CannotExpress: the functions in between process the dataset further, or return more than it.
     """
-    around = draft.ways[node][level - 1 :]
+    around = draft.around(node)[level - 1 :]
     for below in current.consumers(node):
-        if draft.ways.get(below.id, ())[-len(around) :] == around:
+        if draft.around(below.id)[-len(around) :] == around:
             raise CannotExpress("The function that makes the dataset goes on with it.")
     for frame in range(level):
-        site = draft.sites[node] if frame == 0 else draft.ways[node][frame - 1]
+        site = draft.sites[node] if frame == 0 else draft.around(node)[frame - 1]
         tree = draft.tree(site.file)
         inside = tree.calls.get(site.end)
         function = function_around(tree, inside) if inside is not None else None

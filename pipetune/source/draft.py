@@ -54,13 +54,15 @@ class Draft:
     codes: Mapping[str, bytes]
     sites: Mapping[str, Site]
     captured: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)  # before any edit
-    ways: Mapping[str, tuple[Site, ...]] = field(default_factory=dict)  # per operator: calls around it, inner first
+    ways: Mapping[str, tuple[Site, ...]] = field(default_factory=dict)  # as captured: calls around it, inner first
     problems: Mapping[str, str] = field(default_factory=dict)  # why an operator has no site
     values: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # set so far, by call and name
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
     under: tuple[tuple[Function, str], ...] = ()  # functions to be changed only if a condition is met
     own: frozenset[str] = frozenset()  # operators whose calls edits put where they affect this dataset only
+    beside: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # where edits wrote a call: beside that of a
+    # captured operator, or beside the first, second, ... call around it
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 
@@ -126,16 +128,25 @@ class Draft:
     def place(self, node: str, site: Site) -> Draft:
         return replace(self, sites={**self.sites, node: site})
 
-    def at_place_of(self, anchor: str, node: str, *, ways: tuple[Site, ...] | None = None) -> Draft:
-        """Returns the draft in which `node` is written where `anchor` is: names are looked up there.
+    def at_place_of(self, anchor: str, node: str, *, level: int = 0) -> Draft:
+        """Returns the draft in which `node` is written beside `anchor`, or beside a call around it.
+
+        Names for it are looked up at `anchor`.
 
         Args:
-            ways: the calls around it, inner first; None if they are those around `anchor`.
+            level: 0 for the call of `anchor`, 1 for the innermost call around it.
         """
-        around = self.ways.get(anchor, ()) if ways is None else ways
+        captured, above = self.beside.get(anchor, (anchor, 0))
         return replace(
-            self, captured={**self.captured, node: self.captured[anchor]}, ways={**self.ways, node: around}
+            self,
+            captured={**self.captured, node: self.captured[anchor]},
+            beside={**self.beside, node: (captured, above + level)},
         )
+
+    def around(self, node: str) -> tuple[Site, ...]:
+        """Returns the calls around that of `node`, inner first, where it is now."""
+        captured, level = self.beside.get(node, (node, 0))
+        return self.ways.get(captured, ())[level:]
 
     def note(self, text: str) -> Draft:
         return self if text in self.notes else replace(self, notes=(*self.notes, text))

@@ -176,6 +176,8 @@ def _for_one(
         if node.id in before.own or node.id not in before.sites:
             continue
         level = sharing.level(node)
+        if level and node.id in before.beside:
+            raise CannotExpress("A call was moved before, and is not where the other datasets pass it.")
         if level:
             passages.append(Passage(before.sites[node.id], before.ways[node.id][:level]))
     if not passages:

@@ -147,10 +147,10 @@ def _move_across(draft: Draft, node: str, after: str, crossing: Crossing) -> Dra
     if not nested and lower not in links_above(tree, upper) and upper not in links_above(tree, lower):
         refuse_unsafe(draft, tree, upper, anchor=lower, moved=moved_call(tree, call))
     text = link_of(tree, call).text
-    level = (draft.sites[after], *draft.ways[after]).index(crossing.behind)
+    level = (draft.sites[after], *draft.around(after)).index(crossing.behind)
     draft = draft.place(_PLACE, crossing.behind)
     draft = insert_link(draft, anchor=_PLACE, node=_IN_TRANSIT, text=text)
-    draft = draft.at_place_of(after, node, ways=draft.ways[after][level:])
+    draft = draft.at_place_of(after, node, level=level)
     return forget(_arrive(remove(draft, node), node), _PLACE)
 
 

@@ -69,7 +69,7 @@ def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, shar
     if not isinstance(edit, Insert) or edit.after not in sharing.pipeline:
         raise CannotExpress("What moves stands in the function itself.")
     level = sharing.level(sharing.pipeline[edit.after])
-    if not level or edit.after not in draft.ways:
+    if not level or edit.after not in draft.ways or edit.after in draft.beside:
         raise CannotExpress("The call that makes it is passed by other datasets alone.")
     refuse_other_value(draft, edit.after, level, current)
     site = draft.ways[edit.after][level - 1]
@@ -80,7 +80,8 @@ def express_behind(draft: Draft, edit: Insert | Move, current: Pipeline, *, shar
     draft = replace(draft, captured={**draft.captured, _RECEIVER: (tree, tree.calls[site.end])})
     text = write_call(tree, tree.calls[site.end], edit.arguments, op=edit.op)
     draft = insert_link(draft, anchor=_RECEIVER, node=edit.id, text=text.encode())
-    draft = draft.at_place_of(_RECEIVER, edit.id, ways=draft.ways[edit.after][level:])
+    draft = draft.at_place_of(edit.after, edit.id, level=level)
+    draft = replace(draft, captured={**draft.captured, edit.id: draft.captured[_RECEIVER]})
     return replace(forget(draft, _RECEIVER), own=draft.own | {edit.id})
 
 

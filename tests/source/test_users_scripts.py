@@ -71,6 +71,14 @@ ds = tf.data.Dataset.range(9).map(abs).map(int)
 train(finish(ds))
 """
 
+PREPARED = """import tensorflow as tf
+def prepare(ds):
+    ds = ds.map(abs)
+    return ds
+train(prepare(tf.data.Dataset.range(9)).batch(2))
+validate(prepare(tf.data.Dataset.range(5)))
+"""
+
 CONDITIONAL = """import tensorflow as tf
 def load(n, training):
     ds = tf.data.Dataset.range(n)
@@ -277,6 +285,12 @@ SCRIPTS = [
         FINISHED.replace(".map(len)", ""),
         (Insert("batch", "prefetch", "p", AHEAD), Move("map#1", "batch")),
         ("    return ds.batch(2).map(int).prefetch(tf.data.AUTOTUNE)", "ds = tf.data.Dataset.range(9).map(abs)"),
+    ),
+    Script(
+        "a helper for both: a call out of it",
+        PREPARED,
+        BEHIND_THE_BATCH,
+        ("    if not rule:", "train(prepare(tf.data.Dataset.range(9), rule=True).batch(2).map(abs))"),
     ),
     Script(
         "apply(function): within it",
