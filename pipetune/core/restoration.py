@@ -6,7 +6,8 @@ earliest state is restored.
 
 Files that somebody else has changed since are left alone, and the user is told where the copy of the original is. A
 state is attributed to the script if it equals a final state in the journal (size, times, inode), or if it is not later
-than the last heartbeat of a recording process. The inode change time is compared, which copying tools cannot set.
+than the last sign of a recording process: its heartbeat, or that somebody saw it end. The inode change time is
+compared, which copying tools cannot set. Restoring changes it, too, for all names of a file: such states are known.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def recover() -> Iterator[Restoration]:
         for left in folders:
             with _taken_over(left) as ours:
                 if ours:
-                    _end_processes_of(str(left))
-                    yield restore(str(left))
+                    was_recording = _end_processes_of(str(left))
+                    yield restore(str(left), ended=time.time() if was_recording else 0.0)
                     _clear(left)
 
 
@@ -143,14 +144,20 @@ def _clear(left: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _end_processes_of(left: str) -> None:
-    """Kills the processes that the killed command left running; their environment contains the name of the folder."""
-    mark = f"{VARIABLE}={left}".encode()
+def _end_processes_of(left: str) -> bool:
+    """Kills the processes that the killed command left running; their environment contains the name of the folder.
+
+    Returns:
+        Whether one of them was recording: others are children of the script, which may have survived it for hours.
+    """
+    mark, found = f"{VARIABLE}={left}".encode(), False
     for process in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError):
             if int(process) != os.getpid() and mark in Path("/proc", process, "environ").read_bytes().split(b"\0"):
                 os.kill(int(process), signal.SIGKILL)
+                found = found or Path(left, f"{process}.jsonl").exists()
                 _wait_for_end(int(process))
+    return found
 
 
 def _wait_for_end(process: int) -> None:
@@ -174,16 +181,16 @@ class _Records:
     listings: dict[str, Names] = field(default_factory=dict)
     prefixes: list[str] = field(default_factory=list)  # of files that TensorFlow creates and may remove itself
     temporaries: list[str] = field(default_factory=list)
-    last_sign: float = 0.0  # last heartbeat of any of the processes; seconds since the Unix epoch
+    last_sign: float = 0.0  # of any of the processes; seconds since the Unix epoch
 
 
-def _read(left: Path) -> _Records:
+def _read(left: Path, ended: float) -> _Records:
     records = _Records()
     found: list[tuple[int, Original]] = []
     for journal in sorted(left.glob("*.jsonl")):
         records.last_sign = max(records.last_sign, journal.stat().st_mtime)
         mine: list[tuple[int, int, Original]] = []  # with its generation
-        generation, begun = 0, -1
+        generation, begun, closed = 0, -1, False
         for text in journal.read_bytes().splitlines():
             try:
                 line = json.loads(text)
@@ -204,8 +211,11 @@ def _read(left: Path) -> _Records:
             elif "temporary" in line:
                 records.temporaries.append(line["temporary"])
             elif "final" in line:
+                closed = True
                 for path, state in line["final"].items():
                     records.final.setdefault(path, []).append(tuple(state) if state else None)
+        if not closed:  # else the final states say more than the time
+            records.last_sign = max(records.last_sign, ended)
         # Without a "begin", the process was killed before a loop was known to train: it may have been in the last one.
         first = begun if begun >= 0 else generation
         found += [(at, original) for number, at, original in mine if number >= first]
@@ -218,28 +228,34 @@ def _original(fields: dict[str, Any]) -> Original:
     return Original(**{**fields, "kind": Kind(fields["kind"]), "names": tuple(fields["names"])})
 
 
-def restore(left: str, *, unlisted: tuple[str, ...] = ()) -> Restoration:
+def restore(left: str, *, unlisted: tuple[str, ...] = (), ended: float = 0.0) -> Restoration:
     """Restores what the journals in the folder `left` recorded; can be repeated after an interruption.
 
     Args:
         left: a folder created by `folder`; "" for none.
         unlisted: folders that are not checked for unexplained changes, because pipetune itself writes there.
+        ended: when the last of the processes was seen to end, in seconds since the Unix epoch; 0: nobody saw it.
     """
     done = Restoration()
     if left:
-        _Restorer(Path(left), done).restore(unlisted)
+        _Restorer(Path(left), done, ended).restore(unlisted)
     return done
 
 
 class _Restorer:
-    def __init__(self, left: Path, done: Restoration) -> None:
+    def __init__(self, left: Path, done: Restoration, ended: float) -> None:
         self._left, self._done = left, done
-        self._records = _read(left)
+        self._records = _read(left, ended)
+        self._touched: set[tuple[int, int, int]] = set()  # size, mtime (ns) and inode of what restoring has changed
         # Paths begun by an interrupted run: all but the last are done; the last may be half restored, by us.
         try:
             self._begun = json.loads(f"[{(left / _PROGRESS).read_text().rstrip().rstrip(',')}]")
         except (OSError, ValueError):
             self._begun = []
+        for path in self._begun:
+            original, now = self._records.originals.get(path), state_of(path)
+            if original and now and now[:2] == (original.size, original.modified):  # and nobody has changed it since
+                self._touch(path)
 
     def restore(self, unlisted: tuple[str, ...]) -> None:
         originals = sorted(self._records.originals.values(), key=lambda one: one.path.count(os.sep))
@@ -298,11 +314,13 @@ class _Restorer:
             os.symlink(original.target, path)
         elif original.kind is Kind.FILE:
             _put_content(path, original, self._left / original.copy)
+            self._touch(path)
         elif original.kind is Kind.APPENDED:
             if now is None or now[0] < original.size:
                 raise OSError("it was cut, and had been opened to be appended to only")
             os.truncate(path, original.size)
             _put_metadata(path, original)
+            self._touch(path)
         self._done.restored.append(path)
 
     def _remove_new(self, path: str) -> None:
@@ -321,6 +339,7 @@ class _Restorer:
                 os.rmdir(path)
                 return True
         elif now is not None and self._is_own(path, now):
+            self._touch(path)
             os.unlink(path)
             return True
         else:
@@ -331,7 +350,15 @@ class _Restorer:
         """Whether the current state of `path` was caused by the script (or by restoring it), not by others since."""
         if now in self._records.final.get(path, ()) or path in self._begun[-1:]:
             return True
+        if (now[0], now[1], now[3]) in self._touched:
+            return True
         return now[2] / 1e9 <= self._records.last_sign + _LATE_SECONDS
+
+    def _touch(self, path: str) -> None:
+        """Notes the state of a file that restoring changes: another name of it shows a new inode change time, too."""
+        now = state_of(path)
+        if now is not None:
+            self._touched.add((now[0], now[1], now[3]))
 
     def _copy(self, original: Original) -> str:
         return str(self._left / original.copy) if original.copy else ""

@@ -159,6 +159,7 @@ class UndoJournal:
         self._temporary = os.path.realpath(tempfile.gettempdir())
         self._temporaries: dict[str, None] = {}
         self._ended = threading.Event()
+        self._signed = 0.0  # time of the last heartbeat, by the monotonic clock
         self.on_full: Callable[[str], None] = lambda _path: None
         """Called with the path of a file too large to copy, once training has begun; need not return."""
 
@@ -317,6 +318,7 @@ class UndoJournal:
             self._note_folder(os.path.dirname(name))
             if not self._generations:
                 return
+            self._give_sign()
             kept = self._generations[-1][1]
             known = kept.get(name)
             if known is None and self._is_new(name, kept):
@@ -420,6 +422,17 @@ class UndoJournal:
     def _give_signs(self) -> None:
         """Updates the modification time of the journal file periodically, as a heartbeat of this process."""
         while not self._ended.wait(_SIGN_SECONDS):
+            self._give_sign()
+
+    def _give_sign(self) -> None:
+        """Gives a heartbeat if the last one is old.
+
+        Besides the thread, the script's own changes do: where a machine is so busy that the thread comes late, no
+        change comes long after the heartbeat before it.
+        """
+        now = time.monotonic()
+        if now - self._signed >= _SIGN_SECONDS / 2 and not self._ended.is_set():
+            self._signed = now
             os.utime(self._path)
 
     # -- paths

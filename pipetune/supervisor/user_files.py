@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,8 @@ class UserFiles:
             try:
                 yield folder
             finally:
-                done = restoration.restore(folder, unlisted=(os.path.realpath(self._results),))
+                unlisted = (os.path.realpath(self._results),)
+                done = restoration.restore(folder, unlisted=unlisted, ended=time.time())
                 self._counts += Counter(files_restored=len(done.restored), files_removed=len(done.removed))
                 for warning in warnings(done):
                     self._screen.warn(warning)

@@ -226,6 +226,71 @@ def test_what_is_changed_in_place_keeps_its_other_names_and_its_owner(own: Path,
     assert os.path.samefile(own / "file", own / "other name")
 
 
+def long_ago(journals: Path) -> None:
+    """No sign of the process for minutes: what has changed since is somebody else's."""
+    for journal in journals.glob("*.jsonl"):
+        os.utime(journal, (0, 0))
+
+
+def test_other_names_of_what_is_put_back_or_removed_are_not_somebody_elses(own: Path, journals: Path) -> None:
+    (own / "log").write_text("first")
+    before = writes.tree(own)
+    with recording(journals) as journal:
+        journal.begin(journal.mark())
+        (own / "file").write_text("of the loop")
+        os.link(own / "file", own / "another name of file")
+        (own / "new").write_text("of the loop")
+        os.link(own / "new", own / "another name of new")
+        os.link(own / "new", own / "a third")
+        os.link(own / "log", own / "another name of log")
+        with (own / "log").open("a") as stream:
+            stream.write("of the loop")
+        journal.close()
+    long_ago(journals)
+    done = restored(journals)
+    assert (done.left, done.failed) == ([], []) and writes.tree(own) == before
+
+
+def test_whoever_saw_a_killed_process_end_knows_until_when_changes_are_its_own(own: Path, journals: Path) -> None:
+    def killed() -> None:
+        with recording(journals) as journal:
+            journal.begin(journal.mark())
+            (own / "file").write_text("of the loop")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    in_another_process(killed)
+    long_ago(journals)
+    assert restoration.restore(str(journals), ended=time.time()).restored == [str(own / "file")]
+    assert (own / "file").read_text() == "precious"
+
+
+def test_what_changes_once_the_states_are_final_is_somebody_elses_whoever_saw_the_end(
+    own: Path, journals: Path
+) -> None:
+    with recording(journals) as journal:
+        journal.begin(journal.mark())
+        (own / "file").write_text("of the loop")
+        journal.close()
+    long_ago(journals)
+    (own / "file").write_text("somebody else's")
+    (left,) = restoration.restore(str(journals), ended=time.time()).left
+    assert left[0] == str(own / "file") and (own / "file").read_text() == "somebody else's"
+
+
+def test_a_change_is_a_sign_of_life_where_the_thread_that_gives_them_comes_late(
+    own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo.UndoJournal, "_give_signs", lambda _self: None)
+    with recording(journals) as journal:
+        journal.begin(journal.mark())
+        (own / "file").write_text("of the loop")
+        long_ago(journals)
+        journal._signed = 0.0
+        (own / "file").write_text("of the next step")
+        assert max(path.stat().st_mtime for path in journals.glob("*.jsonl")) > time.time() - 60.0
+        journal.close()
+
+
 class Held(BaseException):
     """Stands for a thread that goes no further."""
 

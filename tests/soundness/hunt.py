@@ -122,8 +122,21 @@ def left_header(path: Path) -> dict[str, Any] | None:
     return header
 
 
-NOT_RUN = ("bench", "cli", "report", "source", "stages", "supervisor", "worker")
-"""Packages of which cases of functions and pipelines import nothing: they neither run scripts nor write patches."""
+NOT_RUN = (
+    "bench",
+    "cli",
+    "core/file_events.py",
+    "core/restoration.py",
+    "core/undo.py",
+    "report",
+    "stages",
+    "supervisor",
+    "worker",
+)
+"""Packages and modules that no case imports: they train nothing, and change no file but their own."""
+
+NO_PATCH = "source"
+"""The package that only scripts import: cases of functions and pipelines write no patches."""
 
 
 def commit_of(checkout: Path, family: str = "script") -> str:
@@ -131,7 +144,8 @@ def commit_of(checkout: Path, family: str = "script") -> str:
 
     A change of the suite makes no other product of it: what was right stays right where the suite takes less for wrong.
     """
-    apart = [] if family == "script" else [f":(exclude)pipetune/{name}" for name in NOT_RUN]
+    names = NOT_RUN if family == "script" else (*NOT_RUN, NO_PATCH)
+    apart = [f":(exclude)pipetune/{name}" for name in names]
 
     def git(*words: str) -> str:
         command = ["git", *words, "--", "pipetune", *apart]

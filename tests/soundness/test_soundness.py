@@ -220,15 +220,19 @@ def test_a_change_of_the_source_emitter_leaves_the_cases_that_do_not_run_it(tmp_
     assert not other.cases
 
 
-def test_cases_of_functions_and_pipelines_import_nothing_of_what_they_are_said_not_to_run() -> None:
+@pytest.mark.parametrize(("families", "more"), [(("function", "hand"), (hunt.NO_PATCH,)), (("script",), ())])
+def test_cases_import_nothing_of_what_they_are_said_not_to_run(
+    families: tuple[str, ...], more: tuple[str, ...]
+) -> None:
     text = (
-        "import sys, tempfile\nfrom tests.soundness import families\nfrom tests.soundness.hunt import NOT_RUN\n"
+        "import sys, tempfile\nfrom tests.soundness import families\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
-        "    names = ('function', 'hand')\n"
-        "    cases = [families.run(name, f'm:{name}', 0, folder=folder, ask_all=True) for name in names]\n"
+        f"    cases = [families.run(name, 'm:0', 0, folder=folder, ask_all=True) for name in {families}]\n"
         "    assert all(case.tried for case in cases), cases\n"
-        "found = [name for name in sys.modules if name.startswith('pipetune.') and name.split('.')[1] in NOT_RUN]\n"
-        "assert not found, found\n"
+        f"apart = {tuple(name.removesuffix('.py').replace('/', '.') for name in (*hunt.NOT_RUN, *more))}\n"
+        "loaded = [name for name in sys.modules if name.startswith('pipetune.')]\n"
+        "found = [name for name in loaded if f'{name}.'.startswith(tuple(f'pipetune.{one}.' for one in apart))]\n"
+        "assert loaded and not found, found\n"
     )
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
