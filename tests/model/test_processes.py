@@ -96,6 +96,8 @@ def test_processes_never_take_from_each_other_what_no_one_has(
     one, more = (simulate(segments, processes=n, cores=cores, elements=24) for n in (processes, processes + 1))
     cpu_seconds = sum(work.cpu_seconds for each in segments for work in each.work)
     slowest = min(each.rate for each in segments)
-    assert more >= 0.9 * one  # the count begins and ends within an element of each process
+    # Calls of equal length may fall into step: all work, then all wait, and more processes deliver up to a fifth less.
+    # Besides, the count begins and ends within an element of each process.
+    assert more >= 0.7 * one
     assert more <= 1.1 * (processes + 1) * slowest
     assert cpu_seconds == 0 or more <= 1.1 * cores / cpu_seconds
