@@ -93,20 +93,22 @@ def recover() -> Iterator[Restoration]:
             continue
         for left in folders:
             with _taken_over(left) as ours:
-                if ours:
+                if ours and not (left / _KEPT).exists():
                     was_recording = _end_processes_of(str(left))
                     yield restore(str(left), ended=time.time() if was_recording else 0.0)
+                if ours:
                     _clear(left)
 
 
 @contextlib.contextmanager
 def _taken_over(left: Path) -> Iterator[bool]:
-    """Yields whether this folder is unused and has files to restore; if so, it is locked while open."""
-    if (left / _KEPT).exists():
-        yield False
-        return
+    """Yields whether nobody uses this folder and there is something to do in it; if so, it is locked while open."""
     try:
-        if not (left / _LOCK).exists() and time.time() - left.stat().st_mtime < _YOUNG_SECONDS:
+        if _is_done(left):
+            yield False
+            return
+        new = not (left / _LOCK).exists() and not (left / _KEPT).exists()
+        if new and time.time() - left.stat().st_mtime < _YOUNG_SECONDS:
             yield False
             return
         lock = os.open(left / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -136,12 +138,27 @@ def _clear(left: Path) -> None:
         if not any(left.glob("*.jsonl")):
             shutil.rmtree(left, ignore_errors=True)
         return  # interrupted: the next command continues
-    kept = set((left / _KEPT).read_text().split("\n"))
+    kept = _kept(left)
     for path in left.iterdir():
         if path.name not in {*kept, _KEPT}:
             path.unlink(missing_ok=True)
-    if not any(kept):
+    if not kept:
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_done(left: Path) -> bool:
+    """Whether nothing is left in a folder but copies that users were told of.
+
+    Raises:
+        OSError: the folder is gone.
+    """
+    kept = _kept(left)
+    return bool(kept) and {path.name for path in left.iterdir()} <= {*kept, _KEPT}
+
+
+def _kept(left: Path) -> set[str]:
+    """Returns the names of the copies that users were told of, once everything is restored."""
+    return set(filter(None, (left / _KEPT).read_text().split("\n"))) if (left / _KEPT).exists() else set()
 
 
 def _end_processes_of(left: str) -> bool:
@@ -278,7 +295,9 @@ class _Restorer:
                 _remove(path)
         self._compare(unlisted)
         named = [copy for _, copy in self._done.left] + [copy for _, copy, _ in self._done.failed]
-        (self._left / _KEPT).write_text("\n".join(os.path.basename(copy) for copy in named if copy))
+        whole = self._left / f"{_KEPT}.new"  # never half a list: what is not on it is removed
+        whole.write_text("\n".join(os.path.basename(copy) for copy in named if copy))
+        os.replace(whole, self._left / _KEPT)
 
     def _put_back(self, original: Original) -> None:
         path, now = original.path, state_of(original.path)

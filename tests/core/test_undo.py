@@ -529,6 +529,22 @@ def test_a_copy_that_the_user_was_told_of_stays(own: Path, state: Path) -> None:
     assert {path.name for path in left.iterdir()} == {Path(copy).name, "kept"}
 
 
+@pytest.mark.parametrize("reported", [[], ["7-0"]])
+@pytest.mark.parametrize("lock", [["lock"], []])
+def test_what_a_command_killed_while_it_cleared_has_left_goes_with_the_next(
+    state: Path, reported: list[str], lock: list[str]
+) -> None:
+    left = state / "folder"
+    left.mkdir(parents=True, mode=0o700)
+    state.chmod(0o700)
+    for name in ("7.jsonl", "7-0", "7-1", "progress", *lock):
+        (left / name).write_text("")
+    (left / "kept").write_text("\n".join(reported))
+    assert list(restoration.recover()) == [], "everything had been put back"
+    assert {path.name for path in left.iterdir()} == {*reported, "kept"} if reported else not left.exists()
+    assert list(restoration.recover()) == []
+
+
 def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path: Path, state: Path) -> None:
     state.mkdir(parents=True)
     (state / "planted").mkdir()
