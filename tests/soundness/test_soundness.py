@@ -44,12 +44,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 OFTEN = {
     "reverse of a cube",
-    "component of columns",
     "brightened to bytes",
     "not a number to bytes",
     "roll of an image",
     "squeeze of a part",
-    "relu",
     "denormal halves",
     "map that raises, in batches",
     "batches of batches with a rest",
@@ -98,8 +96,8 @@ def _nothing_wrong(case: Case) -> None:
     assert "suite itself" not in case.unbuilt, case.unbuilt
 
 
-SEEDS = {"function": range(5), "pipeline": range(2), "script": range(3)}
-"""How many cases of the seed "fixed" of each family."""
+SEEDS = {"function": range(5), "pipeline": range(1, 4), "script": range(3)}
+"""Cases of the seed "fixed" of each family. (Number 0 of the pipelines takes ten times as long as the others.)"""
 
 
 @pytest.mark.parametrize(("family", "index"), [(family, index) for family, seeds in SEEDS.items() for index in seeds])
@@ -220,6 +218,7 @@ def test_a_change_of_the_source_emitter_leaves_the_cases_that_do_not_run_it(tmp_
     assert not other.cases
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("families", "more"), [(("function", "hand"), (hunt.NO_PATCH,)), (("script",), ())])
 def test_cases_import_nothing_of_what_they_are_said_not_to_run(
     families: tuple[str, ...], more: tuple[str, ...]
@@ -276,7 +275,8 @@ def test_harm_to_a_text(before: str, after: str, harm: str) -> None:
     assert harm in found and bool(harm) == bool(found)
 
 
-def test_guards_that_are_off_let_wrong_rewrites_through(folder: str) -> None:
+def test_guards_that_are_off_let_wrong_rewrites_through(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "_DRAINED", 2)  # this original gives the same each time
     hand = next(hand for hand in HANDS if hand.name == "reduce_max of axis 1")
     with adapter.without("structure and generated inputs and sample") as switched:
         case = pipelines.tried(chains.by_hand(hand), folder=folder, alone=True)
