@@ -36,6 +36,7 @@ VARIABLE = "PIPETUNE_UNDO"
 _LOCK, _PROGRESS = "lock", "progress"
 _KEPT = "kept"  # written when everything is restored: names of the copies reported to the user
 _LATE_SECONDS = 2.0  # after the last heartbeat: they are 0.5 s apart, and a busy machine may delay one
+_SILENT_SECONDS = 30.0  # longest silence before a process was seen to end in which changes still count as its own
 _YOUNG_SECONDS = 60.0  # a younger folder without a lock may not be fully created yet
 
 
@@ -205,7 +206,7 @@ def _read(left: Path, ended: float) -> _Records:
     records = _Records()
     found: list[tuple[int, Original]] = []
     for journal in sorted(left.glob("*.jsonl")):
-        records.last_sign = max(records.last_sign, journal.stat().st_mtime)
+        sign = journal.stat().st_mtime
         mine: list[tuple[int, int, Original]] = []  # with its generation
         generation, begun, closed = 0, -1, False
         for text in journal.read_bytes().splitlines():
@@ -231,8 +232,9 @@ def _read(left: Path, ended: float) -> _Records:
                 closed = True
                 for path, state in line["final"].items():
                     records.final.setdefault(path, []).append(tuple(state) if state else None)
-        if not closed:  # else the final states say more than the time
-            records.last_sign = max(records.last_sign, ended)
+        if not closed and ended - sign <= _SILENT_SECONDS:  # closed: the final states say more than the time
+            sign = max(sign, ended)
+        records.last_sign = max(records.last_sign, sign)
         # Without a "begin", the process was killed before a loop was known to train: it may have been in the last one.
         first = begun if begun >= 0 else generation
         found += [(at, original) for number, at, original in mine if number >= first]

@@ -251,7 +251,10 @@ def test_other_names_of_what_is_put_back_or_removed_are_not_somebody_elses(own: 
     assert (done.left, done.failed) == ([], []) and writes.tree(own) == before
 
 
-def test_whoever_saw_a_killed_process_end_knows_until_when_changes_are_its_own(own: Path, journals: Path) -> None:
+@pytest.mark.parametrize(("silent_seconds", "own_change"), [(10, True), (600, False)])
+def test_whoever_saw_a_killed_process_end_knows_until_when_changes_are_its_own(
+    own: Path, journals: Path, silent_seconds: int, own_change: bool
+) -> None:
     def killed() -> None:
         with recording(journals) as journal:
             journal.begin(journal.mark())
@@ -259,9 +262,11 @@ def test_whoever_saw_a_killed_process_end_knows_until_when_changes_are_its_own(o
             os.kill(os.getpid(), signal.SIGKILL)
 
     in_another_process(killed)
-    long_ago(journals)
-    assert restoration.restore(str(journals), ended=time.time()).restored == [str(own / "file")]
-    assert (own / "file").read_text() == "precious"
+    now = time.time()
+    for journal in journals.glob("*.jsonl"):
+        os.utime(journal, (now - silent_seconds, now - silent_seconds))
+    done = restoration.restore(str(journals), ended=now)
+    assert (done.restored == [str(own / "file")]) is own_change and bool(done.left) is not own_change
 
 
 def test_what_changes_once_the_states_are_final_is_somebody_elses_whoever_saw_the_end(
