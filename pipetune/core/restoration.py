@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipetune.core.files import write_text
 from pipetune.core.undo import Kind, Names, Original, listing, merged, state_of
 
 VARIABLE = "PIPETUNE_UNDO"
@@ -297,9 +298,8 @@ class _Restorer:
                 _remove(path)
         self._compare(unlisted)
         named = [copy for _, copy in self._done.left] + [copy for _, copy, _ in self._done.failed]
-        whole = self._left / f"{_KEPT}.new"  # never half a list: what is not on it is removed
-        whole.write_text("\n".join(os.path.basename(copy) for copy in named if copy))
-        os.replace(whole, self._left / _KEPT)
+        # Never half a list: what is not on it is removed.
+        write_text(self._left / _KEPT, "\n".join(os.path.basename(copy) for copy in named if copy))
 
     def _put_back(self, original: Original) -> None:
         path, now = original.path, state_of(original.path)

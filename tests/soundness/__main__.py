@@ -48,12 +48,17 @@ def main() -> int:
     return commands[arguments.command](arguments)
 
 
+def _header(seed: str, cases: dict[str, int], checkout: Path) -> dict[str, Any]:
+    commits = {family: hunt.commit_of(checkout, family) for family in cases}
+    return {"seed": seed, "cases": cases, "commit": hunt.commit_of(checkout), "commits": commits}
+
+
 def _state(arguments: argparse.Namespace, cases: dict[str, int], seed: str, name: str, checkout: Path) -> hunt.State:
     path = hunt.STATE.with_name(f".soundness{name}.part.jsonl")
     if arguments.state is not None and not (name and arguments.command == "hunt"):  # there it is the hunt's own
         path = arguments.state
-    commits = {family: hunt.commit_of(checkout, family) for family in cases}
-    header = {"seed": seed, "cases": cases, "commit": hunt.commit_of(checkout), "commits": commits}
+    header = _header(seed, cases, checkout)
+    commits = header["commits"]
     left = hunt.left_header(path)
     if not seed:
         same = left is not None and left["cases"] == cases and left.get("commits", {}).items() & commits.items()
@@ -105,12 +110,7 @@ def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
         cases = {family: count for family, count in state.header["cases"].items() if family in recall.CASES}
         other = hunt.opened(
             hunt.STATE.with_name(".soundness-before.part.jsonl"),
-            {
-                "seed": state.header["seed"],
-                "cases": cases,
-                "commit": hunt.commit_of(arguments.before),
-                "commits": {family: hunt.commit_of(arguments.before, family) for family in cases},
-            },
+            _header(state.header["seed"], cases, arguments.before),
         )
         right = recall.right_of(_hunted(arguments, other, arguments.before))
         before, kept, _, _ = recall.compared(right, state)
