@@ -22,13 +22,14 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 unexport PYTHONDONTWRITEBYTECODE # without byte code each of some hundred processes compiles the package anew
 
 .PHONY: help demo test check lint types imports test-one-core test-all test-exhaustive test-horovod soundness \
-  recordings compare-recordings browser clean
+  recordings compare-recordings browser lines clean
 
 help:
 	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
 	@echo "make check               the same within a minute: the tests without TensorFlow that are fast"
 	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
+	@echo "make lines               how large the package, its folders and the tests are"
 	@echo "make soundness           hunts for wrong rewrites for hours; interrupted, it goes on (HUNT='--minutes 30')"
 	@echo "make recordings          measures the examples once, and keeps the answers and what came of them"
 	@echo "make compare-recordings  runs them with these answers: what differs was changed in the code since"
@@ -55,6 +56,9 @@ test: lint types imports browser test-one-core test-all
 check: lint types imports
 	$(PYTEST) -n 2 $(BY_FILE) -m "not slow and not browser and not exhaustive" \
 	  $$(grep -rL --include='test_*.py' mark.tensorflow tests)
+
+lines: $(INSTALLED)
+	@$(BIN)/python -m tests.size
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -102,7 +106,7 @@ test-one-core: $(INSTALLED)
 
 # Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
 ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/e2e/test_the_whole_way.py \
-  tests/e2e/test_workers_in_step.py tests/tf/test_differencing.py
+  tests/e2e/test_workers_in_step.py tests/measure/test_differencing.py
 
 test-all: $(INSTALLED)
 	$(call side_by_side,-n $(TOGETHER),$(addprefix --ignore ,$(ALONE)))

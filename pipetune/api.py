@@ -1,4 +1,4 @@
-"""The Python interface: tune and profile live datasets, and apply plans to them, without a script or a worker."""
+"""The Python interface: tunes and profiles live datasets and applies plans to them, without a script or a worker."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetune.core import sessionfile
-from pipetune.core.planfile import PlanFile, load_plan, plan_file, save_plan
+from pipetune.core import session_file
+from pipetune.core.plan_file import PlanFile, load_plan, plan_file, save_plan
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings, consents_of
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, Listener, Silence
+from pipetune.journal import Journal, Listener, NullListener
 
 if TYPE_CHECKING:
     import pandas
@@ -35,20 +35,29 @@ class TunedSession:
         return plan_file(self.session)
 
     def report(self, path: str | os.PathLike[str], *, format: str = "html") -> None:
-        """Writes the report; `format` is "html", "markdown", "json" or "csv"."""
+        """Writes the report.
+
+        Args:
+            path: the file to write.
+            format: "html", "markdown", "json" or "csv".
+        """
         from pipetune.report.render import render
 
         render(self.session, format, Path(path))
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per operator of the studied pipeline."""
+        """Returns a table with one row per operator of the studied pipeline."""
         from pipetune.report.tabular import to_frame
 
         return to_frame(self.session)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes session.json."""
-        sessionfile.save(self.session, Path(path))
+        """Writes session.json.
+
+        Raises:
+            PipetuneError: the folder cannot be written to.
+        """
+        session_file.save(self.session, Path(path))
 
     def save_plan(self, path: str | os.PathLike[str]) -> None:
         """Writes plan.json, for `apply_plan` in another process; does nothing if there is no plan."""
@@ -73,12 +82,12 @@ def tune(
     """Profiles a live `tf.data.Dataset`, tries rewrites, and returns the session with the plan that was proven.
 
     Args:
-        dataset: any dataset, made before or after pipetune was imported.
+        dataset: any dataset, created before or after pipetune was imported.
         step: called with each element (`step(x, y)` or `step(element)`); variables that it changes are restored.
             Without it, the input is measured alone.
         budget: time budget of the trials in seconds.
-        allow: consents beyond the default, as for `--allow`.
-        memory_limit: the most memory that a plan may use, in bytes; None: the available memory, less a margin.
+        allow: consents in addition to the default, as for `--allow`.
+        memory_limit: the most memory that a plan may use, in bytes; None: the available memory minus a margin.
         seed: seed of the order of trials.
         listener: receives progress; None for none.
 
@@ -86,13 +95,13 @@ def tune(
         The session, with the plan that was proven faster, or without one.
 
     Raises:
-        TypeError: `dataset` is no `tf.data.Dataset`, or `step` cannot be called.
-        ValueError: `allow` has a word that `--allow` does not know.
+        TypeError: `dataset` is not a `tf.data.Dataset`, or `step` cannot be called.
+        ValueError: `allow` contains a word that `--allow` does not accept.
         StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
     from pipetune import workflow
-    from pipetune.tf.pipelines import file_caches
+    from pipetune.pipelines import files
 
     settings = Settings(
         budget_seconds=budget,
@@ -101,8 +110,8 @@ def tune(
         seed=seed,
         force=step is None,
     )
-    with file_caches.apart():
-        study = _study(dataset, step, settings, listener or Silence(), caller="pipetune.tune")
+    with files.private_files():
+        study = _study(dataset, step, settings, listener or NullListener(), caller="pipetune.tune")
         return TunedSession(workflow.analyze(study))
 
 
@@ -110,97 +119,94 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
     """Profiles a live dataset without trying anything; `to_frame()` has one row per operator.
 
     Args:
-        dataset: any dataset, made before or after pipetune was imported.
-        step: as for `tune`.
+        dataset: any dataset, created before or after pipetune was imported.
+        step: as in `tune`.
 
     Returns:
-        The session, with the costs and whether the input holds the step back.
+        The session, with the costs, and whether the input slows the step down.
 
     Raises:
-        TypeError: `dataset` is no `tf.data.Dataset`, or `step` cannot be called.
+        TypeError: `dataset` is not a `tf.data.Dataset`, or `step` cannot be called.
         StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
     from pipetune import workflow
-    from pipetune.tf.pipelines import file_caches
+    from pipetune.pipelines import files
 
     settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
-    with file_caches.apart():
-        study = _study(dataset, step, settings, Silence(), caller="pipetune.profile")
+    with files.private_files():
+        study = _study(dataset, step, settings, NullListener(), caller="pipetune.profile")
         return TunedSession(workflow.analyze(study))
 
 
 def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[str] | None) -> Any:
-    """The dataset with a plan's edits applied; its traced functions and seeds are reused.
+    """Returns the dataset with a plan's edits applied; its traced functions and seeds are reused.
 
     Args:
-        dataset: the dataset the plan was made for.
-        plan: a plan, the session that has it, or the path of a plan.json. None, or a plan without edits, changes
+        dataset: the dataset for which the plan was created.
+        plan: a plan, the session that contains it, or the path of a plan.json. None, or a plan without edits, changes
             nothing.
 
-    Returns:
-        A dataset.
-
     Raises:
-        TypeError: `dataset` is no `tf.data.Dataset`.
-        PlanMismatch: the plan was made for another pipeline; the message names the first operator that differs.
+        TypeError: `dataset` is not a `tf.data.Dataset`.
+        PlanMismatch: the plan was created for another pipeline; the message names the first operator that differs.
         PipetuneError: the file is missing or damaged.
     """
-    from pipetune.tf.pipelines import applying
-    from pipetune.tf.pipelines.kinds import require_dataset
+    from pipetune.pipelines import plan_application
+    from pipetune.pipelines.live import require_dataset
 
     require_dataset(dataset, caller="pipetune.apply_plan")
     if plan is None:
         return dataset
     if isinstance(plan, TunedSession):
         return apply_plan(dataset, plan.plan)
-    return applying.apply(dataset, plan if isinstance(plan, PlanFile) else load_plan(Path(plan)))
+    return plan_application.apply_plan(dataset, plan if isinstance(plan, PlanFile) else load_plan(Path(plan)))
 
 
 @contextlib.contextmanager
 def record() -> Iterator[None]:
     """Context manager for code that builds a dataset: lets pipetune report its source lines."""
-    from pipetune.tf.script import capture
+    from pipetune.pipelines import call_sites
 
-    with capture.Recorder():
+    with call_sites.Recorder():
         yield
 
 
 def load(path: str | os.PathLike[str]) -> TunedSession:
-    """Loads a saved session from a session.json, or from the folder that contains it.
+    """Returns the session saved in a session.json, or in the folder that contains it.
 
     Raises:
-        PipetuneError: there is none, or it is damaged.
+        PipetuneError: the file does not exist, is damaged, or was written by another release.
     """
-    return TunedSession(sessionfile.load(Path(path)))
+    return TunedSession(session_file.load(Path(path)))
 
 
 def _study(
     dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
 ) -> Any:
+    from pipetune.capture import consumption, loop_consumer
+    from pipetune.measure import machine
+    from pipetune.measure.machine import detect_resources
+    from pipetune.pipelines import live, resume_points
+    from pipetune.pipelines.live import require_dataset
     from pipetune.stages.study import Study, Subject
-    from pipetune.tf.measure import machine
-    from pipetune.tf.measure.believed import read_believed
-    from pipetune.tf.pipelines import replay, resuming
-    from pipetune.tf.pipelines.kinds import require_dataset
-    from pipetune.tf.script import consumers, consumption, step_consumers
 
     require_dataset(dataset, caller=caller)
     if step is not None and not callable(step):
-        raise TypeError(f"step is a {type(step).__name__}; give a function that is called with each element.")
-    consumer: consumers.Consumer = (
-        step_consumers.StepConsumer(step)
+        raise TypeError(f"step must be a function that is called with each element, not a {type(step).__name__}.")
+    consumer: consumption.Consumer = (
+        loop_consumer.StepConsumer(step)
         if step is not None
-        else consumers.NoConsumer("No step was given: the input was measured alone.")
+        else consumption.NoConsumer("No step was given: the input was measured alone.")
     )
     use = consumption.Consumption(dataset, "dataset", "training", "pipetune.tune")
-    here = replace(machine.read_machine(), believed=read_believed())
+    here = replace(machine.read_machine(), believed=detect_resources())
     command: dict[str, object] = {
         "api": "tune",
         "seed": settings.seed,
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
     journal = Journal(Session(VERSION, command=command, machine=here), settings, listener)
-    source = replay.read(dataset)
-    subject = Subject(source, consumer, use, resuming=tuple(resuming.find(source)))
+    source = live.read(dataset)
+    subject = Subject(source, consumer, use, resuming=tuple(resume_points.find(source)))
     return Study(subject, settings, here, journal)

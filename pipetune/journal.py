@@ -1,4 +1,4 @@
-"""Keeps the session of one analysis: every step replaces it by a more complete one and has it saved."""
+"""Keeps the session of one analysis: every step replaces it by a more complete one, which is saved."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Trial
 from pipetune.core.profile import Diagnosis, Finding
+from pipetune.core.results import Interval, Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Settings
 
@@ -18,20 +18,40 @@ from pipetune.core.settings import Settings
 class Listener(Protocol):
     """Receives the events of an analysis: in a worker, it sends them to the supervisor; in `tune`, it is optional."""
 
-    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None: ...
+    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+        """The current activity has changed.
 
-    def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None: ...
+        Args:
+            phase: name of the phase: "capture", "profile", "trials".
+            doing: the activity in words.
+            best: the best plan so far in words; "" if there is none.
+            elapsed: seconds since the start of the analysis.
+            left: seconds of the trial budget that are left; None before the trials.
+        """
+        ...
 
-    def bottleneck(self, sentence: str) -> None: ...
+    def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
+        """The verdict is known."""
+        ...
 
-    def saved(self, session: Session) -> None: ...
+    def bottleneck(self, sentence: str) -> None:
+        """The bottleneck of the input is known."""
+        ...
 
-    def trial_started(self, key: str) -> None: ...
+    def saved(self, session: Session) -> None:
+        """The session has changed and should be saved."""
+        ...
 
-    def trial_ended(self, key: str) -> None: ...
+    def trial_started(self, key: str) -> None:
+        """A trial of the plan with this key begins."""
+        ...
+
+    def trial_ended(self, key: str) -> None:
+        """The trial of the plan with this key has ended."""
+        ...
 
 
-class Silence:
+class NullListener:
     """A listener that ignores all events."""
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None: ...
@@ -61,18 +81,18 @@ class Journal:
         self._trying: str | None = None
         self._current = 0
 
-    def study_dataset(self, index: int) -> None:
-        """Selects the dataset whose result `dataset` updates from now on."""
+    def select_dataset(self, index: int) -> None:
+        """Selects the dataset with this index, whose result `update_dataset` then updates."""
         self._current = index
 
     @contextmanager
     def phase(self, name: str, doing: str) -> Iterator[None]:
-        """Context of one phase of the analysis: its duration goes into the session, even if it fails."""
+        """Context manager for one phase of the analysis: stores its duration in the session, even if it fails."""
         started = time.monotonic()
         self._phase = name
         if name == "trials":
             self._trials_started = started
-        self.say(doing)
+        self.report_progress(doing)
         try:
             yield
         finally:
@@ -81,7 +101,7 @@ class Journal:
             spent["total"] = round(time.monotonic() - self._started, 3)
             self.update(seconds=spent)
 
-    def say(self, doing: str) -> None:
+    def report_progress(self, doing: str) -> None:
         """Reports the current activity as progress."""
         left = None
         if self._trials_started is not None:
@@ -96,37 +116,43 @@ class Journal:
 
     @property
     def studies_training(self) -> bool:
-        """Whether the dataset studied now is the one training consumes."""
+        """Whether the dataset being studied is the one that training consumes."""
         return self._current == 0
 
     def update(self, **changes: Any) -> Session:
-        """Replaces fields of the session and has it saved."""
+        """Replaces fields of the session, saves it, and returns it."""
         self.session = replace(self.session, **changes)
         self._listener.saved(self.session)
         return self.session
 
-    def dataset(self, **changes: Any) -> DatasetResult:
-        """Replaces fields of the studied dataset's result and has it saved."""
+    def update_dataset(self, **changes: Any) -> DatasetResult:
+        """Replaces fields of the studied dataset's result, saves the session, and returns the result."""
         results = list(self.session.datasets)
         results[self._current] = replace(results[self._current], **changes)
         self.update(datasets=tuple(results))
         return results[self._current]
 
-    def verdict(self, diagnosis: Diagnosis) -> None:
+    def report_verdict(self, diagnosis: Diagnosis) -> None:
+        """Reports the verdict and the findings."""
         self._listener.verdict(diagnosis, self.session.findings)
 
-    def bottleneck(self, diagnosis: Diagnosis) -> None:
-        """Reports what bounds the input; only once its costs are final, as earlier it might name another line."""
+    def report_bottleneck(self, diagnosis: Diagnosis) -> None:
+        """Reports the bottleneck of the input; call it once costs are final, because it might change before."""
         if diagnosis.bottleneck_sentence:
             self._listener.bottleneck(diagnosis.bottleneck_sentence)
 
     def notify(self, event: str, /, **details: Any) -> None:
-        """Receives events of the search (`search.runner.Notify`): reports progress, records finished trials."""
+        """Receives events of the search (`search.runner.Notify`): reports progress and records finished trials.
+
+        Args:
+            event: "stage", "trying", "trial" or "best"; others are ignored.
+            details: "name" of a stage, "plan" and "gain" of a trial, or the "trial" itself.
+        """
         plan, gain = details.get("plan"), details.get("gain")
         match event:
             case "stage":
                 self._end_trial()
-                self.say(_STAGES.get(str(details["name"]), str(details["name"])))
+                self.report_progress(_STAGES.get(str(details["name"]), str(details["name"])))
             case "trying" if isinstance(plan, Plan):
                 self._begin_trial(plan)
             case "trial":
@@ -134,13 +160,13 @@ class Journal:
                 trial: Trial = details["trial"]
                 self.update(trials=(*self.session.trials, trial))
             case "best" if isinstance(plan, Plan) and isinstance(gain, Interval):  # without a gain it is a guess
-                self._best = f"{_words(plan)}, {gain.median:.2f}x"
+                self._best = f"{_plan_title(plan)}, {gain.median:.2f}x"
 
     def _begin_trial(self, plan: Plan) -> None:
         self._end_trial()
         self._trying = plan.key
         self._listener.trial_started(plan.key)
-        self.say(f"trying {_words(plan)}")
+        self.report_progress(f"trying {_plan_title(plan)}")
 
     def _end_trial(self) -> None:
         if self._trying is not None:
@@ -152,13 +178,13 @@ _STAGES = {
     "baselines": "measuring the baselines",
     "screening": "screening rewrites",
     "decision": "measuring the best plans in pairs",
-    "numbers": "trying numbers in AUTOTUNE's place",
+    "numbers": "trying fixed values in place of AUTOTUNE",
     "ablation": "leaving out each rewrite in turn",
-    "inside": "trying what gains inside the training step only",
-    "offers": "measuring what consent would buy",
+    "inside": "trying rewrites that only gain inside the training step",
+    "offers": "measuring rewrites that need consent",
 }
 
 
-def _words(plan: Plan) -> str:
+def _plan_title(plan: Plan) -> str:
     rules = list(dict.fromkeys(rewrite.rule.removeprefix("baseline-") for rewrite in plan.rewrites))
     return " + ".join(rules) if rules else plan.name

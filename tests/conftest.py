@@ -1,4 +1,4 @@
-"""The order of the tests; and `--one-core`: each process of tests runs on one processor of its own."""
+"""The order of the tests, the option `--one-core` (one processor for each test process), and shared fixtures."""
 
 from __future__ import annotations
 
@@ -17,19 +17,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-core", action="store_true", help="one processor for each process of tests (with -n)")
 
 
-# How long an example takes says how busy the machine is, and nothing of what is tested.
+# The time of an example depends on the load of the machine, not on the tested code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 _START_PROCESSES = frozenset({"bench", "distributed", "e2e", "examples", "processes"})
-_SLOW = 12  # times what another file takes, about
+_SLOW = 12  # duration of a file with slow tests, relative to other files, approximately
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m deselects marked tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order of the files, of which processes side by side take one after another.
+    _mark_cases_beyond_samples(items)
+    _order(items)
 
-    Those with slow tests come first: no process is left alone with a long one in the end. And those that start
-    processes are spread over the whole run: all at once they would keep each other waiting.
+
+def _mark_cases_beyond_samples(items: list[pytest.Item]) -> None:
+    """Marks all but n cases, spread evenly over the table, of tests marked `sample(n)` as exhaustive."""
+    tables: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("exhaustive"):
+            tables.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for table in tables.values():
+        (count,) = table[0].get_closest_marker("sample").args
+        kept = {round(index * (len(table) - 1) / max(count - 1, 1)) for index in range(count)}
+        for index, item in enumerate(table):
+            if index not in kept:
+                item.add_marker(pytest.mark.exhaustive)
+
+
+def _order(items: list[pytest.Item]) -> None:
+    """Sorts the files, which parallel test processes take one after another.
+
+    Files with slow tests come first, so that no process is left with a long file at the end. Files that start
+    processes are spread over the whole run, because they would slow each other down.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
@@ -44,40 +64,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything imports TensorFlow, which counts its processors then."""
+    """Sets the CPU affinity before TensorFlow is imported, which counts the processors then."""
     worker = getattr(config, "workerinput", {}).get("workerid")
-    starts_workers = worker is None and config.getoption("numprocesses", None)  # these inherit what it may use
+    starts_workers = worker is None and config.getoption("numprocesses", None)  # these inherit its affinity
     if config.getoption("--one-core") and not starts_workers:
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[int((worker or "gw0").removeprefix("gw")) % len(processors)]})
 
 
 def pytest_collection_finish() -> None:
-    """Modules that tests write anew within a second may have the same length: their byte code would be stale."""
+    """Disables byte code: it would be stale for modules that tests rewrite within a second with the same length."""
     sys.dont_write_bytecode = True
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_collections() -> Iterator[None]:
-    """As in a worker: each window ends with a collection, and over all that TensorFlow imports one takes 0.2 s."""
+    """Shortens collections as in a worker: each window ends with one, which takes 0.2 s with all TensorFlow modules."""
     if "tensorflow" in sys.modules:
         gc.collect()
-        gc.freeze()  # and all that the modules before it left
+        gc.freeze()  # also objects of earlier test modules
     yield
 
 
-_LOOKS = ("pipelines.cuts", "pipelines.jpegs", "standalone.fill_coverage", "standalone.index_coverage")
+@pytest.fixture(autouse=True)
+def no_global_seed() -> Iterator[None]:
+    """Resets a global seed that a test set: later datasets would derive their seeds from it."""
+    yield
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(None)
+
+
+_LOOKS = ("probes.splits", "probes.decoding", "distributed.verify.coverage", "distributed.verify.index_coverage")
 
 
 @pytest.fixture
 def patient_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, all is looked at that would be on another: what is asked is not whether in time."""
+    """Removes the time limits of probes, so that results do not depend on the load of the machine."""
     for name in _LOOKS:
-        if module := sys.modules.get(f"pipetune.tf.{name}"):
+        if module := sys.modules.get(f"pipetune.{name}"):
             monkeypatch.setattr(module, "_SECONDS", 100.0)
 
 
 @pytest.fixture
 def patient_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, two rounds are measured."""
-    monkeypatch.setattr("pipetune.tf.measure.sweep._PATIENCE", 1000.0)
+    """Removes the time limit of sweeps, so that two rounds are measured on a busy machine too."""
+    monkeypatch.setattr("pipetune.measure.source_reads._PATIENCE", 1000.0)

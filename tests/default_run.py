@@ -1,4 +1,4 @@
-"""Which cases of a table `make test` runs; the others go the way of one of these, and run in `make test-exhaustive`."""
+"""Which cases of a table run in `make test`; the others use the same code and run in `make test-exhaustive`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def cases(values: Iterable[Any], *, default: Collection[Any]) -> list[Any]:
-    """A parameter for each value, those that are not in `default` marked as exhaustive."""
+    """Returns a parameter for each value; those that are not in `default` are marked as exhaustive."""
     found = list(values)
     assert set(default) <= set(found), set(default) - set(found)
     return [pytest.param(value, marks=[] if value in default else [pytest.mark.exhaustive]) for value in found]

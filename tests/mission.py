@@ -1,6 +1,6 @@
-"""What pipetune promises for each thing that its source documents say; `test_mission` holds it to that.
+"""The promises of pipetune for each statement of its source documents; `test_mission` checks them.
 
-A test that would fail if a promise were not kept is marked with it: `@pytest.mark.mission("B3.idle")`.
+A test that would fail if a promise were broken is marked with it: `@pytest.mark.mission("B3.idle")`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PROMISES: Mapping[str, str] = {
     # D: determinism
     "D1.pipeline": "whether the order of a pipeline repeats from run to run, and why not",
     "D1.rewrites": "and of every rewrite",
-    "D1.files": "files that tfds reads in another order every time are said to be",
+    "D1.files": "files that tfds reads in a different order every time are said to be",
     "D2.orders": "16/16 and 3/2, as in the guide",
     "D2.silent": "an order that would change needs consent",
     "D3.analysed": "tfds.load scripts are analysed: what is read, and how",
@@ -79,4 +79,4 @@ PROMISES: Mapping[str, str] = {
 }
 
 NOT_KEPT: Mapping[str, str] = {}
-"""Promises that no test holds, and why; one that is kept after all does not belong here."""
+"""Promises without a test, and the reason; a promise that is kept does not belong here."""

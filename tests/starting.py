@@ -1,4 +1,4 @@
-"""What processes that the tests start have in common."""
+"""Helpers for tests that start processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def search_path(*folders: Path) -> str:
-    """PYTHONPATH of a process that looks into these folders first."""
+    """Returns the PYTHONPATH of a process that searches these folders first."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys(filter(None, [*map(str, folders), *given])))

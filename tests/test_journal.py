@@ -1,16 +1,16 @@
-"""The journal: every step of an analysis is in the session, and somebody hears of it."""
+"""The journal: each step of an analysis is stored in the session and sent to the listener."""
 
 from __future__ import annotations
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Outcome, Trial
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Settings
-from pipetune.journal import Journal, Silence
+from pipetune.journal import Journal, NullListener
 
 
-class Heard(Silence):
+class Heard(NullListener):
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
 
@@ -33,7 +33,7 @@ def journal() -> tuple[Journal, Heard]:
     return Journal(Session("1", {}, datasets=datasets), Settings(), heard), heard
 
 
-def test_a_phase_leaves_its_seconds_also_when_it_fails() -> None:
+def test_seconds_of_failed_phase_are_stored() -> None:
     kept, _ = journal()
     try:
         with kept.phase("trials", "measuring"):
@@ -43,24 +43,24 @@ def test_a_phase_leaves_its_seconds_also_when_it_fails() -> None:
     assert {"trials", "total"} <= set(kept.session.seconds)
 
 
-def test_every_update_is_saved() -> None:
+def test_each_update_is_saved() -> None:
     kept, heard = journal()
-    kept.dataset(consumer="Model.fit")
+    kept.update_dataset(consumer="Model.fit")
     saved = [session for event, session in heard.events if event == "saved"]
     assert saved == [kept.session]
     assert kept.session.datasets[0].consumer == "Model.fit"
 
 
-def test_another_dataset_can_be_studied_beside_the_first() -> None:
+def test_second_dataset_can_be_selected() -> None:
     kept, _ = journal()
     assert kept.studies_training
-    kept.study_dataset(1)
-    kept.dataset(consumer="alone")
+    kept.select_dataset(1)
+    kept.update_dataset(consumer="alone")
     assert not kept.studies_training
     assert [result.consumer for result in kept.session.datasets] == ["", "alone"]
 
 
-def test_a_trial_is_announced_ended_and_kept() -> None:
+def test_trial_is_announced_ended_and_stored() -> None:
     kept, heard = journal()
     plan = Plan("plan")
     trial = Trial(plan, Outcome.REJECTED, "no gain")
@@ -74,10 +74,10 @@ def test_a_trial_is_announced_ended_and_kept() -> None:
     assert kept.session.trials == (trial,)
 
 
-def test_what_is_only_promising_is_not_called_best() -> None:
-    """A guess had stood on the screen as "best so far" for 80 s."""
+def test_plan_without_measured_gain_is_not_reported_as_best() -> None:
+    """An unmeasured plan had been shown as "best so far" for 80 s."""
 
-    class Best(Silence):
+    class Best(NullListener):
         def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
             shown.append(best)
 
@@ -85,7 +85,7 @@ def test_what_is_only_promising_is_not_called_best() -> None:
     kept = Journal(Session("1", {}), Settings(), Best())
     plan = Plan("plan")
     kept.notify("best", plan=plan, gain=None)
-    kept.say("measuring")
+    kept.report_progress("measuring")
     kept.notify("best", plan=plan, gain=Interval(1.31, 1.2, 1.4, 8))
-    kept.say("measuring")
+    kept.report_progress("measuring")
     assert shown == ["", "plan, 1.31x"]

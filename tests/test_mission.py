@@ -1,4 +1,4 @@
-"""Every promise of the mission has a test that would fail if it were not kept."""
+"""Each promise of the mission has a test that would fail if the promise were broken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = [f"{section}{row}" for section, rows in SECTIONS.items() for row in range
 
 
 def marked(text: str) -> Iterator[tuple[str, str]]:
-    """(promise, test) of every mark of a test function or class in a module."""
+    """Yields (promise, test) for each mark of a test function or class in a module."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or not node.name.lower().startswith("test"):
             continue
@@ -28,7 +28,7 @@ def marked(text: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def tests() -> Mapping[str, list[str]]:
-    """The tests of every promise, by its name."""
+    """The tests of each promise, by its name."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text()
@@ -39,22 +39,22 @@ def tests() -> Mapping[str, list[str]]:
 
 
 @pytest.mark.parametrize("promise", sorted(PROMISES.keys() - NOT_KEPT.keys()))
-def test_every_promise_is_held_by_a_test(tests: Mapping[str, list[str]], promise: str) -> None:
+def test_each_promise_has_a_test(tests: Mapping[str, list[str]], promise: str) -> None:
     assert tests.get(promise), f"no test is marked with {promise}: {PROMISES[promise]}"
 
 
-def test_every_row_has_a_promise_that_is_kept() -> None:
+def test_each_row_has_a_kept_promise() -> None:
     kept = {promise.partition(".")[0] for promise in PROMISES.keys() - NOT_KEPT.keys()}
     assert kept == set(ROWS)
 
 
-def test_marks_name_promises_and_what_is_not_kept_has_none(tests: Mapping[str, list[str]]) -> None:
+def test_marks_name_existing_promises_that_are_kept(tests: Mapping[str, list[str]]) -> None:
     assert not tests.keys() - PROMISES.keys(), "a mark that names no promise"
     assert not NOT_KEPT.keys() - PROMISES.keys()
     assert not tests.keys() & NOT_KEPT.keys(), "a test holds it: take it out of NOT_KEPT"
 
 
-def test_marks_are_found_where_pytest_finds_them() -> None:
+def test_marks_of_test_functions_and_methods_are_found() -> None:
     text = """
 import pytest
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Rows of numbers as text, like those of the HIGGS collection: a label and 28 columns with 18 decimals each.
 
-    python examples/csv/make_data.py [--out DIRECTORY] [--small]
+python examples/csv/make_data.py [--out DIRECTORY] [--small]
 """
 
 from __future__ import annotations

@@ -46,9 +46,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--steps", type=int, help="steps per epoch (default: all of them)")
-    parser.add_argument(
-        "--copies", type=int, default=20, help="how often the 1,797 digits are repeated (default 20)"
-    )
+    parser.add_argument("--copies", type=int, default=20, help="how often the 1,797 digits are repeated (default 20)")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "digits.weights.h5")
     arguments = parser.parse_args()
 

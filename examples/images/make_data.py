@@ -1,6 +1,6 @@
 """60,000 images of 28 x 28 pixels in one file, of the form of MNIST: scikit-learn's digits, enlarged and moved about.
 
-    python examples/images/make_data.py [--out DIRECTORY] [--small]
+python examples/images/make_data.py [--out DIRECTORY] [--small]
 """
 
 from __future__ import annotations

@@ -40,9 +40,7 @@ def main():
     parser.add_argument("--data", type=Path, default=HERE / "data", help="folder written by make_data.py")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--steps", type=int, help="steps per epoch (default: all training images once)")
-    parser.add_argument(
-        "--out", type=Path, default=HERE / "data" / "model.keras", help="where the model is saved"
-    )
+    parser.add_argument("--out", type=Path, default=HERE / "data" / "model.keras", help="where the model is saved")
     arguments = parser.parse_args()
 
     about_path = arguments.data / "about.json"

@@ -1,6 +1,6 @@
 """JPEG files in a folder for each class, as Imagenette has them: windows of 500 x 375 pixels of two photographs.
 
-    python examples/simclr/make_data.py [--out DIRECTORY] [--small]
+python examples/simclr/make_data.py [--out DIRECTORY] [--small]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """JPEG files, one an image, as ImageNet is published: windows of 500 x 375 pixels of two photographs, some 110 kB.
 
-    python examples/staged/make_data.py [--out DIRECTORY] [--small]
+python examples/staged/make_data.py [--out DIRECTORY] [--small]
 """
 
 from __future__ import annotations

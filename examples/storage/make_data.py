@@ -1,6 +1,6 @@
 """TFRecord files of random bytes, 114,660 a sample, as the ResNet-50 workload of the storage benchmark has them.
 
-    python examples/storage/make_data.py [--out DIRECTORY] [--small]
+python examples/storage/make_data.py [--out DIRECTORY] [--small]
 """
 
 from __future__ import annotations

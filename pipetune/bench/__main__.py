@@ -11,17 +11,17 @@ from types import ModuleType
 
 from pipetune.bench.finding import find_figure
 from pipetune.bench.keeping import Kept
-from pipetune.core.accuracy import Figure
+from pipetune.core.accuracy import AccuracyFigure
 from pipetune.core.codec import encode
 from pipetune.core.messages import (
-    Failed,
+    AnalysisFailed,
     FigureMeasured,
-    Finished,
     Job,
-    Log,
+    LogLine,
     MessageWriter,
     Progress,
     SessionSaved,
+    WorkerFinished,
     read_job,
 )
 from pipetune.core.session import Session
@@ -40,15 +40,15 @@ def main() -> int:
         for name in job.arguments:
             code = max(code, _measure(name, job, writer))
     except Exception as error:
-        writer.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        writer.send(AnalysisFailed(f"{type(error).__name__}: {error}", traceback.format_exc()))
         code = 1
-    writer.send(Finished(code))
+    writer.send(WorkerFinished(code))
     return code
 
 
 def _tell_machine(writer: MessageWriter) -> None:
     writer.send(Progress(PHASE, "starting TensorFlow"))
-    from pipetune.tf.measure.machine import read_machine
+    from pipetune.measure.machine import read_machine
 
     writer.send(SessionSaved(Session(VERSION, command={"mode": "bench"}, machine=read_machine())))
 
@@ -63,18 +63,18 @@ def _measure(name: str, job: Job, writer: MessageWriter) -> int:
     say("beginning")
     module = find_figure(name)
     if module is None:
-        writer.send(Log(f"{name}: nothing measures it yet."))
+        writer.send(LogLine(f"{name}: nothing measures it yet."))
         return 0
     try:
         found = _found(module, name, job, say)
     except Exception as error:
-        writer.send(Log(f"{name} could not be measured: {type(error).__name__}: {error}\n{traceback.format_exc()}"))
+        writer.send(LogLine(f"{name} could not be measured: {type(error).__name__}: {error}\n{traceback.format_exc()}"))
         return 1
     writer.send(FigureMeasured(name, dataclasses.replace(found, seconds=round(time.monotonic() - started, 1))))
     return 0
 
 
-def _found(module: ModuleType, name: str, job: Job, say: object) -> Figure:
+def _found(module: ModuleType, name: str, job: Job, say: object) -> AccuracyFigure:
     quick, seed = job.settings.quick, job.settings.seed
     kept = Kept(Path(job.out) / f".{name}.part.json", of=f"{VERSION}, seed {seed}, {'quick' if quick else 'whole'}")
     more = {"kept": kept} if getattr(module, "RESUMES", False) else {}
@@ -82,7 +82,7 @@ def _found(module: ModuleType, name: str, job: Job, say: object) -> Figure:
     values = encode(result)
     assert isinstance(values, dict)
     notes = tuple(str(note) for note in values.pop("notes", ()))
-    figure = Figure(
+    figure = AccuracyFigure(
         values=values,
         claims=tuple(module.claims(result, quick=quick)),
         notes=notes,

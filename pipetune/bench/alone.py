@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipetune.capture import consumption
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, Silence
+from pipetune.journal import Journal, NullListener
+from pipetune.measure import machine
+from pipetune.pipelines import live
 from pipetune.stages.study import Study, Subject
-from pipetune.tf.measure import machine
-from pipetune.tf.pipelines import live
-from pipetune.tf.script import consumers, consumption
 
 
 def study_of(dataset: Any) -> Study:
@@ -19,7 +19,7 @@ def study_of(dataset: Any) -> Study:
     here = machine.read_machine()
     settings = Settings(force=True)
     use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
-    subject = Subject(live.read(dataset), consumers.NoConsumer("The input is measured alone."), use)
-    journal = Journal(Session(VERSION, command={}), settings, Silence())
+    subject = Subject(live.read(dataset), consumption.NoConsumer("The input is measured alone."), use)
+    journal = Journal(Session(VERSION, command={}), settings, NullListener())
     journal.update(datasets=subject.results())
     return Study(subject, settings, here, journal)

@@ -10,10 +10,10 @@ from functools import partial
 from pipetune.bench import Say
 from pipetune.core.accuracy import Claim
 from pipetune.core.profile import OperatorProfile
+from pipetune.measure import known_costs, profiler
+from pipetune.measure.differencing import measure_costs
+from pipetune.pipelines import live
 from pipetune.search.differencing import Cost
-from pipetune.tf.measure import known_costs, profiler
-from pipetune.tf.measure.differencing import measure_costs
-from pipetune.tf.pipelines import live
 
 WAIT_SECONDS = 0.002
 
@@ -73,14 +73,18 @@ def attribute(names: Sequence[str] | None, *, seed: int, say: Say) -> Attributio
 
     The truth is measured in the same rounds as the prefixes: a machine that changes its speed changes both.
     """
-    functions = (known_costs.working(6), known_costs.waiting(WAIT_SECONDS), known_costs.computing(20_000))
+    functions = (
+        known_costs.sorting_function(6),
+        known_costs.sleeping_function(WAIT_SECONDS),
+        known_costs.python_function(20_000),
+    )
     known = {one.name: one for one in functions}
     cases = known_costs.cases(known, wait_seconds=WAIT_SECONDS)
     chosen = [case for case in cases if names is None or case.name in names]
     rows: list[Row] = []
     for number, case in enumerate(chosen, 1):
         say(f"attributing costs, {number} of {len(chosen)}: {case.name}")
-        alone = {name: known_costs.Alone(known[name]) for name in case.expected.values() if name}
+        alone = {name: known_costs.IsolatedCalls(known[name]) for name in case.expected.values() if name}
         source = live.read(case.dataset)
         model = {one.node: one for one in profiler.profile_input(source, seconds=_PROFILE_SECONDS).operators}
         costs = measure_costs(
@@ -88,7 +92,7 @@ def attribute(names: Sequence[str] | None, *, seed: int, say: Say) -> Attributio
         ).costs
         for position, name in case.expected.items():
             node = source.pipeline.nodes[position]
-            truth = alone[name].truth if name else known_costs.Truth(0.0, WAIT_SECONDS)
+            truth = alone[name].true_cost if name else known_costs.TrueCost(0.0, WAIT_SECONDS)
             rows.append(_row(case.name, node.id, node.title, name, truth, costs, model))
     errors = [row.error for row in rows]
     return Attribution(
@@ -111,9 +115,9 @@ def claims(found: Attribution, *, quick: bool) -> Sequence[Claim]:
     )
 
 
-def _take(alone: Sequence[known_costs.Alone]) -> None:
+def _take(alone: Sequence[known_costs.IsolatedCalls]) -> None:
     for one in alone:
-        one.take()
+        one.measure_window()
 
 
 def _row(
@@ -121,7 +125,7 @@ def _row(
     node_id: str,
     title: str,
     name: str,
-    truth: known_costs.Truth,
+    truth: known_costs.TrueCost,
     costs: Mapping[str, Cost],
     model: Mapping[str, OperatorProfile],
 ) -> Row:

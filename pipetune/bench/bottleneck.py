@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipetune.bench import Say
-from pipetune.core import scratch
+from pipetune.core import files
 from pipetune.core.accuracy import Claim
-from pipetune.core.garbage import short_collections
+from pipetune.core.garbage import shortened_collections
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Cause, Diagnosis
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, Silence
+from pipetune.journal import Journal, NullListener
 
 if TYPE_CHECKING:
-    from pipetune.tf.bench.injected import Injected
+    from pipetune.bench.injected import Injected
 
 _INJECTED_MAP = "injected"  # the name of the function of the slow map, where there are several maps
 
@@ -59,10 +59,10 @@ class Bottleneck:
 
 def measure(*, quick: bool, seed: int, say: Say) -> Bottleneck:
     """Diagnoses every injected pipeline; `quick` with the windows of `analyze --quick`."""
-    from pipetune.tf.bench.injected import cases
+    from pipetune.bench.injected import cases
 
     rows = []
-    with short_collections(), scratch.folder("bench") as folder:
+    with shortened_collections(), files.temporary_folder("bench") as folder:
         for case in cases():
             say(f"{case.name} ({case.how})")
             rows.append(_row(case, folder, quick=quick, seed=seed))
@@ -83,24 +83,24 @@ def claims(found: Bottleneck, *, quick: bool) -> Sequence[Claim]:
 
 
 def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
+    from pipetune.capture.consumption import Consumption
+    from pipetune.measure import machine
+    from pipetune.pipelines import live
+    from pipetune.stages.planning import give_verdict
     from pipetune.stages.profiling import take_profile
     from pipetune.stages.study import Study, Subject
-    from pipetune.stages.verdict import give_verdict
-    from pipetune.tf.measure import machine
-    from pipetune.tf.pipelines import live
-    from pipetune.tf.script.consumption import Consumption
 
     settings = Settings(trials=False, quick=quick, steps=case.steps, seed=seed)
     source = live.read(case.dataset(folder))
     subject = Subject(source, case.consumer(), Consumption(source.dataset, "dataset", "training", "pipetune bench"))
     here = machine.read_machine()
-    journal = Journal(Session(VERSION, command={}, machine=here, datasets=subject.results()), settings, Silence())
+    journal = Journal(Session(VERSION, command={}, machine=here, datasets=subject.results()), settings, NullListener())
     study = Study(subject, settings, here, journal)
     try:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
     finally:
-        study.runner.forget()
+        study.runner.close()
     step = profile.consumer
     figures = [
         f"{name} {1e3 * seconds:.1f} ms"

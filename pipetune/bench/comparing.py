@@ -6,23 +6,22 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from pipetune.bench import Say
+from pipetune.bench import Say, loops
 from pipetune.bench.keeping import Kept
+from pipetune.capture.loop_consumer import StepConsumer
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
-from pipetune.core.garbage import short_collections
-from pipetune.core.measurement import Outcome
+from pipetune.core.garbage import shortened_collections
+from pipetune.core.results import Outcome
+from pipetune.measure import machine
+from pipetune.measure.runner import TensorFlowRunner
+from pipetune.pipelines import live
 from pipetune.search.baselines import choose_steps
 from pipetune.search.budget import Budget, Part
 from pipetune.search.deciding import decide
 from pipetune.search.meter import Meter
 from pipetune.search.runner import SystemClock
 from pipetune.testing.recorded import UNITS
-from pipetune.tf.bench import loops
-from pipetune.tf.measure import machine
-from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import live
-from pipetune.tf.script.step_consumers import StepConsumer
 
 WINDOW_SECONDS, WARMUP_SECONDS = 0.3, 0.15  # those of the default budget
 
@@ -44,7 +43,7 @@ def compare(count: int, *, seed: int, say: Say, kept: Kept) -> list[Compared]:
     names = [f"comparison {number}" for number in range(count)]
     if any(name not in kept for name in names):
         bench = _Bench(seed)
-        with short_collections():
+        with shortened_collections():
             for number, name in enumerate(names):
                 if name not in kept:
                     say(f"A/A comparison {number + 1} of {count}")

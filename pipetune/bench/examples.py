@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pipetune.core.benchmarks import FOLDER
 from pipetune.core.errors import PipetuneError
-from pipetune.core.workloads import FOLDER
 
 _ENTRY = "training_dataset"
 

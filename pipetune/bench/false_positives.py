@@ -20,7 +20,7 @@ from pipetune.bench.simulating import (
     share,
 )
 from pipetune.core.accuracy import Claim
-from pipetune.core.measurement import Outcome
+from pipetune.core.results import Outcome
 
 RESUMES = True
 
@@ -173,8 +173,7 @@ def _accepted(simulated: Simulated, budget_seconds: float, *, quick: bool) -> Se
     return (
         Claim(
             f"simulated A/A sessions of {budget_seconds:.0f} s that accepted anything",
-            f"{simulated.accepted} of {simulated.sessions:,}: {part:.1%} "
-            f"({simulated.low:.2%} to {simulated.high:.2%})",
+            f"{simulated.accepted} of {simulated.sessions:,}: {part:.1%} ({simulated.low:.2%} to {simulated.high:.2%})",
             f"at most {MOST_ACCEPTED:.0%}",
             met,
         ),

@@ -18,11 +18,11 @@ from pipetune.bench import Say
 from pipetune.bench.keeping import Kept
 from pipetune.core.accuracy import Claim
 from pipetune.core.codec import decode, encode
-from pipetune.core.measurement import Interval
+from pipetune.core.results import Interval
 from pipetune.search.statistics import ratio_interval
 
 if TYPE_CHECKING:
-    from pipetune.tf.bench.loops import Loop
+    from pipetune.bench.loops import Loop
 
 LIMITS = {"images": 0.01, "text": 0.02}
 
@@ -58,7 +58,7 @@ class _Paired:
 
 def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> Overhead:
     """The overhead on a loop over photos and on one over text; each is kept when done."""
-    from pipetune.tf.bench import loops
+    from pipetune.bench import loops
 
     pairs = QUICK_PAIRS if quick else PAIRS
     found: dict[str, _Paired] = {}
@@ -87,7 +87,7 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> Overhead:
 
 
 def _paired(loop: Loop, name: str, pairs: int, draw: random.Random, say: Say, *, train: bool) -> _Paired:
-    from pipetune.tf.bench import hooked
+    from pipetune.bench import hooked
 
     first = hooked.cost(loop, steps=20, hooked=False, train=train)  # traces the step
     first = hooked.cost(loop, steps=100, hooked=False, train=train)

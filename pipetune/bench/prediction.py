@@ -1,6 +1,6 @@
 """How well the cost model predicts rates: the plans rules and composer would try, predicted and then measured.
 
-On the examples, and on pipelines of a grammar (`tf/measure/grammar.py`), the same for the same seed. Every plan is
+On the examples, and on pipelines of a grammar (`measure/grammar.py`), the same for the same seed. Every plan is
 measured by windows interleaved with the others', after the profile and independent of it: nothing measured under a
 plan is used to predict it.
 """
@@ -15,26 +15,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipetune import rules
 from pipetune.bench import Say
 from pipetune.bench.alone import study_of
 from pipetune.bench.examples import example_datasets
 from pipetune.bench.keeping import Kept
-from pipetune.core import scratch
+from pipetune.core import files
 from pipetune.core.accuracy import Claim
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
+from pipetune.core.results import RunFailed
+from pipetune.measure import grammar
 from pipetune.model.bottleneck import diagnose
-from pipetune.model.throughput import foresee
-from pipetune.rules.conflicts import conflict
+from pipetune.model.throughput import predict_examples
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.conflicts import find_conflict
 from pipetune.search.composing import Composer, structural
 from pipetune.stages import planning
-from pipetune.stages.costs import refine_costs
-from pipetune.stages.profiling import take_profile
-from pipetune.tf.measure import grammar
+from pipetune.stages.profiling import refine_costs, take_profile
+from pipetune.stages.study import rule_context
 
 RESUMES = True
 PIPELINES, QUICK_PIPELINES = 12, 2
@@ -109,7 +109,7 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> PredictionAccura
     """Predicts and measures; what was measured before an interruption is taken up."""
     cases: list[Case] = []
     failed: list[str] = []
-    with scratch.folder("grammar") as folder:
+    with files.temporary_folder("grammar") as folder:
         datasets: dict[str, Callable[[], Any]] = {} if quick else example_datasets()
         for text in grammar.sentences(QUICK_PIPELINES if quick else PIPELINES, seed):
             datasets[text] = partial(grammar.build, text, Path(folder))
@@ -171,7 +171,7 @@ def rows_of(case: Case) -> tuple[PlanRow, ...]:
     """Every plan of a case predicted from its profile, which was taken before and apart."""
     found = []
     for plan in case.plans:
-        foreseen = foresee(plan.pipeline, case.profile, case.cores)
+        foreseen = predict_examples(plan.pipeline, case.profile, case.cores)
         rate = foreseen.examples_per_second
         per_element = case.profile.examples_per_element
         found.append(
@@ -220,10 +220,10 @@ def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUND
         profile = take_profile(study)
         diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
         profile, diagnosis = refine_costs(study, profile, diagnosis)
-        profile = planning.completed(study, profile)
-        context = planning.facts_of(study, profile, diagnosis)
-        candidates, _ = rules.propose_all(context)
-        composer = Composer(candidates, conflict=lambda rewrites: conflict(context, rewrites))
+        profile = planning.complete_profile(study, profile)
+        context = rule_context(study, profile, diagnosis)
+        candidates, _ = propose_all(context)
+        composer = Composer(candidates, conflict=lambda rewrites: find_conflict(context, rewrites))
         plans = tried_plans(candidates, planning.baselines_of(study), composer)
         rates: dict[str, list[float]] = {plan.key: [] for plan in plans}
         cpu: dict[str, list[float]] = {plan.key: [] for plan in plans}
@@ -243,5 +243,4 @@ def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUND
         )
         return Case(name, profile, study.machine.cores_granted, measured)
     finally:
-        study.runner.restore()
-        study.runner.forget()
+        study.runner.close()

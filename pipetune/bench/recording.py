@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipetune.core.garbage import short_collections
-from pipetune.core.measurement import Window
+from pipetune.bench import loops
+from pipetune.capture import loop_consumer
+from pipetune.core.garbage import shortened_collections
+from pipetune.core.results import Window
+from pipetune.measure import machine
 from pipetune.testing import recorded
 from pipetune.testing.recorded import SCALE, RecordedWindow, Recording, Series
-from pipetune.tf.bench import loops
-from pipetune.tf.measure import machine, windows
-from pipetune.tf.script import step_consumers
+from pipetune.timing import windows
 
 SLICES = 3
 SLICE_SECONDS = 0.1
@@ -45,7 +46,7 @@ _Slices = list[tuple[float, float]]  # seconds and CPU seconds per step
 def main(condition: str, seconds: float) -> None:
     """Adds or replaces the series of `condition`, half the time for each unit."""
     loop = loops.photos()
-    with short_collections(), _neighbour() if condition == "neighbour" else _nobody():
+    with shortened_collections(), _neighbour() if condition == "neighbour" else _nobody():
         taken = {"input": _input_windows(loop, seconds / 2), "training": _training_windows(loop, seconds / 2)}
     known = recorded.load().series if recorded.FILE.exists() else {}
     found = machine.read_machine()
@@ -113,7 +114,7 @@ def _training_windows(loop: loops.Loop, seconds: float) -> Series:
         float(loop.step(examples, labels))
         stamps.append((time.perf_counter(), time.process_time()))
 
-    consumer = step_consumers.StepConsumer(step)
+    consumer = loop_consumer.StepConsumer(step)
     first = consumer.window(loop.dataset, steps=20, warmup=WARMUP_STEPS)
     slice_steps = max(2, round(SLICE_SECONDS / first.step_seconds))
     taken: list[tuple[float, _Slices, bool]] = []

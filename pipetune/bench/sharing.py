@@ -22,14 +22,13 @@ from pipetune.bench import Say
 from pipetune.bench.alone import study_of
 from pipetune.bench.examples import training_dataset
 from pipetune.core.accuracy import Claim
-from pipetune.core.measurement import RunFailed
-from pipetune.core.workloads import FOLDER
+from pipetune.core.benchmarks import FOLDER
+from pipetune.core.results import RunFailed
 from pipetune.model.bottleneck import diagnose
-from pipetune.model.processes import shared_rate
-from pipetune.model.trust import why_not
+from pipetune.model.processes import combined_rate
+from pipetune.model.throughput import no_prediction_reason
 from pipetune.stages import planning
-from pipetune.stages.costs import refine_costs
-from pipetune.stages.profiling import take_profile
+from pipetune.stages.profiling import refine_costs, take_profile
 
 PROCESSES = (1, 2, 4)
 EXAMPLES, QUICK_EXAMPLES = ("csv", "table"), ("table",)
@@ -137,14 +136,13 @@ def predictions(folder: Path) -> dict[int, float]:
         profile = take_profile(study)
         diagnosis = diagnose(pipeline, profile, study.machine, study.settings)
         profile, _ = refine_costs(study, profile, diagnosis)
-        profile = planning.completed(study, profile)
-        if reason := why_not(pipeline, profile):
+        profile = planning.complete_profile(study, profile)
+        if reason := no_prediction_reason(pipeline, profile):
             raise RunFailed(f"not predicted: {reason}")
         cores = study.machine.cores_granted
-        return {count: shared_rate(pipeline, profile, cores, processes=count) for count in PROCESSES}
+        return {count: combined_rate(pipeline, profile, cores, processes=count) for count in PROCESSES}
     finally:
-        study.runner.restore()
-        study.runner.forget()
+        study.runner.close()
 
 
 Reader = subprocess.Popen[str]

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from scipy import stats
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Outcome
+from pipetune.core.results import Outcome
 from pipetune.core.settings import Settings
 from pipetune.search.budget import Budget
 from pipetune.search.confirmation import confirm
 from pipetune.search.search import search
 from pipetune.testing import recorded
-from pipetune.testing.recorded import CONDITIONS, UNITS
-from pipetune.testing.replay import ReplayRunner
+from pipetune.testing.recorded import CONDITIONS, UNITS, ReplayRunner
 from pipetune.testing.runner import FakeClock, rewrite
 
 CANDIDATES = 10
@@ -69,8 +68,8 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
     names = [USEFUL if position == place and gain != 1.0 else f"useless-{position}" for position in range(CANDIDATES)]
     runner = ReplayRunner(
         clock,
-        input=series.of("input", scene.condition),
-        training=series.of("training", scene.condition) if scene.unit == "training" else None,
+        input=series.series_for("input", scene.condition),
+        training=series.series_for("training", scene.condition) if scene.unit == "training" else None,
         seed=seed,
         gain=lambda plan: gain if any(one.rule == USEFUL for one in plan.rewrites) else 1.0,
     )

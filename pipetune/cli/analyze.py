@@ -12,34 +12,33 @@ from typing import TYPE_CHECKING
 
 from pipetune.cli import values
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
-from pipetune.core.cluster import Place, place_in
+from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
-from pipetune.core.ranks import RANK, RANKS, rank_by_mpi
-from pipetune.source import standalone_kinds
+from pipetune.distributed.emit import kinds
 
 if TYPE_CHECKING:
     from pipetune.core.session import Session
     from pipetune.core.settings import Settings
-    from pipetune.supervisor.results import Results
+    from pipetune.supervisor.results_folder import Results
     from pipetune.supervisor.target import Target
 
 _DESCRIPTION = """\
-Runs the script up to its first training step, measures there what holds it back,
-tries rewrites of its tf.data pipeline, and confirms the best plan with fresh
-measurements. Your variables are put back, and so are files that the training
-loop changes meanwhile. Source files stay as they are; see `pipetune apply`."""
+Runs the script up to its first training step, measures its bottleneck there,
+tries rewrites of its tf.data pipeline, and confirms the best plan with new
+measurements. Variables and files that the training loop changes meanwhile are
+restored. Source files are not changed; see `pipetune apply`."""
 
-_BESIDE_SERVERS = 2  # default number of workers with --parameter-servers
+_WORKERS_WITH_SERVERS = 2  # default number of workers with --parameter-servers
 _USAGE = "pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]"
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "analyze",
-        summary="measure a script's input and find what makes it faster",
+        summary="measure the input pipeline of a script and find a faster one",
         description=_DESCRIPTION,
         usage=_USAGE,
     )
@@ -48,8 +47,9 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     results.add_argument(
         "--out",
         metavar="DIR",
-        help="where results go: each run in DIR/runs/<time>/, and in DIR itself the last finished one (default "
-        "reports/<script name>/; where that is another script's, with the name of the script's folder in front)",
+        help="results folder: each run is written to DIR/runs/<time>/, and DIR itself shows the last finished run "
+        "(default reports/<script name>/, prefixed with the name of the script's folder if another script uses "
+        "it)",
     )
     results.add_argument(
         "--confidential",
@@ -57,20 +57,20 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         help="leave source text, paths and arguments out of the report and the session",
     )
     results.add_argument("--verbose", action="store_true", help="show what the script prints")
-    results.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    results.add_argument("--quiet", action="store_true", help="show only errors")
     results.add_argument("--json", action="store_true", help="print the session's summary as JSON")
-    _add_measuring(parser.add_argument_group("measuring"))
-    _add_deciding(parser.add_argument_group("what may be changed"))
+    _add_measurement(parser.add_argument_group("measuring"))
+    _add_permissions(parser.add_argument_group("what may be changed"))
     return parser
 
 
-def _add_measuring(group: argparse._ArgumentGroup) -> None:
+def _add_measurement(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--budget",
         type=values.positive_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="wall-clock limit for trials, capture not counted (default 60)",
+        help="time limit of the trials in seconds, not counting capture (default 60)",
     )
     group.add_argument(
         "--steps",
@@ -87,37 +87,35 @@ def _add_measuring(group: argparse._ArgumentGroup) -> None:
         "--device",
         choices=("auto", "cpu", "gpu", "tpu"),
         default="auto",
-        help="the target; asked for and absent is an error",
+        help="target device; an error if it is absent (default auto)",
     )
     group.add_argument(
         "--workers",
         type=values.positive_count,
         metavar="N",
-        help="run N processes of the script here that train in step, each with its TF_CONFIG: for a script with "
-        "MultiWorkerMirroredStrategy",
+        help="run N processes of the script on this machine that train in lockstep, each with its own TF_CONFIG: "
+        "for scripts with MultiWorkerMirroredStrategy",
     )
     group.add_argument(
         "--parameter-servers",
         type=values.positive_count,
         metavar="N",
-        help="run a chief, N parameter servers and the --workers (default 2) here: for a script with "
-        "ParameterServerStrategy",
+        help="run a chief, N parameter servers and the --workers processes (default 2) on this machine: for scripts "
+        "with ParameterServerStrategy",
     )
     group.add_argument(
         "--step-time",
         type=values.milliseconds,
         metavar="MS",
-        help="pretend the training step takes this long (tune here for a faster accelerator elsewhere)",
+        help="assume that a training step takes this long (to tune for a faster accelerator than this machine has)",
     )
     group.add_argument(
         "--time-limit",
         type=values.positive_seconds,
         metavar="SECONDS",
-        help="end the script when it has not come to its first training step by then (default 1800)",
+        help="stop the script if it has not reached its first training step by then (default 1800)",
     )
-    group.add_argument(
-        "--force", action="store_true", help="try rewrites even when the input holds nothing back"
-    )
+    group.add_argument("--force", action="store_true", help="try rewrites even if training is not input-bound")
     group.add_argument("--no-trials", action="store_true", help="capture and profile only")
     group.add_argument(
         "--quick", action="store_true", help="profile in short windows: a first look, with wide intervals"
@@ -127,19 +125,17 @@ def _add_measuring(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="drop the files the pipeline reads from the page cache before each window",
     )
-    group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of pipetune's own choices (default 0)"
-    )
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="seed of pipetune's random choices (default 0)")
 
 
-def _add_deciding(group: argparse._ArgumentGroup) -> None:
+def _add_permissions(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--allow",
         type=values.consents,
         action="append",
         default=[],
         metavar="LIST",
-        help=f"consent beyond the default: {', '.join(Consent)}",
+        help=f"additional consents for rewrites: {', '.join(Consent)}",
     )
     group.add_argument(
         "--without",
@@ -147,47 +143,54 @@ def _add_deciding(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="RULES",
-        help="leave these rules out: names of `pipetune rules`, with commas",
+        help="rules to exclude: names from `pipetune rules`, separated by commas",
     )
     group.add_argument(
         "--memory-limit",
         type=values.byte_size,
         metavar="SIZE",
-        help="refuse plans above it: 512M, 4GiB (default: what the container grants, less a margin)",
+        help=(
+            "reject plans that need more memory: 512M, 4GiB (default: the memory limit of the container, minus a "
+            "margin)"
+        ),
     )
     group.add_argument(
         "--distribute",
-        choices=(*standalone_kinds.names(), "none"),
+        choices=(*kinds.names(), "none"),
         metavar="KIND",
-        help=f"also emit the pipeline for several machines or devices: {', '.join(standalone_kinds.names())} "
-        "(default: what the script trains under, if anything; none: nothing)",
+        help=f"also emit a distributed version of the pipeline: {', '.join(kinds.names())} (default: the "
+        "one for the script's distribution strategy, if any; none: emit nothing)",
     )
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command."""
+    """Runs the command and returns its exit code.
+
+    Raises:
+        PipetuneError: the options are not valid, or the analysis failed; `exit_code` says which.
+    """
     from pipetune.report.progress import Progress
     from pipetune.supervisor.analysis import analyze
-    from pipetune.supervisor.limits import Limits
-    from pipetune.supervisor.request import Request
-    from pipetune.supervisor.results import Results
+    from pipetune.supervisor.monitoring import Timeouts
+    from pipetune.supervisor.request import AnalysisRequest
+    from pipetune.supervisor.results_folder import Results
 
     if arguments.workers == 1 and not arguments.parameter_servers:
         raise PipetuneError(
-            "--workers 1 starts no process beside the first, as without it.",
-            hint="Leave it out, or name the number of processes that train in step.",
+            "--workers 1 starts a single process, as without the option.",
+            hint="Omit it, or give the number of processes that train in lockstep.",
             exit_code=2,
         )
     target = target_of(arguments)
-    place = place_in(os.environ, horovod=target.names_horovod())
-    beside = rank_by_mpi(os.environ) if place is None else None  # of an MPI launcher, purpose unknown
+    place = task_from_environment(os.environ, horovod=target.imports_horovod())
+    rank = mpi_rank(os.environ) if place is None else None  # of an MPI launcher, purpose unknown
     settings = settings_of(arguments, place)
     folder = _results_folder(arguments.out, target).absolute()
-    if place is not None and not place.first:
+    if place is not None and not place.is_coordinator:
         folder = folder / f"{place.kind}-{place.index}"  # all tasks have the same --out
-    elif beside is not None and beside.rank:
-        folder = folder / f"process-{beside.rank}"
-    request = Request(
+    elif rank is not None and rank.rank:
+        folder = folder / f"process-{rank.rank}"
+    request = AnalysisRequest(
         target=target,
         settings=settings,
         results=Results(
@@ -196,33 +199,34 @@ def execute(arguments: argparse.Namespace) -> int:
             workers=settings.workers,
             parameter_servers=settings.parameter_servers,
         ),
-        limits=Limits.chosen(budget_seconds=arguments.budget, script_seconds=arguments.time_limit),
+        limits=Timeouts.for_analysis(budget_seconds=arguments.budget, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
         place=place,
     )
     with Progress(quiet=arguments.quiet) as screen:
         if place is not None and (arguments.workers or arguments.parameter_servers):
-            asked = "--workers" if arguments.workers else "--parameter-servers"
+            option = "--workers" if arguments.workers else "--parameter-servers"
             screen.warn(
-                f"{place.told_by} is set: this machine is {place} of a cluster that exists. It runs as that task; "
-                f"{asked} starts no other."
+                f"{place.source_variable} is set: this machine is {place} of an existing cluster. It runs as "
+                f"that task; {option} is ignored."
             )
-        if beside is not None:
+        if rank is not None:
             screen.warn(
-                f"{beside.number_told_by} names {beside.ranks} processes, and {target.name} is not seen to import "
-                f"Horovod: each is analysed as if it trained alone. If they are its ranks, set {RANK} and {RANKS}."
+                f"{rank.size_variable} reports {rank.size} processes, but {target.name} does not appear to "
+                "import Horovod: each process is analyzed as if it trained alone. If they are Horovod ranks, "
+                f"set {RANK_VARIABLE} and {SIZE_VARIABLE}."
             )
         analysis = analyze(request, screen=screen)
     _print_results(analysis.session, arguments)
-    if analysis.last_lines:
+    if analysis.log_tail:
         together = settings.workers > 1 or settings.parameter_servers or place is not None
-        whose = "The log of the worker that was lost" if together else "What the script printed"
-        sys.stderr.write(f"{whose} ends:\n{indent(analysis.last_lines, '  ')}\n")
+        whose = "The log of the lost worker" if together else "The output of the script"
+        sys.stderr.write(f"{whose} ends:\n{indent(analysis.log_tail, '  ')}\n")
     if analysis.traceback:
         sys.stderr.write(f"{analysis.traceback.rstrip()}\n")
     if analysis.exit_code:
-        hint = analysis.failed.hint if analysis.failed else ""
-        detail = analysis.session.status_detail or "The analysis did not come to its end."
+        hint = analysis.failure.hint if analysis.failure else ""
+        detail = analysis.session.status_detail or "The analysis did not finish."
         raise PipetuneError(
             detail, hint=hint or _hint(analysis.exit_code, analysis.results), exit_code=analysis.exit_code
         )
@@ -230,8 +234,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _results_folder(out: str | None, target: Target) -> Path:
-    from pipetune.supervisor.results import cannot_write
-    from pipetune.supervisor.runs import default_results_folder
+    from pipetune.supervisor.results_folder import default_results_folder, write_error
 
     if out:
         return Path(out)
@@ -239,11 +242,11 @@ def _results_folder(out: str | None, target: Target) -> Path:
     try:
         return default_results_folder(target, reports)
     except OSError as error:
-        raise cannot_write(reports / target.name, error) from error
+        raise write_error(reports / target.name, error) from error
 
 
-def settings_of(arguments: argparse.Namespace, place: Place | None = None) -> Settings:
-    """The options as settings.
+def settings_of(arguments: argparse.Namespace, place: ClusterTask | None = None) -> Settings:
+    """Returns the options as settings.
 
     Args:
         arguments: the parsed command line.
@@ -252,7 +255,7 @@ def settings_of(arguments: argparse.Namespace, place: Place | None = None) -> Se
     from pipetune.core.settings import Settings
 
     servers: int = arguments.parameter_servers or 0
-    workers: int = arguments.workers or (_BESIDE_SERVERS if servers else 1)
+    workers: int = arguments.workers or (_WORKERS_WITH_SERVERS if servers else 1)
     return Settings(
         budget_seconds=arguments.budget,
         steps=arguments.steps,
@@ -261,7 +264,7 @@ def settings_of(arguments: argparse.Namespace, place: Place | None = None) -> Se
         step_time_seconds=arguments.step_time,
         memory_limit_bytes=arguments.memory_limit,
         allow=frozenset().union(*arguments.allow),
-        without=_rules(arguments),
+        without=_excluded_rules(arguments),
         force=arguments.force,
         distribute=arguments.distribute,
         workers=1 if place is not None else workers,
@@ -274,7 +277,7 @@ def settings_of(arguments: argparse.Namespace, place: Place | None = None) -> Se
     )
 
 
-def _rules(arguments: argparse.Namespace) -> frozenset[str]:
+def _excluded_rules(arguments: argparse.Namespace) -> frozenset[str]:
     """The rules to leave out.
 
     Raises:
@@ -282,7 +285,7 @@ def _rules(arguments: argparse.Namespace) -> frozenset[str]:
     """
     names: frozenset[str] = frozenset().union(*arguments.without)
     if names:
-        from pipetune.rules import find_rule
+        from pipetune.rewrites import find_rule
 
         for name in sorted(names):
             find_rule(name)
@@ -294,7 +297,7 @@ def _print_results(session: Session, arguments: argparse.Namespace) -> None:
         from pipetune.core.summary import summary
 
         print(json.dumps(summary(session), indent=1, allow_nan=False))
-    elif session.studied and not arguments.quiet:
+    elif session.profiled_datasets and not arguments.quiet:
         from pipetune.report.terminal import print_summary
 
         print_summary(session)
@@ -305,10 +308,10 @@ def _hint(exit_code: int, results: Results) -> str:
     folder = results.folder
     match exit_code:
         case 3:
-            return f"What it printed is in {folder / logs}."
+            return f"Its output is in {folder / logs}."
         case 4:
             return "pipetune needs a script that trains on, or loops over, a tf.data.Dataset."
         case 130:
             return f"The report: {folder / 'report.html'}."
         case _:
-            return f"What is known is in {folder / 'report.html'}; what the script printed in {folder / logs}."
+            return f"Partial results are in {folder / 'report.html'}; the output of the script is in {folder / logs}."

@@ -13,21 +13,19 @@ from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:
     from pipetune.core.session import PatchResult, Session
-    from pipetune.source.applying import PatchStatus
+    from pipetune.source.patch_application import PatchStatus
 
 _DESCRIPTION = """\
-Writes the patch of a session into the source files: all of them or none. Its
-places are found by what stands there, so files may have been edited elsewhere
-since; where a place itself changed, both versions are shown and nothing is
-written. What was there before is kept in the results folder (applied.json,
-originals/), which is all that --revert needs."""
+Applies the patch of a session to the source files: to all of them or to none.
+The code to change is located by its content, so other parts of the files may
+have been edited since; if that code itself was edited, both versions are shown
+and nothing is written. The original files are kept in the results folder
+(applied.json, originals/), which is all that --revert needs."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser = add_command(
-        subparsers, "apply", summary="put the patch into the source files", description=_DESCRIPTION
-    )
+    """Adds the parser of this command and returns it."""
+    parser = add_command(subparsers, "apply", summary="apply the patch to the source files", description=_DESCRIPTION)
     parser.add_argument(
         "session",
         metavar="SESSION",
@@ -39,16 +37,20 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     mode.add_argument(
         "--check",
         action="store_true",
-        help="change nothing; exit code 0 when the patch is in the files, or there is nothing to change, else 1",
+        help="change nothing; exit code 0 if the patch is applied or there is nothing to change, else 1",
     )
-    mode.add_argument("--revert", action="store_true", help="take out what was applied last")
+    mode.add_argument("--revert", action="store_true", help="revert the patch that was applied last")
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    from pipetune.core.sessionfile import load
-    from pipetune.supervisor.runs import results_folder_of
+    """Runs the command and returns its exit code.
+
+    Raises:
+        PipetuneError: there is no session, it holds no patch, or the patch cannot be applied or reverted.
+    """
+    from pipetune.core.session_file import load
+    from pipetune.supervisor.results_folder import results_folder_of
 
     named = Path(arguments.session) if arguments.session else None
     if arguments.revert:
@@ -56,16 +58,16 @@ def execute(arguments: argparse.Namespace) -> int:
     path = named or newest_session(Path("reports"))
     session, folder = load(path), results_folder_of(path)
     if named is None:
-        _say_taken(path.parent, session)
+        _print_default_session(path.parent, session)
     if session.command.get("confidential"):
         raise PipetuneError(
             "The session is confidential and holds no patch.",
-            hint="From the folder that holds your sources: "
+            hint="In the folder with your source files, run: "
             f"patch -p1 < {(path if path.is_dir() else path.parent).absolute() / 'tuned.patch'}",
         )
     patch = session.patch
     if patch is None or not patch.diff:
-        return _nothing(session, folder, arguments)
+        return _report_no_patch(session, folder, arguments)
     if arguments.diff:
         sys.stdout.write(patch.diff)
         return 0
@@ -75,25 +77,25 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def newest_session(reports: Path) -> Path:
-    """The newest session.json of the results folders in `reports`; a finished one, if there is any.
+    """Returns the newest session.json of the results folders in `reports`, of a finished session if there is any.
 
     Raises:
         PipetuneError: there is no session.
     """
-    from pipetune.supervisor.runs import FINISHED, ResultsFolder
+    from pipetune.supervisor.results_folder import FINISHED, ResultsFolder
 
     found = sorted(reports.glob("*/session.json"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise PipetuneError(
             f"There is no session under {reports}/.",
-            hint="`pipetune analyze SCRIPT` makes one; name it if it lies elsewhere.",
+            hint="`pipetune analyze SCRIPT` creates one; pass its path if it is in another folder.",
         )
     finished = [path for path in found if ResultsFolder(path.parent).status == FINISHED]
     return (finished or found)[-1]
 
 
-def _say_taken(folder: Path, session: Session) -> None:
-    """Print which session is used by default."""
+def _print_default_session(folder: Path, session: Session) -> None:
+    """Prints which session is used by default."""
     from pipetune.report.places import script_words, shell
     from pipetune.report.words import clean
 
@@ -102,11 +104,11 @@ def _say_taken(folder: Path, session: Session) -> None:
     print(f"pipetune: {folder}{f' ({about})' if about else ''}", file=sys.stderr)
 
 
-def _nothing(session: Session, folder: Path, arguments: argparse.Namespace) -> int:
-    """Report a session without a patch. Returns 0 only if the analysis found that there is nothing to change."""
-    from pipetune.core.session_outcome import NOTHING_TO_CHANGE, outcome_of
+def _report_no_patch(session: Session, folder: Path, arguments: argparse.Namespace) -> int:
+    """Reports a session without a patch; returns 0 only if the analysis found that there is nothing to change."""
+    from pipetune.core.session import NOTHING_TO_CHANGE, outcome_of
     from pipetune.report.emitted import why_no_patch
-    from pipetune.source.applying import PatchState, check_applied
+    from pipetune.source.patch_application import PatchState, check_applied
 
     applied = check_applied(folder)
     if arguments.check and applied.files:
@@ -117,9 +119,11 @@ def _nothing(session: Session, folder: Path, arguments: argparse.Namespace) -> i
         print(f"  {rejection.rule}: {rejection.why}", file=out)
     for file, state in applied.files:
         if state is PatchState.APPLIED:
-            print(f"  {file} has the patch of an earlier session: pipetune apply --revert {_typed(folder)}", file=out)
+            print(
+                f"  {file} has the patch of an earlier session: pipetune apply --revert {_shell_path(folder)}", file=out
+            )
     for run in _patched_runs(folder):
-        print(f"  An earlier run holds a patch: pipetune apply {_typed(run)}", file=out)
+        print(f"  An earlier run holds a patch: pipetune apply {_shell_path(run)}", file=out)
         break
     return 0 if outcome_of(session) in NOTHING_TO_CHANGE else 1
 
@@ -130,7 +134,7 @@ def _patched_runs(folder: Path) -> list[Path]:
     return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
-def _typed(path: Path) -> str:
+def _shell_path(path: Path) -> str:
     from pipetune.report.places import shell
 
     inside = os.path.relpath(path)
@@ -138,13 +142,13 @@ def _typed(path: Path) -> str:
 
 
 def _check(patch: PatchResult) -> int:
-    from pipetune.source.applying import check_patch
+    from pipetune.source.patch_application import check_patch
 
     return _print_status(check_patch(patch))
 
 
 def _print_status(status: PatchStatus) -> int:
-    from pipetune.source.applying import PatchState
+    from pipetune.source.patch_application import PatchState
 
     for file, state in status.files:
         print(f"{state.value}: {file}")
@@ -152,10 +156,10 @@ def _print_status(status: PatchStatus) -> int:
 
 
 def _revert(named: Path | None) -> int:
-    """Revert what the results folder records as applied, or the patch of the session if it records nothing."""
-    from pipetune.core.sessionfile import load
-    from pipetune.source.applying import RECORD, is_recorded, revert_applied, revert_patch
-    from pipetune.supervisor.runs import results_folder_of
+    """Reverts what the results folder records as applied, or the patch of the session if it records nothing."""
+    from pipetune.core.session_file import load
+    from pipetune.source.patch_application import RECORD, is_recorded, revert_applied, revert_patch
+    from pipetune.supervisor.results_folder import results_folder_of
 
     if named is not None:
         folder = results_folder_of(named)
@@ -168,45 +172,50 @@ def _revert(named: Path | None) -> int:
     else:
         patch = load(named or folder).patch
         if patch is None or not patch.diff:
-            raise PipetuneError("No patch is applied.", hint=f"{folder / RECORD} would say so.", exit_code=1)
+            raise PipetuneError(
+                "No patch is applied.", hint=f"An applied patch would be recorded in {folder / RECORD}.", exit_code=1
+            )
         written = revert_patch(patch)
     for file in written:
-        print(f"put back: {file}")
+        print(f"reverted: {file}")
     if not written:
-        print("The patch is out already.")
+        print("The patch is not applied.")
     return 0
 
 
 def _apply(session: Session, patch: PatchResult, folder: Path, named: Path | None) -> int:
-    from pipetune.source.applying import apply_patch, check_patch
+    from pipetune.source.patch_application import apply_patch, check_patch
 
-    for text in cautions(session):
+    for text in machine_warnings(session):
         print(f"pipetune: {text}", file=sys.stderr)
     edited = check_patch(patch).edited
     written = apply_patch(patch, folder=folder)
     if not written:
-        print("The patch is in already.")
+        print("The patch is already applied.")
     for file in written:
         print(f"patched: {file}")
         if file in edited:
-            print("  It was edited elsewhere after it was analyzed: the speedup was measured without those edits.")
+            print(
+                "  Other parts of this file were edited after the analysis: the speedup was measured without those "
+                "edits."
+            )
     for rejection in patch.not_covered:
         print(f"not in the patch: {rejection.rule}: {rejection.why}")
     if written:
-        print(f"`pipetune apply --revert{f' {_typed(folder)}' if named else ''}` takes it out again.")
+        print(f"`pipetune apply --revert{f' {_shell_path(folder)}' if named else ''}` reverts it.")
     return 0
 
 
-def cautions(session: Session) -> list[str]:
-    """Warnings to show before the patch of this session is applied on this machine."""
+def machine_warnings(session: Session) -> list[str]:
+    """Returns the warnings to show before the patch of this session is applied on this machine."""
     texts = []
     if session.patch and session.patch.verified is None:
-        texts.append("The patch was not run to verify it.")
+        texts.append("The patch was not verified by running it.")
     machine = session.machine
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if machine is not None and machine.cores_affinity != cores:
         texts.append(
-            f"The patch was measured on {machine.cores_affinity} cores ({machine.processor}), here are "
-            f"{cores}: other numbers may be faster, run `pipetune analyze` here."
+            f"The patch was measured on {machine.cores_affinity} cores ({machine.processor}), but this machine "
+            f"has {cores}: other values may be faster; run `pipetune analyze` here."
         )
     return texts

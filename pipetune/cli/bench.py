@@ -10,25 +10,25 @@ from pathlib import Path
 from pipetune.cli.command import Subparsers, add_command
 
 _DESCRIPTION = """\
-Measures the plans of `pipetune analyze` beside those of its rivals on the
-workloads of the repository's examples/: the script as written, with TensorFlow's
-optimisations off, AUTOTUNE everywhere, the stage-based algorithm, and the rules
-of Plumber. Each workload is kept in benchmarks.json as soon as it is measured;
-an interrupted run goes on where it was. A workload takes about six minutes, and
-wants the machine to itself.
+Compares the plans of `pipetune analyze` with rivals on the workloads in the
+repository's examples/: the original script, the script with TensorFlow's
+optimizations off, AUTOTUNE everywhere, the stage-based algorithm, and the rules
+of Plumber. Each result is saved to benchmarks.json as soon as it is measured; an
+interrupted run continues where it stopped. A workload takes about six minutes
+and needs an otherwise idle machine.
 
-With --accuracy it measures how right pipetune is: how well costs are attributed,
-bottlenecks named and rates predicted (of one process and of several at once),
-how often it accepts what is no gain, and what its hooks cost. That takes about
-an hour."""
+With --accuracy, measures the accuracy of pipetune: how well it attributes costs,
+names bottlenecks and predicts rates (of one process and of several in parallel),
+how often it accepts a rewrite without a gain, and the overhead of its hooks.
+That takes about an hour."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "bench",
-        summary="measure pipetune beside its rivals, or how right it is",
+        summary="compare pipetune with its rivals, or measure its accuracy",
         description=_DESCRIPTION,
         usage="pipetune bench [OPTIONS] [WORKLOAD...] | --accuracy [FIGURE...]",
     )
@@ -36,24 +36,25 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         "names",
         metavar="WORKLOAD",
         nargs="*",
-        help="folders of examples/: these only, anew (default: all that were not measured yet); with --accuracy "
-        "attribution, bottleneck, prediction, false_positives, overhead, sharing",
+        help="folders of examples/: measure only these, even if measured before (default: all that were not "
+        "measured yet); with --accuracy: attribution, bottleneck, prediction, false_positives, overhead, "
+        "sharing",
     )
     parser.add_argument("--accuracy", action="store_true", help="measure the figures of accuracy.json")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="the short form: three workloads in five minutes (or fewer cases), into a file of its own",
+        help="a quick run: three workloads in five minutes (or fewer cases), saved to a separate file",
     )
-    parser.add_argument("--again", action="store_true", help="measure anew what was measured before")
+    parser.add_argument("--again", action="store_true", help="also measure again what was measured before")
     parser.add_argument("--out", metavar="DIR", default="reports", help="where results go (default reports)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything drawn (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default 0)")
     parser.add_argument("--json", action="store_true", help="print the results' JSON at the end, and nothing else")
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command. Returns 1 if something could not be measured, or an accuracy target was missed."""
+    """Runs the command. Returns 1 if something could not be measured, or an accuracy target was missed."""
     return _accuracy(arguments) if arguments.accuracy else _rivals(arguments)
 
 
@@ -61,13 +62,13 @@ def _rivals(arguments: argparse.Namespace) -> int:
     from pipetune.core.benchmarks import WorkloadResult, benchmarks_data
     from pipetune.report.benchmarks import print_benchmarks, print_workload
     from pipetune.report.progress import Progress
-    from pipetune.supervisor.rivals import Request, bench_rivals
+    from pipetune.supervisor.benching import BenchmarkRequest, bench_rivals
 
     def show(result: WorkloadResult) -> None:
         if not arguments.json:
             print_workload(result)
 
-    request = Request(
+    request = BenchmarkRequest(
         tuple(dict.fromkeys(arguments.names)),
         Path(arguments.out).absolute(),
         quick=arguments.quick,
@@ -85,16 +86,16 @@ def _rivals(arguments: argparse.Namespace) -> int:
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
-    from pipetune.core.accuracy import Figure, accuracy_data
+    from pipetune.core.accuracy import AccuracyFigure, accuracy_data
     from pipetune.report.accuracy import print_figure
     from pipetune.report.progress import Progress
-    from pipetune.supervisor.benching import Request, bench
+    from pipetune.supervisor.benching import AccuracyRequest, bench
 
-    def show(name: str, figure: Figure) -> None:
+    def show(name: str, figure: AccuracyFigure) -> None:
         if not arguments.json:
             print_figure(name, figure)
 
-    request = Request(
+    request = AccuracyRequest(
         tuple(dict.fromkeys(arguments.names)),
         Path(arguments.out).absolute(),
         quick=arguments.quick,

@@ -14,7 +14,15 @@ Subparsers = Any  # the class that `add_subparsers` returns is private in argpar
 def add_command(
     subparsers: Subparsers, name: str, *, summary: str, description: str, usage: str | None = None
 ) -> argparse.ArgumentParser:
-    """Add the parser of one command."""
+    """Adds the parser of one command and returns it.
+
+    Args:
+        subparsers: what `add_subparsers` returned.
+        name: of the command.
+        summary: one line for the list of commands.
+        description: the text above the options, printed with its line breaks.
+        usage: the usage line; None to let argparse build it.
+    """
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=summary,
@@ -27,7 +35,7 @@ def add_command(
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add SCRIPT or -m MODULE; everything after it is passed through unparsed."""
+    """Adds SCRIPT or -m MODULE; everything after it is passed to the script unparsed."""
     group = parser.add_argument_group("what to run")
     group.add_argument(
         "-m",
@@ -40,12 +48,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         "script",
         metavar="SCRIPT",
         nargs=argparse.REMAINDER,
-        help="the training script; the arguments behind it are the script's own",
+        help="the training script; all arguments after it are passed to the script",
     )
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
-    """The target from the arguments that `add_target` added.
+    """Returns the target from the arguments that `add_target` added.
 
     Raises:
         PipetuneError: no script or module was named, or it is not valid.
@@ -59,7 +67,7 @@ def target_of(arguments: argparse.Namespace) -> Target:
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
     if not words:
         raise PipetuneError(
-            "No script was named.", hint="pipetune analyze train.py, or pipetune analyze -m package.train"
+            "No script was given.", hint="pipetune analyze train.py, or pipetune analyze -m package.train"
         )
     script, *rest = words
     return script_target(script, tuple(rest))

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from pipetune.cli.command import Subparsers, add_command
 
 if TYPE_CHECKING:
-    from pipetune.core.differences import ComingAndGoing, Difference
+    from pipetune.core.comparison import FigureDifference, ItemChanges
 
 _DESCRIPTION = """\
-Sets two sessions side by side. A change is called better or worse only where its
-interval proves it; figures without an interval show their ratio alone."""
+Compares two sessions. A change is reported as better or worse only if its
+confidence interval proves it; figures without an interval show only their ratio."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "compare",
@@ -25,23 +25,23 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         description=_DESCRIPTION,
     )
     parser.add_argument("before", metavar="SESSION", help="session.json, or the folder that holds it")
-    parser.add_argument("after", metavar="SESSION", help="the later one")
+    parser.add_argument("after", metavar="SESSION", help="the later session")
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    from pipetune.core import differences
+    """Runs the command and returns its exit code."""
+    from pipetune.core import comparison
     from pipetune.core.codec import encode
-    from pipetune.core.gate import other_machine
-    from pipetune.core.sessionfile import load
+    from pipetune.core.comparison import machine_difference
+    from pipetune.core.session_file import load
 
     before, after = load(arguments.before), load(arguments.after)
-    figures = differences.figures(before, after)
-    rewrites, warnings = differences.rewrites(before, after), differences.warnings(before, after)
-    cautions = [other_machine(after, before)] if other_machine(after, before) else []
-    if differences.same_pipeline(before, after) is False:
+    figures = comparison.figures(before, after)
+    rewrites, warnings = comparison.rewrites(before, after), comparison.warnings(before, after)
+    cautions = [machine_difference(after, before)] if machine_difference(after, before) else []
+    if comparison.same_pipeline(before, after) is False:
         cautions.append("the pipelines differ")
     if arguments.json:
         rows = {"figures": figures, "rewrites": rewrites, "warnings": warnings, "cautions": cautions}
@@ -50,12 +50,12 @@ def execute(arguments: argparse.Namespace) -> int:
     for caution in cautions:
         print(f"Caution: {caution}.")
     _print_figures(figures)
-    _print_coming_and_going("Rewrites", rewrites)
-    _print_coming_and_going("Warnings", warnings)
+    _print_removed_and_added("Rewrites", rewrites)
+    _print_removed_and_added("Warnings", warnings)
     return 0
 
 
-def _print_figures(figures: tuple[Difference, ...]) -> None:
+def _print_figures(figures: tuple[FigureDifference, ...]) -> None:
     if not figures:
         print("Neither session measured anything.")
         return
@@ -83,7 +83,7 @@ def _value(value: float | None, unit: str) -> str:
             return f"{significant(value)} {unit}"
 
 
-def _change(row: Difference) -> str:
+def _change(row: FigureDifference) -> str:
     if row.change is None:
         return "" if row.ratio is None else f"{row.ratio:.2f}x"
     bounds = (row.change.median, row.change.low, row.change.high)
@@ -94,7 +94,7 @@ def _change(row: Difference) -> str:
     return f"{median}x ({low} to {high}) {row.proven}"
 
 
-def _print_coming_and_going(title: str, found: ComingAndGoing) -> None:
+def _print_removed_and_added(title: str, found: ItemChanges) -> None:
     from pipetune.report.words import clean
 
     if not found.gone and not found.new:

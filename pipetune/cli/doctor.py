@@ -14,38 +14,43 @@ if TYPE_CHECKING:
     from pipetune.core.machine import Machine
 
 _DESCRIPTION = """\
-Starts TensorFlow in a process of its own and shows what this machine has, what
-the container grants of it, and what is worth knowing before measuring here."""
+Starts TensorFlow in a separate process and shows the resources of this machine,
+how much of them the container makes available, and what to know before measuring
+here."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "doctor",
-        summary="the machine as TensorFlow sees it and as the container grants it",
+        summary="show the resources that TensorFlow detects and those that the container makes available",
         description=_DESCRIPTION,
     )
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "gpu", "tpu"),
         default="auto",
-        help="the target; asked for and absent is exit code 5",
+        help="target device; exit code 5 if it is absent (default auto)",
     )
     parser.add_argument("--json", action="store_true", help="print the machine as JSON")
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command."""
+    """Runs the command and returns its exit code.
+
+    Raises:
+        PipetuneError: TensorFlow cannot be imported, the device is absent, or the worker was lost.
+    """
     from pipetune.core.codec import encode
     from pipetune.core.errors import PipetuneError
-    from pipetune.supervisor.running import read_machine
+    from pipetune.supervisor.session_ending import read_machine
 
     session = read_machine(arguments.device)
     machine = session.machine
     if machine is None:
-        raise PipetuneError("The worker did not say what the machine is.", exit_code=1)
+        raise PipetuneError("The worker did not report the machine.", exit_code=1)
     if arguments.json:
         print(json.dumps(encode(machine), indent=1, allow_nan=False))
         return 0
@@ -58,29 +63,29 @@ def _lines(machine: Machine) -> Iterator[str]:
     """The whole output, 80 columns wide."""
     from pipetune.report.granted import settings
 
-    yield from _two_columns(machine)
+    yield from _resource_table(machine)
     yield ""
-    rows = facts(machine)
+    rows = machine_facts(machine)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         yield _wrapped(text, first=f"{name:<{width}}  ", rest=" " * (width + 2))
-    for advice in remarks(machine):
+    for advice in machine_warnings(machine):
         yield ""
         yield _wrapped(advice, first="! ", rest="  ")
     lines = list(settings(machine))
     if lines:
-        yield "\nWhat to set, each by itself"
+        yield "\nRecommended settings, independent of each other"
     for line in lines:
         yield f"  {line.label}"
         yield _wrapped(line.text, first="      ", rest="      ")
 
 
-def _two_columns(machine: Machine) -> Iterator[str]:
+def _resource_table(machine: Machine) -> Iterator[str]:
     """A table of available resources next to those TensorFlow detects; rows that differ are marked."""
     from pipetune.report.granted import sides
 
     rows = [(one.label, one.granted, one.believed + ("  <- more" if one.differs else "")) for one in sides(machine)]
-    titles = ("", "granted", "TensorFlow believes")
+    titles = ("", "available", "detected by TensorFlow")
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in (0, 1)]
     for label, granted, believed in (titles, *rows):
         yield f"{label:<{widths[0]}}  {granted:<{widths[1]}}  {believed}".rstrip()
@@ -90,11 +95,11 @@ def _wrapped(text: str, *, first: str, rest: str) -> str:
     return textwrap.fill(text, width=80, initial_indent=first, subsequent_indent=rest, break_long_words=False)
 
 
-def facts(machine: Machine) -> list[tuple[str, str]]:
-    """All other facts about the machine, as rows of name and text."""
+def machine_facts(machine: Machine) -> list[tuple[str, str]]:
+    """Returns all other facts about the machine, as rows of name and text."""
     from pipetune.report.words import byte_size, clean
 
-    load = "not known" if machine.load_average is None else f"{machine.load_average:.2f}"
+    load = "unknown" if machine.load_average is None else f"{machine.load_average:.2f}"
     cores = f"{machine.cores_affinity} of {machine.cores_host}"
     return [
         ("cores by affinity", cores),
@@ -110,18 +115,18 @@ def facts(machine: Machine) -> list[tuple[str, str]]:
     ]
 
 
-def remarks(machine: Machine) -> Iterator[str]:
-    """What the user should know before measuring on this machine."""
-    if machine.cores_granted < machine.cores_believed:
+def machine_warnings(machine: Machine) -> Iterator[str]:
+    """Yields what the user should know before measuring on this machine."""
+    if machine.cores_granted < machine.cores_detected:
         yield (
-            f"TensorFlow counts on {machine.cores_believed} cores, {machine.cores_granted:g} are granted: AUTOTUNE "
-            "starts too many threads, and the container is stopped for the rest of each period. Trials of "
-            "pipetune keep to what is granted, and a plan says so."
+            f"TensorFlow detects {machine.cores_detected} cores, but only {machine.cores_granted:g} are "
+            "available: AUTOTUNE starts too many threads, and the container is throttled for the rest of each "
+            "period. The trials of pipetune use only the available cores, and a plan states this."
         )
     if machine.load_average is not None and machine.load_average > machine.cores_granted / 2:
         yield (
-            f"Others use this machine (load {machine.load_average:.1f}, {machine.cores_granted:g} cores "
-            "granted): intervals will be wide, and runs may end undecided."
+            f"Other processes use this machine (load {machine.load_average:.1f}, {machine.cores_granted:g} "
+            "cores available): confidence intervals will be wide, and runs may end undecided."
         )
     if machine.memory_available_bytes < machine.memory_limit_bytes / 10:
         yield "Less than a tenth of the memory is free: plans that keep data in memory will be refused."

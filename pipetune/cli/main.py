@@ -9,22 +9,22 @@ import sys
 from collections.abc import Sequence
 
 from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
-from pipetune.core.errors import PipetuneError
-from pipetune.core.spelling import did_you_mean
+from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.version import VERSION
 
 COMMANDS = (analyze, apply, run, report, compare, check, size, rules, bench, doctor)
 
 _DESCRIPTION = """\
-Finds what holds the tf.data input of a training script back, tries legal rewrites
-on your machine, proves that the data stay the same, and writes a patch."""
+Finds the bottleneck in the tf.data input pipeline of a training script, tries
+legal rewrites on your machine, proves that the data stay the same, and writes a
+patch."""
 
 _EPILOG = """\
 exit codes:
-  0    done; nothing to improve is done too
+  0    done, also if there is nothing to improve
   1    a check failed
   2    wrong usage
-  3    the script failed; its traceback is shown as its own
+  3    the script failed; its traceback is shown
   4    no dataset was consumed
   5    the target device is absent
   130  interrupted; what was measured is saved
@@ -32,11 +32,11 @@ exit codes:
 first steps:
   pipetune analyze train.py            measure; reports/train/ shows the results
   pipetune apply reports/train --diff  look at the patch
-  pipetune apply reports/train         put it into the source"""
+  pipetune apply reports/train         apply it to the source files"""
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line, with a subparser per command."""
+    """Returns the parser of the whole command line, with a subparser per command."""
     parser = argparse.ArgumentParser(
         prog="pipetune",
         description=_DESCRIPTION,
@@ -53,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace | None:
-    """Parse the command line; None if it is empty, after printing the help.
+    """Returns the parsed command line; None if it is empty, after printing the help.
 
     Raises:
         SystemExit: it is invalid; usage, the problem and a suggestion were printed to standard error.
@@ -64,7 +64,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace | None:
         parser.print_help(sys.stderr)
         return None
     if words[0] == "-m" or words[0].endswith((".py", ".ipynb")):
-        parser.error(f"no command was named. Did you mean pipetune analyze {shlex.join(words)}?")
+        parser.error(f"no command was given. Did you mean pipetune analyze {shlex.join(words)}?")
     if not words[0].startswith("-") and words[0] not in names:
         parser.error(f"there is no command {words[0]!r}.{did_you_mean(words[0], names)}")
     parsed, unknown = parser.parse_known_args(words)
@@ -77,7 +77,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit status."""
+    """Runs one command and returns its exit code."""
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     if parsed is None:
         return 2
@@ -101,6 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """Print an error to standard error: what happened, and what to do about it."""
+    """Prints what happened and what to do about it to standard error."""
     lines = [f"pipetune: {message}", *([f"  {hint}"] if hint else [])]
     print("\n".join(lines), file=sys.stderr)

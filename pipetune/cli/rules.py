@@ -9,20 +9,20 @@ from pipetune.cli.command import Subparsers, add_command
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "rules",
         summary="every rule: what it does, when it is legal, its safety",
-        description="Lists the rewrites pipetune knows, or tells all about one.",
+        description="Lists all rewrite rules, or describes one of them.",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="one rule: parallel-map")
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    from pipetune.rules import find_rule, find_rules
+    """Runs the command and returns its exit code."""
+    from pipetune.rewrites import find_rule, find_rules
 
     if arguments.name:
         rule = find_rule(arguments.name)

@@ -8,13 +8,13 @@ from pathlib import Path
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
 
 _DESCRIPTION = """\
-Runs the script as Python would, to its end: nothing is measured, stopped or kept
-from being saved. The dataset that the plan was made for is served as planned. A
-plan made for another pipeline is refused, naming the first operator that differs."""
+Runs the script to its end, as Python would: nothing is measured, stopped or
+suppressed. The plan is applied to the dataset for which it was made. A plan for
+another pipeline is refused with the first operator that differs."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "run",
@@ -22,17 +22,15 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         usage="pipetune run --plan PLAN (SCRIPT | -m MODULE) [ARGUMENTS...]",
     )
-    parser.add_argument(
-        "--plan", required=True, metavar="PLAN", help="plan.json, or the folder that holds it"
-    )
+    parser.add_argument("--plan", required=True, metavar="PLAN", help="plan.json, or the folder that holds it")
     add_target(parser)
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    from pipetune.core.planfile import PLAN_FILE, load_plan
-    from pipetune.supervisor.running import run_with_plan
+    """Runs the command and returns its exit code."""
+    from pipetune.core.plan_file import PLAN_FILE, load_plan
+    from pipetune.supervisor.session_ending import run_with_plan
 
     target = target_of(arguments)
     path = Path(arguments.plan).absolute()

@@ -12,86 +12,97 @@ from pipetune.cli.command import Subparsers, add_command
 if TYPE_CHECKING:
     from pipetune.core.machine import Machine
     from pipetune.core.session import DatasetResult, Session
-    from pipetune.core.sizing import Basis, Job
+    from pipetune.core.sizing import Origin, TrainingJob
 
 _DESCRIPTION = """\
-Plans beyond this machine: from the costs a session measured here, says what a job
-of many replicas needs of its input: cores per host and whether one host feeds its
-replicas, tf.data service workers, storage and network bandwidth, files, memory,
-and where it stops scaling and why. Nothing is measured or run. What is neither in
-the session nor given by an option is left out, and said to be."""
+Sizes a larger job from the costs that a session measured on this machine: cores
+per host and whether one host can feed its replicas, tf.data service workers,
+storage and network bandwidth, files, memory, and where and why it stops scaling.
+Nothing is measured or run. Results that need a value neither in the session nor
+given by an option are omitted, with a note."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
+    """Adds the parser of this command and returns it."""
     parser = add_command(
-        subparsers, "size", summary="what a job on more machines needs of its input", description=_DESCRIPTION
+        subparsers,
+        "size",
+        summary="estimate the input resources that a job on more machines needs",
+        description=_DESCRIPTION,
     )
     parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
-    parser.add_argument("--dataset", metavar="NAME", help="which dataset (default: the one the session is about)")
+    parser.add_argument("--dataset", metavar="NAME", help="which dataset (default: the first one with measured costs)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     job = parser.add_argument_group("the job")
-    job.add_argument("--replicas", type=values.positive_count, required=True, metavar="N", help="replicas in all")
+    job.add_argument(
+        "--replicas", type=values.positive_count, required=True, metavar="N", help="total number of replicas"
+    )
     job.add_argument(
         "--step-time",
         type=values.milliseconds,
         metavar="MS",
-        help="how long a training step takes there (default: the model alone, as measured here)",
+        help="duration of a training step on those machines (default: that of the model alone, as measured here)",
     )
     job.add_argument(
         "--per-host",
         type=values.positive_count,
         metavar="N",
-        help="replicas on one host, fed by one input pipeline (default: the accelerators seen here, else 1)",
+        help="replicas per host, fed by one input pipeline (default: the number of accelerators detected here, else 1)",
     )
     job.add_argument(
         "--batch",
         type=values.positive_count,
         metavar="N",
-        help="examples one replica takes in a step (default: the script's batch, for each replica)",
+        help="examples per replica and step (default: the batch size of the script)",
     )
     there = parser.add_argument_group("the machines")
     there.add_argument(
-        "--cores", type=values.positive_count, metavar="N", help="of one host (default: as granted here)"
+        "--cores", type=values.positive_count, metavar="N", help="cores of one host (default: as available here)"
     )
     there.add_argument(
         "--worker-cores",
         type=values.positive_count,
         metavar="N",
-        help="of one worker of tf.data service (default: as granted here)",
+        help="cores of one tf.data service worker (default: as available here)",
     )
     there.add_argument(
         "--storage-bandwidth",
         type=values.bandwidth,
         metavar="RATE",
-        help="what storage delivers to all hosts together: 1GB/s",
+        help="total bandwidth of the storage for all hosts: 1GB/s",
     )
-    there.add_argument("--network", type=values.bandwidth, metavar="RATE", help="into one host: 10Gb/s")
+    there.add_argument(
+        "--network", type=values.bandwidth, metavar="RATE", help="network bandwidth into one host: 10Gb/s"
+    )
     there.add_argument(
         "--compression",
         type=values.factor,
         metavar="FACTOR",
-        help="how many times smaller tf.data service makes elements by compressing them: 2.5",
+        help="compression ratio that the tf.data service achieves: 2.5",
     )
     return parser
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the command."""
+    """Runs the command and returns its exit code.
+
+    Raises:
+        PipetuneError: the session cannot be read or lacks a figure, or an option does not fit it.
+    """
     from pipetune.core.codec import encode
     from pipetune.core.errors import PipetuneError
-    from pipetune.core.sessionfile import load
-    from pipetune.model.sizing import size
+    from pipetune.core.session_file import load
+    from pipetune.model.sizing import compute_sizing
 
     session = load(arguments.session)
     result = _dataset(session, arguments.dataset)
     if session.machine is None:
-        raise PipetuneError("The session does not say on which machine it was measured.", hint=_MEASURE)
-    sizing = size(result, session.machine, _job(arguments, result, session.machine))
+        raise PipetuneError("The session does not record the machine on which it was measured.", hint=_MEASURE_HINT)
+    sizing = compute_sizing(result, session.machine, _job(arguments, result, session.machine))
     if arguments.json:
         first = sizing.first_ceiling
         figures = {"hosts": sizing.job.hosts, "examples_per_second": sizing.job.rate, "stops_at": encode(first)}
-        figures["feeds_its_replicas"] = sizing.feed.feeds(sizing.job.on_one_host)
+        figures["feeds_its_replicas"] = sizing.best_requirements.can_feed(sizing.job.replicas_on_full_host)
         rest = encode(sizing)
         assert isinstance(rest, dict)
         print(json.dumps({**figures, **rest}, indent=1, allow_nan=False))
@@ -104,7 +115,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_MEASURE = "`pipetune analyze --no-trials SCRIPT` measures what an input costs."
+_MEASURE_HINT = "`pipetune analyze --no-trials SCRIPT` measures the costs of an input pipeline."
 
 
 def _dataset(session: Session, name: str | None) -> DatasetResult:
@@ -118,14 +129,14 @@ def _dataset(session: Session, name: str | None) -> DatasetResult:
     measured = [one for one in session.datasets if one.profile is not None]
     if name is None:
         if not measured:
-            raise PipetuneError("The session has no measured costs.", hint=_MEASURE)
+            raise PipetuneError("The session has no measured costs.", hint=_MEASURE_HINT)
         return measured[0]
     found = [one for one in session.datasets if one.pipeline.name == name]
     found.sort(key=lambda one: one.profile is None)
     if not found:
         names = ", ".join(dict.fromkeys(one.pipeline.name for one in session.datasets))
         raise PipetuneError(
-            f"The session has no dataset called {name!r}.", hint=f"It has {names}." if names else _MEASURE
+            f"The session has no dataset called {name!r}.", hint=f"It has {names}." if names else _MEASURE_HINT
         )
     if found[0].profile is None:
         raise PipetuneError(
@@ -135,37 +146,38 @@ def _dataset(session: Session, name: str | None) -> DatasetResult:
     return found[0]
 
 
-def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine) -> Job:
+def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine) -> TrainingJob:
     """The job from the options; for options not given, values that the session measured.
 
     Raises:
         PipetuneError: the step time is unknown, or was measured with another batch size than --batch.
     """
     from pipetune.core.errors import PipetuneError
-    from pipetune.core.sizing import Basis, Job
+    from pipetune.core.sizing import Origin, TrainingJob
 
     assert result.profile is not None
     step = arguments.step_time or result.profile.consumer.bound_seconds
     if not step:
         raise PipetuneError(
-            "The session did not measure how long the model alone takes for a step.", hint="Say so: --step-time MS."
+            "The session did not measure how long the model alone takes for a step.",
+            hint="Give it with --step-time MS.",
         )
     measured_batch = result.profile.examples_per_element
     if arguments.batch and not arguments.step_time and arguments.batch != measured_batch:
         raise PipetuneError(
             f"A step was measured with {measured_batch:g} examples, not with {arguments.batch}.",
-            hint="Say how long one takes: --step-time MS.",
+            hint="Give the duration of a step with --step-time MS.",
         )
     accelerators = _accelerators(machine)
     bases = {
-        "replicas": Basis.GIVEN,
-        "per_host": _basis(arguments.per_host, Basis.MEASURED if accelerators else Basis.ASSUMED),
-        "step_seconds": _basis(arguments.step_time, Basis.MEASURED),
-        "batch_examples": _basis(arguments.batch, Basis.MEASURED),
-        "host_cores": _basis(arguments.cores, Basis.MEASURED),
-        "worker_cores": _basis(arguments.worker_cores, Basis.MEASURED),
+        "replicas": Origin.GIVEN,
+        "per_host": _basis(arguments.per_host, Origin.MEASURED if accelerators else Origin.ASSUMED),
+        "step_seconds": _basis(arguments.step_time, Origin.MEASURED),
+        "batch_examples": _basis(arguments.batch, Origin.MEASURED),
+        "host_cores": _basis(arguments.cores, Origin.MEASURED),
+        "worker_cores": _basis(arguments.worker_cores, Origin.MEASURED),
     }
-    return Job(
+    return TrainingJob(
         replicas=arguments.replicas,
         per_host=arguments.per_host or accelerators or 1,
         step_seconds=step,
@@ -179,10 +191,10 @@ def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine)
     )
 
 
-def _basis(given: object, otherwise: Basis) -> Basis:
-    from pipetune.core.sizing import Basis
+def _basis(given: object, otherwise: Origin) -> Origin:
+    from pipetune.core.sizing import Origin
 
-    return otherwise if given is None else Basis.GIVEN
+    return otherwise if given is None else Origin.GIVEN
 
 
 def _accelerators(machine: Machine) -> int:

@@ -14,7 +14,11 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def positive_seconds(text: str) -> float:
-    """A duration above zero."""
+    """Returns a number of seconds above zero.
+
+    Raises:
+        argparse.ArgumentTypeError: as all parsers of this file, if `text` is not valid; says what is expected.
+    """
     value = _number(text, "a number of seconds")
     if not value > 0 or math.isinf(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
@@ -22,7 +26,7 @@ def positive_seconds(text: str) -> float:
 
 
 def milliseconds(text: str) -> float:
-    """A duration in milliseconds, as seconds."""
+    """Returns a duration given in milliseconds, in seconds; raises as above."""
     value = _number(text, "a number of milliseconds")
     if not value > 0 or math.isinf(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds above 0")
@@ -30,14 +34,14 @@ def milliseconds(text: str) -> float:
 
 
 def positive_count(text: str) -> int:
-    """A whole number above zero."""
+    """Returns a whole number above zero; raises as above."""
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
 def byte_size(text: str) -> int:
-    """A size in bytes: 2000000, 512M, 4GiB; units are powers of 1024."""
+    """Returns a size in bytes: 2000000, 512M, 4GiB; units are powers of 1024. Raises as above."""
     found = _SIZE.fullmatch(text.strip())
     size = float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ") if found else 0
     if size < 1:
@@ -46,7 +50,10 @@ def byte_size(text: str) -> int:
 
 
 def bandwidth(text: str) -> float:
-    """Bytes per second: 1GB/s, 500MiB/s, or in bits 10Gb/s, 10Gbps. Prefixes are decimal, unless followed by i."""
+    """Returns a bandwidth in bytes per second: 1GB/s, 500MiB/s, or in bits 10Gb/s, 10Gbps; raises as above.
+
+    Prefixes are decimal unless followed by i.
+    """
     found = _BANDWIDTH.fullmatch(text.strip())
     power = " KMGT".index(found[2].upper() or " ") if found else 0
     value = float(found[1]) * (1024 if found[3] else 1000) ** power if found else 0.0
@@ -56,7 +63,7 @@ def bandwidth(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """A share between 0 and 1: 5%, or 0.05."""
+    """Returns a share between 0 and 1: 5%, or 0.05; raises as above."""
     value = _number(text.removesuffix("%"), "a share")
     value = value / 100 if text.endswith("%") else value
     if not 0 <= value <= 1:
@@ -65,7 +72,7 @@ def share(text: str) -> float:
 
 
 def factor(text: str) -> float:
-    """A ratio above zero: 1.1, or 1.1x."""
+    """Returns a ratio above zero: 1.1, or 1.1x; raises as above."""
     value = _number(text.removesuffix("x"), "a factor")
     if not value > 0 or math.isinf(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a factor above 0; write 1.1")
@@ -73,7 +80,7 @@ def factor(text: str) -> float:
 
 
 def consents(text: str) -> frozenset[Consent]:
-    """A list of consents: statistical,reorder."""
+    """Returns the consents in a list such as "statistical,reorder"; raises as above."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     try:
         return consents_of(words or [text])
@@ -82,7 +89,7 @@ def consents(text: str) -> frozenset[Consent]:
 
 
 def names(text: str) -> frozenset[str]:
-    """A list of names: cache,prefetch."""
+    """Returns the names in a list such as "cache,prefetch"."""
     return frozenset(word.strip() for word in text.split(",") if word.strip())
 
 

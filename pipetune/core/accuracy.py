@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipetune.core.codec import Json, Malformed, decode, encode
+from pipetune.core.codec import Json, MalformedData, decode, encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.files import read_json, write_json
 from pipetune.core.machine import Machine
 
-SCHEMA = 1
+SCHEMA = 1  # schema version of accuracy.json; files with a different one are not read
 
 FIGURES = ("attribution", "bottleneck", "prediction", "false_positives", "overhead", "sharing")
 """Names of the figures, in the order of accuracy.json."""
@@ -28,7 +28,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Figure:
+class AccuracyFigure:
     """One measured figure; `values` holds its keys in accuracy.json."""
 
     values: Mapping[str, object]
@@ -53,23 +53,23 @@ class Accuracy:
     date: str = ""
     quick: bool = False  # the short run: fewer cases, wider intervals
     seed: int = 0
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, AccuracyFigure] = field(default_factory=dict)
 
-    def on(self, machine: Machine) -> Accuracy:
+    def continued_on(self, machine: Machine) -> Accuracy:
         """Returns a copy to be continued on `machine`; figures from a different machine keep a reference to it."""
         figures = {
-            name: replace(figure, machine=None if where is None or _alike(where, machine) else where)
+            name: replace(figure, machine=None if where is None or _comparable_machines(where, machine) else where)
             for name, figure in self.figures.items()
             for where in (figure.machine or self.machine,)
         }
         return replace(self, machine=machine, figures=figures)
 
-    def with_figure(self, name: str, figure: Figure) -> Accuracy:
+    def with_figure(self, name: str, figure: AccuracyFigure) -> Accuracy:
         """Returns a copy with this figure added or replaced."""
         return replace(self, figures={**self.figures, name: figure}, date=figure.date or self.date)
 
 
-def _alike(one: Machine, other: Machine) -> bool:
+def _comparable_machines(one: Machine, other: Machine) -> bool:
     """Whether figures of both machines may be listed together: same processor, cores, device and TensorFlow."""
     return (one.processor, one.cores_granted, one.device, one.tensorflow) == (
         other.processor,
@@ -111,7 +111,7 @@ def save(accuracy: Accuracy, path: Path) -> None:
 
 
 def load(path: Path) -> Accuracy | None:
-    """Reads the accuracy.json at `path`; None if there is no such file.
+    """Returns the contents of the accuracy.json at `path`; None if there is no such file.
 
     Raises:
         PipetuneError: the file is damaged, or was written by another release.
@@ -126,5 +126,5 @@ def load(path: Path) -> Accuracy | None:
     }
     try:
         return decode(Accuracy, {**data, "version": data.get("pipetune"), "figures": figures})
-    except Malformed as error:
+    except MalformedData as error:
         raise PipetuneError(f"{path} is damaged. {error.message}", hint="Remove it, and measure again.") from error

@@ -1,30 +1,126 @@
-"""Speed of pipetune's plans compared with its rivals: the results of `pipetune bench`, and benchmarks.json."""
+"""The results of `pipetune bench`: workloads, speed compared with rivals, and the targets."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipetune.core.codec import Json, Malformed, decode, encode
+from pipetune.core.accuracy import Claim
+from pipetune.core.codec import Json, MalformedData, decode, encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.files import read_json, write_json
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval, Rate
+from pipetune.core.results import Interval, Rate
 
-SCHEMA = 1
+FOLDER = Path(__file__).resolve().parents[2] / "examples"  # in a clone of the repository; not part of the package
 
-OURS = "pipetune"
+QUICK = ("table", "series", "artificial")
+"""The workloads of the short run: they need no generated data, and their plan is found quickly."""
 
-RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", OURS)
+
+@dataclass(frozen=True)
+class Workload:
+    """One training script, and the published pipeline it represents."""
+
+    name: str
+    folder: Path
+    title: str = ""
+    source: str = ""  # paper and section, or benchmark; "" if it is invented
+    published_bytes: int | None = None  # size of the raw data there; None: the workload represents only itself
+    published_examples: int | None = None
+    note: str = ""
+    arguments: tuple[str, ...] = ()  # of the script, when it is analyzed
+
+    @property
+    def script(self) -> Path:
+        """The training script."""
+        return self.folder / "train.py"
+
+    @property
+    def data_script(self) -> Path | None:
+        """The script that generates the data; None if none is needed."""
+        path = self.folder / "make_data.py"
+        return path if path.exists() else None
+
+
+def find_workloads(folder: Path = FOLDER) -> dict[str, Workload]:
+    """Returns all workloads by name, in alphabetical order.
+
+    Raises:
+        PipetuneError: there is no folder of examples, or a workload.toml is invalid.
+    """
+    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/train.py"))}
+    if not found:
+        raise PipetuneError(
+            f"There are no workloads: {folder} contains no examples.",
+            hint=(
+                "Workloads are part of the repository, not of the package: run pipetune from a clone (pip install "
+                "-e .)."
+            ),
+        )
+    return {name: _read(name, place) for name, place in found.items()}
+
+
+def choose_workloads(names: Sequence[str], *, quick: bool = False, folder: Path = FOLDER) -> dict[str, Workload]:
+    """Returns the workloads with these names; if no names are given, all, or with `quick` those of the short run.
+
+    Raises:
+        PipetuneError: a name is unknown, or as in `find_workloads`.
+    """
+    known = find_workloads(folder)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise PipetuneError(f"There is no workload called {unknown[0]!r}.", hint="Workloads: " + ", ".join(known))
+    chosen_names = names or [name for name in (QUICK if quick else known) if name in known]
+    return {name: known[name] for name in dict.fromkeys(chosen_names)}
+
+
+def _read(name: str, folder: Path) -> Workload:
+    path = folder / "workload.toml"
+    try:
+        about = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return Workload(
+            name,
+            folder,
+            title=_text_value(about, "title") or name,
+            source=_text_value(about, "source"),
+            published_bytes=_positive_value(about, "published_bytes"),
+            published_examples=_positive_value(about, "published_examples"),
+            note=_text_value(about, "note"),
+            arguments=tuple(str(word) for word in about.get("arguments", ())),
+        )
+    except (OSError, ValueError) as error:
+        raise PipetuneError(f"{path} cannot be read: {error}.", hint="See another example for the format.") from error
+
+
+def _text_value(about: Mapping[str, object], name: str) -> str:
+    return str(about.get(name, ""))
+
+
+def _positive_value(about: Mapping[str, object], name: str) -> int | None:
+    value = about.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+    return value
+
+
+SCHEMA = 1  # schema version of benchmarks.json; files with a different one are not read
+
+PIPETUNE = "pipetune"
+
+RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", PIPETUNE)
 """All measured variants, by their names in benchmarks.json and in its order."""
 
 BASELINES = ("defaults", "autotune")
 """The rivals for which a geometric mean is computed."""
 
-MOST_CACHED_BYTES = 64e9
+MAX_CACHED_BYTES = 64e9
 """A cache counts if the published data would fit into this many bytes."""
 
 
@@ -34,7 +130,7 @@ class CacheUse:
 
     held_bytes: float  # of the example data
     bytes_ratio: float | None  # cached bytes over the bytes of the source; None: unknown
-    published_bytes: float | None  # size of the published source; None: the workload stands only for itself
+    published_bytes: float | None  # size of the published source; None: the workload represents only itself
     counts: bool
     why: str
 
@@ -90,10 +186,12 @@ class Benchmarks:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the measured workloads."""
         return tuple(workload.name for workload in self.workloads)
 
     @property
     def seconds(self) -> float:
+        """Time spent on all measured workloads in total."""
         return sum(workload.seconds for workload in self.workloads)
 
     def with_workload(self, result: WorkloadResult) -> Benchmarks:
@@ -157,7 +255,7 @@ def save(benchmarks: Benchmarks, path: Path) -> None:
 
 
 def load(path: Path) -> Benchmarks | None:
-    """Reads the benchmarks.json at `path`; None if there is no such file.
+    """Returns the contents of the benchmarks.json at `path`; None if there is no such file.
 
     Raises:
         PipetuneError: the file is damaged, or was written by another release.
@@ -167,5 +265,102 @@ def load(path: Path) -> Benchmarks | None:
     data = read_json(path, kind="benchmarks", schema=SCHEMA)
     try:
         return decode(Benchmarks, {**data, "version": data.get("pipetune")})
-    except Malformed as error:
+    except MalformedData as error:
         raise PipetuneError(f"{path} is damaged. {error.message}", hint="Remove it, and measure again.") from error
+
+
+RIVAL_AHEAD_BELOW = 0.97
+"""A rival is ahead if the whole interval of pipetune's ratio over it lies below this value."""
+
+TARGET_WITHOUT_CACHE, TARGET_WITH_CACHE = 2.0, 4.0  # targets for the geometric mean of pipetune's ratio over a baseline
+TARGET_PLAN_SECONDS = 60.0  # target for the mean time to a plan: a goal, see docs/accuracy.md
+TARGET_CORES = 2  # cores granted to the machine that the targets are set for; on others they are not checked
+
+
+def claims(benchmarks: Benchmarks) -> tuple[Claim, ...]:
+    """Returns the targets and the measured values; only the complete suite on two cores is checked against them.
+
+    If workloads have not been measured yet, the first claim lists them.
+    """
+    workloads = benchmarks.workloads
+    machine = benchmarks.machine
+    missing = benchmarks.missing
+    held = not (benchmarks.quick or missing) and machine is not None and round(machine.cores_granted) == TARGET_CORES
+    means = geometric_mean_over(workloads)
+    found = [
+        _minimum_claim(f"geometric mean over {name}, {words}", means[part][name], least, held=held)
+        for part, words, least in (
+            ("without_cache", "no caches", TARGET_WITHOUT_CACHE),
+            ("all", "with caches", TARGET_WITH_CACHE),
+        )
+        for name in BASELINES
+    ]
+    if missing:
+        words = f"{len(workloads)} of {len(workloads) + len(missing)} (missing: {', '.join(missing)})"
+        found.insert(0, Claim("workloads measured", words, "all", None))
+    for name in BASELINES:
+        mean = means["end_to_end"][name]
+        if mean is not None:
+            found.append(
+                Claim(
+                    f"geometric mean over {name}, training step{_coverage_note(name, workloads)}",
+                    _ratio(mean),
+                )
+            )
+    found.append(_faster_rivals_claim(workloads, held=held))
+    found.append(_plan_seconds(workloads, held=held))
+    return tuple(found)
+
+
+def _coverage_note(name: str, workloads: Sequence[WorkloadResult]) -> str:
+    """Returns how many workloads the mean covers: the step is compared with AUTOTUNE only if there is a plan."""
+    measured = sum(one.end_to_end_over_autotune is not None for one in workloads)
+    return f", the {measured} with a plan" if name == "autotune" and measured < len(workloads) else ""
+
+
+def shortfall_reasons(benchmarks: Benchmarks) -> tuple[str, ...]:
+    """Returns one sentence for each workload that has no plan or is slower than a rival."""
+    found = []
+    for one in benchmarks.workloads:
+        if one.why:
+            found.append(f"{one.name}: {one.why}")
+        ahead = min(faster_rivals(one), key=lambda name: one.ratio_over[name].median, default=None)
+        if ahead is not None:
+            ratio, sets = one.ratio_over[ahead], one.plans.get(ahead, "")
+            found.append(
+                f"{one.name}: {ahead} is faster, pipetune's ratio over it is {_ratio(ratio.median)} ("
+                f"{_ratio(ratio.low)} to {_ratio(ratio.high)})" + (f"; it sets {sets}" if sets else "")
+            )
+    return tuple(found)
+
+
+def faster_rivals(workload: WorkloadResult) -> tuple[str, ...]:
+    """Returns the rivals that are certainly faster (the whole interval is below `RIVAL_AHEAD_BELOW`)."""
+    return tuple(name for name, ratio in workload.ratio_over.items() if ratio.high < RIVAL_AHEAD_BELOW)
+
+
+def _minimum_claim(what: str, mean: float | None, least: float, *, held: bool) -> Claim:
+    measured = "not measured" if mean is None else _ratio(mean)
+    return Claim(what, measured, f"at least {least:g}x", None if mean is None or not held else mean >= least)
+
+
+def _faster_rivals_claim(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
+    names = [one.name for one in workloads if faster_rivals(one)]
+    measured = f"{len(names)} of {len(workloads)}" + (f" ({', '.join(names)})" if names else "")
+    return Claim(f"workloads with a certainly faster rival (ratio below {RIVAL_AHEAD_BELOW:g})", measured, "none",
+                 not names if held and workloads else None)  # fmt: skip
+
+
+def _plan_seconds(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
+    known = [one.plan_seconds for one in workloads if one.plan_seconds is not None]
+    mean = statistics.fmean(known) if known else None
+    return Claim(
+        "mean time to a plan",
+        "not measured" if mean is None else f"{mean:.0f} s",
+        f"at most {TARGET_PLAN_SECONDS:.0f} s",
+        None if mean is None or not held else mean <= TARGET_PLAN_SECONDS,
+    )
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}x"

@@ -1,7 +1,4 @@
-"""The processes of one training job, as described by `TF_CONFIG` or the environment variables of `horovodrun`.
-
-Source: "Multi-worker training with Keras" and "Distributed training with TensorFlow" (guides), on `TF_CONFIG`.
-"""
+"""The processes of one training job, from `TF_CONFIG` or the environment variables of Horovod's launchers."""
 
 from __future__ import annotations
 
@@ -12,59 +9,61 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.ranks import Rank, rank_in, rendezvous_address
 
 LOOPBACK = "127.0.0.1"
-VARIABLE = "TF_CONFIG"
-_IN_STEP = ("chief", "worker")
-_BESIDE = "evaluator"  # a task that need not be listed in the cluster: nobody connects to it
-_LONGEST = 60  # characters of a value in a message
+TF_CONFIG = "TF_CONFIG"
+_LOCKSTEP_KINDS = ("chief", "worker")
+_EVALUATOR = "evaluator"  # a task that need not be listed in the cluster: nobody connects to it
+_MAX_VALUE_LENGTH = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
-class Task:
+class LockstepRole:
     """One of several processes that train in lockstep; the first one is the chief, which runs the analysis."""
 
     index: int
     workers: int
-    link: tuple[int, ...] = ()  # sockets: the chief has one per other worker, a worker one to the chief
-    elsewhere: bool = False  # existing cluster: each worker is one of its tasks, started by the command there
+    link_descriptors: tuple[int, ...] = ()  # sockets: the chief has one per other worker, a worker one to the chief
+    existing_cluster: bool = False  # each worker is a task of an existing cluster, started by the command there
 
     @property
-    def chief(self) -> bool:
+    def is_chief(self) -> bool:
+        """Whether it is the chief."""
         return self.index == 0
 
 
 @dataclass(frozen=True)
-class Place:
+class ClusterTask:
     """The task of this machine in a cluster that was not started by pipetune."""
 
     kind: str  # "chief", "worker", "ps", "evaluator"
     index: int  # among the tasks of its kind
     workers: int  # processes in lockstep: chief and workers; 1 if the job uses parameter servers
-    has_chief: bool = False  # else the first worker acts as chief
-    told_by: str = VARIABLE  # the environment variable that names this task
-    host: str = field(default="", compare=False)  # host of the coordinating task, as the other tasks address it
-    by_rendezvous: bool = False  # Horovod ranks that meet at a rendezvous server, which pipetune can provide
+    has_chief: bool = False  # False: the first worker acts as chief
+    source_variable: str = TF_CONFIG  # the environment variable that names this task
+    coordinator_host: str = field(
+        default="", compare=False
+    )  # host of the coordinating task, as the other tasks address it
+    has_rendezvous: bool = False  # Horovod ranks that meet at a rendezvous server, which pipetune can provide
 
     @property
-    def first(self) -> bool:
+    def is_coordinator(self) -> bool:
         """Whether this task coordinates the others: the chief, or the first worker if there is no chief."""
         return self.kind == "chief" or (self.kind == "worker" and self.index == 0 and not self.has_chief)
 
     @property
-    def in_step(self) -> bool:
+    def can_train_in_lockstep(self) -> bool:
         """Whether it is one of several tasks that may train in lockstep and can be restarted any number of times."""
-        again = self.by_rendezvous or not self.of_ranks  # under MPI a rank cannot be restarted
-        return self.workers > 1 and self.kind in _IN_STEP and again
+        again = self.has_rendezvous or not self.is_horovod_rank  # under MPI a rank cannot be restarted
+        return self.workers > 1 and self.kind in _LOCKSTEP_KINDS and again
 
     @property
-    def of_ranks(self) -> bool:
+    def is_horovod_rank(self) -> bool:
         """Whether it is a Horovod rank."""
-        return self.told_by != VARIABLE
+        return self.source_variable != TF_CONFIG
 
     @property
-    def number(self) -> int:
+    def worker_index(self) -> int:
         """Index among all processes that train in lockstep, starting with 0."""
         return self.index + (self.has_chief and self.kind != "chief")
 
@@ -83,47 +82,48 @@ def free_addresses(count: int) -> list[str]:
         return [f"{LOOPBACK}:{one.getsockname()[1]}" for one in listening]
 
 
-def configuration(addresses: Sequence[str], index: int) -> str:
+def worker_tf_config(addresses: Sequence[str], index: int) -> str:
     """Returns the `TF_CONFIG` of worker `index` in a cluster of workers at these addresses, "host:port"."""
-    return task_configuration({"worker": addresses}, "worker", index)
+    return tf_config({"worker": addresses}, "worker", index)
 
 
-def task_configuration(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> str:
-    """Returns the `TF_CONFIG` of one task; `cluster` holds the addresses of each kind of task, "host:port"."""
+def tf_config(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> str:
+    """Returns the `TF_CONFIG` of one task; `cluster` maps each kind of task to its addresses, "host:port"."""
     addresses = {one: list(its_own) for one, its_own in cluster.items()}
     return json.dumps({"cluster": addresses, "task": {"type": kind, "index": index}})
 
 
-def with_servers(*, workers: int, servers: int) -> tuple[tuple[str, int], ...]:
+def parameter_server_tasks(*, workers: int, servers: int) -> tuple[tuple[str, int], ...]:
     """Returns the tasks (kind, index) of a parameter-server job: the chief, which dispatches the steps, comes first."""
     counts = {"chief": 1, "worker": workers, "ps": servers}
     return tuple((kind, index) for kind, count in counts.items() for index in range(count))
 
 
-def place_in(environment: Mapping[str, str], *, horovod: bool = False) -> Place | None:
+def task_from_environment(environment: Mapping[str, str], *, horovod: bool = False) -> ClusterTask | None:
     """Returns the task that the environment assigns to this machine; None if it describes no cluster of several tasks.
 
     A Horovod rank becomes the worker with that index, because all ranks train in lockstep.
 
     Args:
-        horovod: as in `rank_in`.
+        environment: the environment variables.
+        horovod: as in `horovod_rank`.
 
     Raises:
         PipetuneError: TensorFlow cannot read `TF_CONFIG`; the message says what is wrong with it.
     """
-    cluster, kind, index = _read(environment.get(VARIABLE, ""))
+    cluster, kind, index = _read(environment.get(TF_CONFIG, ""))
     counts = {kind: len(addresses) for kind, addresses in cluster.items()}
     if sum(counts.values()) < 2:
-        rank = rank_in(environment, horovod=horovod)
-        return _place_of(rank, environment) if rank is not None else None
-    workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _IN_STEP)
+        rank = horovod_rank(environment, horovod=horovod)
+        return _task_of_rank(rank, environment) if rank is not None else None
+    workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _LOCKSTEP_KINDS)
     has_chief = bool(counts.get("chief"))
     first = (cluster.get("chief") or cluster.get("worker") or [""])[0]
-    return Place(kind, index, workers, has_chief, host=first.rpartition(":")[0].strip("[]"))
+    return ClusterTask(kind, index, workers, has_chief, coordinator_host=first.rpartition(":")[0].strip("[]"))
 
 
 def _read(text: str) -> tuple[dict[str, list[str]], str, int]:
-    """Parses `TF_CONFIG`: the addresses of each kind of task, and the kind and index of this task.
+    """Returns the contents of `TF_CONFIG`: the addresses of each kind of task, and the kind and index of this task.
 
     Accepts what `tf.distribute.cluster_resolver.TFConfigClusterResolver` (2.21) accepts: an index given as text,
     addresses as an object keyed by index, a cluster without a task. As in strategies, the task must be in the cluster.
@@ -133,33 +133,38 @@ def _read(text: str) -> tuple[dict[str, list[str]], str, int]:
         PipetuneError: the text is anything else.
     """
     if not text.strip():  # treated as unset: scripts that never read it run like this
-        return {}, _IN_STEP[1], 0
+        return {}, _LOCKSTEP_KINDS[1], 0
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise _garbage(f"is not JSON: {error}") from None
+        raise _invalid_tf_config(f"is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _garbage(f"is {_named(found)}, not a JSON object")
+        raise _invalid_tf_config(f"is {_abbreviated(found)}, not a JSON object")
     cluster, task = found.get("cluster", {}), found.get("task", {})
     if not isinstance(cluster, dict):
-        raise _garbage(f'has a "cluster" that is {_named(cluster)}, not an object with a list for each kind of task')
+        raise _invalid_tf_config(
+            f'has a "cluster" that is {_abbreviated(cluster)}, not an object with a list of addresses for '
+            "each task type"
+        )
     if not isinstance(task, dict):
-        raise _garbage(f'has a "task" that is {_named(task)}, not an object with "type" and "index"')
+        raise _invalid_tf_config(f'has a "task" that is {_abbreviated(task)}, not an object with "type" and "index"')
     addresses = {str(kind): _addresses(str(kind), given) for kind, given in cluster.items()}
     several = sum(map(len, addresses.values())) > 1
     missing = [name for name in ("type", "index") if name not in task]
     if several and len(missing) == 1:
-        raise _garbage(f'has a "task" without "{missing[0]}"')
-    kind = str(task.get("type", _IN_STEP[1]))
+        raise _invalid_tf_config(f'has a "task" without "{missing[0]}"')
+    kind = str(task.get("type", _LOCKSTEP_KINDS[1]))
     try:
         index = int(task.get("index", 0))
     except (TypeError, ValueError):
-        raise _garbage(f'has a "task" whose "index" is {_named(task["index"])}, not a number') from None
-    if several and kind not in addresses and kind != _BESIDE:
-        raise _garbage(f'has a "task" of type "{kind}", and a "cluster" of {", ".join(addresses)}')
+        raise _invalid_tf_config(f'has a "task" whose "index" is {_abbreviated(task["index"])}, not a number') from None
+    if several and kind not in addresses and kind != _EVALUATOR:
+        raise _invalid_tf_config(f'has a "task" of type "{kind}", but the "cluster" has only {", ".join(addresses)}')
     count = len(addresses.get(kind, ())) or index + 1
     if several and not 0 <= index < count:
-        raise _garbage(f'has a "task" with index {index}, and a "cluster" with {count} of type "{kind}"')
+        raise _invalid_tf_config(
+            f'has a "task" with index {index}, but the "cluster" has {count} tasks of type "{kind}"'
+        )
     return addresses, kind, index
 
 
@@ -169,29 +174,98 @@ def _addresses(kind: str, given: object) -> list[str]:
         try:
             given = [given[number] for number in sorted(given, key=int)]
         except ValueError:
-            raise _garbage(f'has a "cluster" whose "{kind}" is {_named(given)}: addresses by names') from None
+            raise _invalid_tf_config(
+                f'has a "cluster" whose "{kind}" is {_abbreviated(given)}: its keys must be numbers'
+            ) from None
     if not isinstance(given, list):
-        raise _garbage(f'has a "cluster" whose "{kind}" is {_named(given)}, not a list of addresses')
+        raise _invalid_tf_config(f'has a "cluster" whose "{kind}" is {_abbreviated(given)}, not a list of addresses')
     for address in given:
         if not isinstance(address, str):
-            raise _garbage(f'has a "cluster" whose "{kind}" lists {_named(address)}, not an address "host:port"')
+            raise _invalid_tf_config(
+                f'has a "cluster" whose "{kind}" lists {_abbreviated(address)}, not an address "host:port"'
+            )
     return given
 
 
-def _named(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = json.dumps(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
-def _garbage(what: str) -> PipetuneError:
+def _invalid_tf_config(what: str) -> PipetuneError:
     return PipetuneError(
-        f"{VARIABLE} {what}.",
+        f"{TF_CONFIG} {what}.",
         hint='Correct it, as in {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, '
-        "or unset it to analyse one process. Nothing was run.",
+        "or unset it to analyze a single process. Nothing was run.",
     )
 
 
-def _place_of(rank: Rank, environment: Mapping[str, str]) -> Place:
-    address = rendezvous_address(environment)
+def _task_of_rank(rank: HorovodRank, environment: Mapping[str, str]) -> ClusterTask:
+    address = new_rendezvous_address(environment)
     host = address if rank.rank == 0 else ""
-    return Place("worker", rank.rank, rank.ranks, told_by=rank.told_by, host=host, by_rendezvous=bool(address))
+    return ClusterTask(
+        "worker",
+        rank.rank,
+        rank.size,
+        source_variable=rank.rank_variable,
+        coordinator_host=host,
+        has_rendezvous=bool(address),
+    )
+
+
+RANK_VARIABLE, SIZE_VARIABLE, LOCAL_SIZE_VARIABLE = "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"
+MPI_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+"""Variables of Open MPI, and of MPICH and Intel MPI, for rank and number of ranks; set for every process they start."""
+RENDEZVOUS_HOST, RENDEZVOUS_PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
+_ELASTIC = "HOROVOD_ELASTIC"
+_DISCARD_PORT = 9  # any port: nothing is sent to it
+
+
+@dataclass(frozen=True)
+class HorovodRank:
+    """One of several processes that a launcher started in parallel."""
+
+    rank: int
+    size: int
+    rank_variable: str  # the environment variable with the rank
+    size_variable: str  # the environment variable with the number of ranks
+
+
+def horovod_rank(environment: Mapping[str, str], *, horovod: bool) -> HorovodRank | None:
+    """Returns the Horovod rank of this process according to the environment; None if it is not one of several.
+
+    Args:
+        environment: the environment variables.
+        horovod: whether the script uses Horovod; only then do the variables of `mpirun` refer to Horovod ranks.
+    """
+    found = _rank_from(environment, RANK_VARIABLE, SIZE_VARIABLE)
+    return found or (mpi_rank(environment) if horovod else None)
+
+
+def mpi_rank(environment: Mapping[str, str]) -> HorovodRank | None:
+    """Returns the rank of this process under `mpirun`, with or without Horovod; None if there are not several."""
+    return next((found for names in MPI_VARIABLES if (found := _rank_from(environment, *names))), None)
+
+
+def new_rendezvous_address(environment: Mapping[str, str]) -> str:
+    """Returns this machine's address for a new rendezvous server if the ranks can be restarted with one, else "".
+
+    Ranks can be restarted if `horovodrun` started them with Gloo and their number is fixed; under MPI a rank can start
+    only once. The address is the one in the network of the current rendezvous server, which all ranks can reach.
+    """
+    address = environment.get(RENDEZVOUS_HOST, "")
+    if not address or environment.get(_ELASTIC) or _rank_from(environment, RANK_VARIABLE, SIZE_VARIABLE) is None:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
+        try:
+            unsent.connect((address, _DISCARD_PORT))  # for a datagram socket this only selects the route
+            return str(unsent.getsockname()[0])
+        except OSError:
+            return ""
+
+
+def _rank_from(environment: Mapping[str, str], rank: str, ranks: str) -> HorovodRank | None:
+    mine, all_of_them = environment.get(rank, ""), environment.get(ranks, "")
+    if not (mine.isdecimal() and all_of_them.isdecimal()) or int(all_of_them) < 2:
+        return None
+    return HorovodRank(int(mine), int(all_of_them), rank, ranks)

@@ -25,12 +25,12 @@ _TAG = "type"
 T = TypeVar("T")
 
 
-class Malformed(PipetuneError):
+class MalformedData(PipetuneError):
     """JSON that does not have the structure the reader expects; the message says where."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(
-            f"The data does not have the expected form: {where or 'the whole'}: {problem}.",
+            f"The data does not have the expected structure: {where or 'top level'}: {problem}.",
             hint="It was cut short, edited by hand, or written by another version of pipetune.",
         )
 
@@ -39,6 +39,7 @@ def encode(value: object, hint: Any = None, *, sparse: bool = False) -> Json:
     """Returns `value` as JSON data.
 
     Args:
+        value: a dataclass, enum, mapping, sequence, set, number, text, bool or None.
         hint: the declared type of `value`; needed only if that is a union of dataclasses.
         sparse: omit fields that have their default value; `decode` restores them.
 
@@ -82,7 +83,7 @@ def decode(kind: type[T], data: object) -> T:
     """Returns `data`, as produced by `json.loads`, as an instance of the dataclass `kind`.
 
     Raises:
-        Malformed: the data does not match the type; the message says where.
+        MalformedData: the data does not match the type; the message says where.
     """
     return typing.cast(T, _decode(kind, data, ""))
 
@@ -91,7 +92,7 @@ def decode_union(union: types.UnionType, data: object) -> object:
     """Returns `data` as an instance of the member of `union` that its "type" names.
 
     Raises:
-        Malformed: the data does not match the type; the message says where.
+        MalformedData: the data does not match the type; the message says where.
     """
     return _decode(union, data, "")
 
@@ -114,7 +115,7 @@ def _decode(hint: Any, data: object, where: str) -> object:
         return _decode_sequence(origin, arguments, data, where)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(data, dict):
-            raise Malformed(where, "should be an object")
+            raise MalformedData(where, "should be an object")
         item = arguments[1] if arguments else Any
         return {key: _decode(item, value, f"{where}.{key}") for key, value in data.items()}
     return _decode_scalar(hint, data, where)
@@ -129,20 +130,20 @@ def _decode_scalar(hint: Any, data: object, where: str) -> object:
         if type(data) is int:
             return float(data)
     if type(data) is not hint:
-        raise Malformed(where, f"should be {hint.__name__}, is {data!r}")
+        raise MalformedData(where, f"should be {hint.__name__}, is {data!r}")
     return data
 
 
 def _decode_enum(kind: type[enum.Enum], data: object, where: str) -> enum.Enum:
     known = {(item.value if isinstance(item, str) else item.name): item for item in kind}
     if not isinstance(data, str) or data not in known:
-        raise Malformed(where, f"{data!r} is none of {', '.join(known)}")
+        raise MalformedData(where, f"{data!r} is none of {', '.join(known)}")
     return known[data]
 
 
 def _decode_dataclass(kind: type, data: object, where: str) -> object:
     if not isinstance(data, dict):
-        raise Malformed(where, f"should be an object ({kind.__name__})")
+        raise MalformedData(where, f"should be an object ({kind.__name__})")
     hints = _hints(kind)
     values = {}
     for field in dataclasses.fields(kind):
@@ -150,22 +151,21 @@ def _decode_dataclass(kind: type, data: object, where: str) -> object:
         if field.name in data:
             values[field.name] = _decode(hints[field.name], data[field.name], inside)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise Malformed(inside, "is missing")
+            raise MalformedData(inside, "is missing")
     return kind(**values)
 
 
 def _decode_sequence(origin: type, arguments: tuple[Any, ...], data: object, where: str) -> object:
     if not isinstance(data, list):
-        raise Malformed(where, "should be a list")
+        raise MalformedData(where, "should be a list")
     if origin is tuple and arguments and arguments[-1] is not Ellipsis:
         if len(data) != len(arguments):
-            raise Malformed(where, f"should have {len(arguments)} items, has {len(data)}")
+            raise MalformedData(where, f"should have {len(arguments)} items, has {len(data)}")
         hints = arguments
     else:
         hints = (arguments[0] if arguments else Any,) * len(data)
     return origin(
-        _decode(hint, item, f"{where}[{index}]")
-        for index, (hint, item) in enumerate(zip(hints, data, strict=True))
+        _decode(hint, item, f"{where}[{index}]") for index, (hint, item) in enumerate(zip(hints, data, strict=True))
     )
 
 
@@ -179,7 +179,7 @@ def _decode_union(options: tuple[Any, ...], data: object, where: str) -> object:
                 if kind.__name__ == data.get(_TAG):
                     return _decode_dataclass(kind, data, where)
             known = ", ".join(kind.__name__ for kind in classes)
-            raise Malformed(where, f"type {data.get(_TAG)!r} is none of {known}")
+            raise MalformedData(where, f"type {data.get(_TAG)!r} is none of {known}")
         if classes:
             return _decode_dataclass(classes[0], data, where)
     if type(data) in options:
@@ -193,7 +193,7 @@ def _decode_union(options: tuple[Any, ...], data: object, where: str) -> object:
             or (type(data) is int and origin is float)
         ):
             return _decode(option, data, where)
-    raise Malformed(where, f"{data!r} is none of the kinds allowed here")
+    raise MalformedData(where, f"{data!r} has none of the allowed types")
 
 
 def _plain(data: object) -> object:

@@ -1,54 +1,311 @@
-"""The result of comparing the data of two pipelines."""
+"""Comparison of sessions: the checks of a CI gate, all figures, and what only one of two sessions has."""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipetune.core.edits import Safety
+from pipetune.core.errors import PipetuneError
+from pipetune.core.plan_file import first_difference
+from pipetune.core.results import Interval, Rate, difference_of, ratio_of
+from pipetune.core.session import Session
+from pipetune.core.summary import location_of
+
+
+class GateResult(enum.StrEnum):
+    """The result of a check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNDETERMINED = "undetermined"  # the interval contains the limit
 
 
 @dataclass(frozen=True)
-class Check:
-    """One check: "values", "randomness", "epochs", "generated inputs", "last batches", "spec", "cardinality"..."""
+class GateCheck:
+    """One check and its result."""
 
     name: str
-    equal: bool | None  # None: the check could not be done; `detail` says why
-    detail: str = ""
-    late: bool = False  # time ran out first; with more time the check could be done
+    result: GateResult
+    text: str
+
+
+def check_completed(session: Session, *, later: str = "") -> GateCheck:
+    """Returns the check that the analysis completed.
+
+    Args:
+        session: the session.
+        later: folder of a later run that did not complete, so that this session is shown instead; "" if none.
+    """
+    if later:
+        return GateCheck("session", GateResult.FAILED, f"a later run did not complete: {later}")
+    if session.status == "done":
+        return GateCheck("session", GateResult.PASSED, "the analysis completed")
+    detail = f": {session.status_detail}" if session.status_detail else ""
+    return GateCheck("session", GateResult.FAILED, f"the analysis did not complete ({session.status}){detail}")
+
+
+def check_input_wait(session: Session, limit: float) -> GateCheck:
+    """Returns the check that training waits for input for at most the share `limit` (0 to 1) of a step."""
+    dataset = session.main_dataset
+    share = dataset.diagnosis.wait_share if dataset and dataset.diagnosis else None
+    if share is None:
+        return GateCheck("input wait", GateResult.FAILED, "was not measured")
+    text = f"{_percent(share.median)} of a step ({_percent(share.low)} to {_percent(share.high)})"
+    if share.high <= limit:
+        return GateCheck("input wait", GateResult.PASSED, f"{text}, at most {_percent(limit)}")
+    result = GateResult.FAILED if share.low > limit else GateResult.UNDETERMINED
+    return GateCheck("input wait", result, f"{text}, the limit is {_percent(limit)}")
+
+
+def check_speedup(session: Session, target: float) -> GateCheck:
+    """Returns the check that the confirmed plan speeds training up by at least the factor `target`."""
+    found = session.training.speedup if session.training else None
+    if found is None:
+        why = session.training.why if session.training and session.training.why else "no plan was confirmed"
+        return GateCheck("speedup", GateResult.FAILED, f"was not measured: {why}")
+    text = f"{found.median:.2f}x ({found.low:.2f} to {found.high:.2f})"
+    if found.low >= target:
+        return GateCheck("speedup", GateResult.PASSED, f"{text}, at least {target:.2f}x")
+    result = GateResult.FAILED if found.high < target else GateResult.UNDETERMINED
+    return GateCheck("speedup", result, f"{text}, required {target:.2f}x")
+
+
+def require_same_pipeline(session: Session, baseline: Session) -> None:
+    """Checks that both sessions are of the same pipeline, either original or with the patch of one of them applied.
+
+    Raises:
+        PipetuneError: the pipelines differ; the message names the first operator that differs.
+    """
+    ours, theirs = session.main_dataset, baseline.main_dataset
+    if ours is None or theirs is None:
+        return
+    here, there = ours.pipeline, theirs.pipeline
+    pairs = ((here, there), (ours.tuned, there), (here, theirs.tuned))
+    if any(one is not None and other is not None and one.fingerprint == other.fingerprint for one, other in pairs):
+        return
+    difference = first_difference(here, there.identities(), there="the baseline")
+    raise PipetuneError(
+        f"The baseline belongs to a different pipeline: {difference}.",
+        hint="Specify a session of the same pipeline, or compare anyway with --any.",
+    )
+
+
+def compare_with_baseline(session: Session, baseline: Session, *, tolerance: float) -> list[GateCheck]:
+    """Returns the checks that `session` is not worse than `baseline` by more than `tolerance` (a share, 0 to 1).
+
+    Compares input wait, the gain that is left for a plan, and warnings.
+    """
+    other_machine = machine_difference(session, baseline)
+    rows = [_compare_input_wait(session, baseline, tolerance), _compare_room(session, baseline, tolerance)]
+    if other_machine:
+        rows = [
+            GateCheck(row.name, GateResult.UNDETERMINED, f"{row.text}; {other_machine}")
+            if row.result is GateResult.FAILED
+            else row
+            for row in rows
+        ]
+    known = {finding.code for finding in baseline.findings}
+    new = [finding for finding in session.findings if finding.code not in known]
+    text = "; ".join(f"{finding.code}: {finding.message}" for finding in new) or "no new warnings"
+    return [*rows, GateCheck("warnings", GateResult.FAILED if new else GateResult.PASSED, text)]
+
+
+def machine_difference(session: Session, baseline: Session) -> str:
+    """Returns why the figures of the two sessions are not comparable; "" if they are."""
+    here, there = session.machine, baseline.machine
+    if here is None or there is None:
+        return "the machine of a session is unknown"
+    for name, ours, theirs in (
+        ("processor", here.processor, there.processor),
+        ("cores", here.cores_granted, there.cores_granted),
+        ("device", here.device, there.device),
+        ("TensorFlow", here.tensorflow, there.tensorflow),
+    ):
+        if ours != theirs:
+            return f"measured on a different machine ({name}: {ours} instead of {theirs})"
+    return ""
+
+
+def _compare_input_wait(session: Session, baseline: Session, tolerance: float) -> GateCheck:
+    shares = [
+        dataset.diagnosis.wait_share if dataset and dataset.diagnosis else None
+        for dataset in (session.main_dataset, baseline.main_dataset)
+    ]
+    change = difference_of(shares[0], shares[1]) if shares[0] and shares[1] else None
+    if change is None:
+        return GateCheck("input wait against baseline", GateResult.UNDETERMINED, "was not measured in both")
+    median, low, high = (bound * 100 for bound in (change.median, change.low, change.high))
+    text = f"{median:+.1f} points ({low:+.1f} to {high:+.1f}) of a step"
+    if change.high <= tolerance:
+        return GateCheck("input wait against baseline", GateResult.PASSED, text)
+    result = GateResult.FAILED if change.low > tolerance else GateResult.UNDETERMINED
+    return GateCheck("input wait against baseline", result, f"{text}, the tolerance is {tolerance * 100:.1f} points")
+
+
+def _compare_room(session: Session, baseline: Session, tolerance: float) -> GateCheck:
+    """Checks the plan's gain: if it is larger than in the baseline, the script has become slower since."""
+    name = "room for improvement"
+    found = [one.training.speedup if one.training else None for one in (session, baseline)]
+    if found[0] is None:
+        return GateCheck(name, GateResult.PASSED, "no plan was confirmed to be faster")
+    if found[1] is None:
+        low = found[0].low
+        result = GateResult.FAILED if low > 1 + tolerance else GateResult.PASSED
+        return GateCheck(name, result, f"{found[0].median:.2f}x now, no confirmed plan in the baseline")
+    change = ratio_of(found[0], found[1])
+    if change is None:
+        return GateCheck(name, GateResult.UNDETERMINED, "cannot be compared")
+    text = f"{found[0].median:.2f}x now, {found[1].median:.2f}x in the baseline"
+    if change.high <= 1 + tolerance:
+        return GateCheck(name, GateResult.PASSED, text)
+    result = GateResult.FAILED if change.low > 1 + tolerance else GateResult.UNDETERMINED
+    return GateCheck(name, result, f"{text}: the ratio is {change.median:.2f} ({change.low:.2f} to {change.high:.2f})")
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """All checks of one plan against the original pipeline."""
+class FigureDifference:
+    """One figure in two sessions; `change` is the ratio after/before, or for shares the difference."""
 
-    safety: Safety
-    checks: tuple[Check, ...]
-    elements: int  # compared
-    epochs: int  # compared
-    notes: tuple[str, ...] = ()
-
-    @property
-    def equal(self) -> bool:
-        """Whether every check that could be done passed, and at least one was done."""
-        done = [check for check in self.checks if check.equal is not None]
-        return bool(done) and all(check.equal for check in done)
+    name: str
+    unit: str  # "x", "%", "ms", "examples/s", "us", "s", "MiB"
+    before: float | None
+    after: float | None
+    change: Interval | None = None  # None unless both values have an interval
+    more_is_better: bool = True
 
     @property
-    def proven(self) -> bool:
-        """Whether values and whole epochs were compared and every required check passed."""
-        wanted = {"values", "epochs"} | {check.name for check in self.checks if check.name in _DONE_WHERE_ASKED_FOR}
-        return self.equal and wanted <= {check.name for check in self.checks if check.equal}
+    def ratio(self) -> float | None:
+        """Ratio after/before, for figures without an interval."""
+        if self.before is None or self.after is None or self.before <= 0:
+            return None
+        return self.after / self.before
 
     @property
-    def undecided(self) -> bool:
-        """Whether no difference was found and more time could still prove equality."""
-        return not self.proven and not self.why and any(check.late for check in self.checks)
+    def proven(self) -> str:
+        """ "better" or "worse" if the interval of the change excludes "no change", else ""."""
+        if self.change is None:
+            return ""
+        nothing = 0.0 if self.unit == "%" else 1.0
+        if self.change.low > nothing:
+            return "better" if self.more_is_better else "worse"
+        if self.change.high < nothing:
+            return "worse" if self.more_is_better else "better"
+        return ""
 
-    @property
-    def why(self) -> str:
-        """The first difference found, as "check: detail"; "" if there is none."""
-        return next((f"{check.name}: {check.detail}" for check in self.checks if check.equal is False), "")
+
+@dataclass(frozen=True)
+class ItemChanges:
+    """Items that only one of two sessions has: `gone` only the earlier, `new` only the later one."""
+
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
 
 
-_DONE_WHERE_ASKED_FOR = frozenset({"randomness", "generated inputs", "last batches"})
-"""Checks that not every plan needs; if they are in the list of checks, they must have passed."""
+def figures(before: Session, after: Session) -> tuple[FigureDifference, ...]:
+    """Returns every figure that at least one of the sessions has, the training speedup first."""
+    rows = (
+        _interval("training speedup", *(one.training.speedup if one.training else None for one in (before, after))),
+        *_steps(before, after),
+        _wait(before, after),
+        *_rates(before, after),
+    )
+    return tuple(row for row in rows if row.before is not None or row.after is not None)
+
+
+def rewrites(before: Session, after: Session) -> ItemChanges:
+    """Returns the rewrites that only one of the plans has, as "rule (call site): what it does"."""
+    return _item_changes(_plan_words(before), _plan_words(after))
+
+
+def warnings(before: Session, after: Session) -> ItemChanges:
+    """Returns the problems in the script that only one of the sessions found, as "code: message"."""
+    return _item_changes(
+        *([f"{finding.code}: {finding.message}" for finding in one.findings] for one in (before, after))
+    )
+
+
+def same_pipeline(before: Session, after: Session) -> bool | None:
+    """Whether both sessions tuned the same pipeline; None if one of them tuned none."""
+    ours, theirs = before.main_dataset, after.main_dataset
+    if ours is None or theirs is None:
+        return None
+    return ours.pipeline.fingerprint == theirs.pipeline.fingerprint
+
+
+def _steps(before: Session, after: Session) -> Iterator[FigureDifference]:
+    for name, field in (
+        ("training step, current", "defaults_step_ms"),
+        ("training step, tuned", "tuned_step_ms"),
+        ("training step, no input", "bound_step_ms"),
+    ):
+        values = [getattr(one.training, field, None) for one in (before, after)]
+        yield FigureDifference(name, "ms", values[0], values[1], more_is_better=False)
+
+
+def _wait(before: Session, after: Session) -> FigureDifference:
+    shares = [
+        one.main_dataset.diagnosis.wait_share if one.main_dataset and one.main_dataset.diagnosis else None
+        for one in (before, after)
+    ]
+    first, second = shares
+    return FigureDifference(
+        "input wait",
+        "%",
+        first.median if first else None,
+        second.median if second else None,
+        difference_of(second, first) if first and second else None,
+        more_is_better=False,
+    )
+
+
+def _rates(before: Session, after: Session) -> Iterator[FigureDifference]:
+    datasets = [before.main_dataset, after.main_dataset]
+    for name, field in (
+        ("input speedup", "input_speedup"),
+        ("input speedup over AUTOTUNE", "input_speedup_over_autotune"),
+    ):
+        yield _interval(name, *(getattr(dataset, field, None) for dataset in datasets))
+    for variant, words in (("defaults", "current"), ("tuned", "tuned")):
+        rates = [dataset.rates.get(variant, Rate()) if dataset else Rate() for dataset in datasets]
+        for name, unit, field, more in (
+            ("input alone", "examples/s", "examples_per_second", True),
+            ("CPU per example", "us", "cpu_us_per_example", False),
+            ("first batch", "s", "first_batch_seconds", False),
+            ("peak memory", "MiB", "peak_rss_mib", False),
+        ):
+            first, second = (getattr(rate, field) for rate in rates)
+            yield FigureDifference(f"{name} {words}", unit, first, second, more_is_better=more)
+
+
+def _interval(name: str, before: Interval | None, after: Interval | None) -> FigureDifference:
+    return FigureDifference(
+        name,
+        "x",
+        before.median if before else None,
+        after.median if after else None,
+        ratio_of(after, before) if before and after else None,
+    )
+
+
+def _plan_words(session: Session) -> list[str]:
+    dataset = session.main_dataset
+    if dataset is None or dataset.plan is None:
+        return []
+    words = []
+    for rewrite in dataset.plan.rewrites:
+        location = location_of(rewrite.node, dataset.pipeline, dataset.tuned)
+        place = f" ({location.method}, line {location.line})" if location else ""
+        words.append(f"{rewrite.rule}{place}: {rewrite.summary}")
+    return words
+
+
+def _item_changes(before: list[str], after: list[str]) -> ItemChanges:
+    return ItemChanges(
+        gone=tuple(text for text in before if text not in after),
+        new=tuple(text for text in after if text not in before),
+    )

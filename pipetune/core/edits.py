@@ -1,27 +1,40 @@
-"""The closed set of edits, and the rewrites and plans composed of them.
-
-An edit states what changes, not how: `core/editing.py` applies it to a Pipeline (the run-time emitter replays
-the result), `source/` applies it to the user's source.
-"""
+"""The closed set of edits, each of which applies itself to a pipeline, and the rewrites and plans made of them."""
 
 from __future__ import annotations
 
 import enum
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from pipetune.core.functions import Cut, FunctionForm, Windows
-from pipetune.core.pipeline import Value
+from pipetune.core.errors import PipetuneError
+from pipetune.core.functions import (
+    FunctionFacts,
+    FunctionSplit,
+    FunctionVariant,
+    RowGathering,
+    RowWindows,
+    SplitPosition,
+)
+from pipetune.core.operators import operator_facts
+from pipetune.core.pipeline import Node, Pipeline, Value
+
+ROW_INDEX_BYTES = 8.0  # of one row index, an int64
+_ROW_INDEX_SPEC = "TensorSpec(shape=(), dtype=tf.int64, name=None)"
 
 
 @dataclass(frozen=True)
 class SetArgument:
-    """Give argument `name` of operator `node` the value `value`."""
+    """Set argument `name` of operator `node` to `value`."""
 
     node: str
     name: str
     value: Value
+
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        node = _find(pipeline, self.node)
+        return _substitute(pipeline, replace(node, arguments={**node.arguments, self.name: self.value}))
 
 
 @dataclass(frozen=True)
@@ -33,12 +46,22 @@ class Insert:
     id: str
     arguments: Mapping[str, Value] = field(default_factory=dict)
 
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        anchor = _find(pipeline, self.after)
+        new = Node(id=self.id, op=self.op, inputs=(self.after,), arguments=dict(self.arguments))
+        if not operator_facts(self.op).batches:
+            new = replace(new, spec=anchor.spec, cardinality=anchor.cardinality, element_bytes=anchor.element_bytes)
+        return _insert(pipeline, new, after=self.after)
+
 
 @dataclass(frozen=True)
 class Remove:
     """Remove operator `node`, which has one input."""
 
     node: str
+
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        return _take_out(pipeline, self.node)[0]
 
 
 @dataclass(frozen=True)
@@ -48,6 +71,10 @@ class Move:
     node: str
     after: str
 
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        rest, node = _take_out(pipeline, self.node)
+        return _insert(rest, replace(node, inputs=(self.after,)), after=self.after)
+
 
 @dataclass(frozen=True)
 class SetOption:
@@ -56,22 +83,33 @@ class SetOption:
     name: str
     value: Value
 
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        return replace(pipeline, options={**pipeline.options, self.name: self.value})
+
 
 @dataclass(frozen=True)
 class ReplaceFunction:
     """Call the function of operator `node` in another variant; `digest` is that of the function traced in this way."""
 
     node: str
-    form: FunctionForm
+    form: FunctionVariant
     digest: str
     first: tuple[str, ...] = ()  # ids of fused upstream maps, most upstream first: it calls their functions first
+
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        node = _find(pipeline, self.node)
+        if node.function is None:
+            raise PipetuneError(f"Operator {node.id} ({node.op}) has no function to replace.")
+        _check_fusable(pipeline, node, self.first)
+        function = replace(node.function, form=self.form, digest=self.digest, first=self.first)
+        return _substitute(pipeline, replace(node, function=function))
 
 
 @dataclass(frozen=True)
 class ReplaceSource:
-    """Let `node`, which outputs the rows of arrays, output row indices, and gather the rows after `after`.
+    """Make `node`, which outputs the rows of arrays, output row indices, and gather the rows after `after`.
 
-    Operators upstream of `node` without another consumer are removed: the gathering does their work, too.
+    Operators upstream of `node` without another consumer are removed: the gathering also does their work.
 
     The map that gathers is the operator `gather`; `digest` is that of its traced function. With `windows`, it gathers
     the windows of rows that start at the indices.
@@ -80,15 +118,48 @@ class ReplaceSource:
     node: str
     after: str
     digest: str
-    windows: Windows | None = None
+    windows: RowWindows | None = None
 
     @property
     def gather(self) -> str:
         """The id of the map that gathers the rows."""
         return f"gather@{self.node}"
 
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        """Replaces the source and all upstream of it by a range of row indices; inserts a map that gathers rows."""
+        rows, anchor = _find(pipeline, self.node), _find(pipeline, self.after)
+        if rows.cardinality < 0:
+            raise PipetuneError(f"Operator {rows.id} ({rows.op}) has no rows that can be accessed by index.")
+        starts = self.windows.window_starts(rows.cardinality) if self.windows is not None else range(rows.cardinality)
+        numbers = Node(
+            id=rows.id,
+            op="range",
+            arguments={"start": 0, "stop": starts.stop, "step": starts.step},
+            location=rows.location,
+            shared=rows.shared,
+            spec=_ROW_INDEX_SPEC,
+            cardinality=len(starts),
+            element_bytes=ROW_INDEX_BYTES,
+        )
+        gather = Node(
+            id=self.gather,
+            op="map",
+            inputs=(anchor.id,),
+            arguments={"num_parallel_calls": None, "deterministic": None},
+            function=FunctionFacts(
+                name="gather", digest=self.digest, operations=("GatherV2",), form=FunctionVariant.GATHERING
+            ),
+            spec=anchor.spec,
+            cardinality=anchor.cardinality,
+            element_bytes=anchor.element_bytes,
+            gathering=RowGathering(digest=self.digest, windows=self.windows),
+        )
+        edited = _insert(_substitute(pipeline, numbers), gather, after=anchor.id)
+        reached = {edited.output.id, *(above.id for above in edited.upstream(edited.output.id))}
+        return replace(edited, nodes=tuple(node for node in edited if node.id in reached))
 
-HEAD = "head"
+
+HEAD_PREFIX = "head"
 """Prefix of the id of a map that calls the first part of a function."""
 
 
@@ -97,12 +168,47 @@ class SplitFunction:
     """Split the function of the map `node`: a new map directly upstream calls the first part, `node` the second."""
 
     node: str
-    cut: Cut
+    cut: FunctionSplit
 
     @property
     def head(self) -> str:
         """The id of the map that calls the first part."""
-        return f"{HEAD}@{self.node}"
+        return f"{HEAD_PREFIX}@{self.node}"
+
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        """Splits a map into one per part of its function; the second keeps the id and the output of the original."""
+        node, cut = _find(pipeline, self.node), self.cut
+        if node.op != "map" or node.function is None or node.function.form is not FunctionVariant.AS_TRACED:
+            raise PipetuneError(
+                f"Operator {node.id} ({node.op}) has no unmodified function that could be split in two."
+            )
+        part = FunctionFacts(
+            name=node.function.name,
+            digest=cut.head,
+            operations=node.function.operations,
+            size=node.function.size,
+            reads_files=node.function.reads_files,
+            can_raise=node.function.can_raise,
+            form=FunctionVariant.HEAD,
+            part_of=node.id,
+            cut=cut,
+        )
+        head = replace(
+            node,
+            id=self.head,
+            arguments=dict(node.arguments),
+            function=part,
+            location=None,
+            shared=1,
+            spec=cut.spec,
+            element_bytes=cut.element_bytes,
+        )
+        each = cut.kind is SplitPosition.BEFORE_ELEMENTWISE_OPS
+        form = FunctionVariant.TAIL_ON_BATCHES if each else FunctionVariant.TAIL
+        part = replace(part, digest=cut.tail, form=form, random=node.function.random, seeded=node.function.seeded)
+        tail = replace(node, inputs=(head.id,), function=part)
+        nodes = ((head, tail) if old.id == node.id else (old,) for old in pipeline.nodes)
+        return replace(pipeline, nodes=tuple(one for some in nodes for one in some))
 
 
 @dataclass(frozen=True)
@@ -113,24 +219,21 @@ class ReplaceOperator:
     op: str
     arguments: Mapping[str, Value] = field(default_factory=dict)
 
+    def apply(self, pipeline: Pipeline) -> Pipeline:
+        node = _find(pipeline, self.node)
+        location = replace(node.location, method=self.op) if node.location is not None else None
+        return _substitute(pipeline, replace(node, op=self.op, arguments=dict(self.arguments), location=location))
+
 
 Edit = (
-    SetArgument
-    | Insert
-    | Remove
-    | Move
-    | SetOption
-    | ReplaceFunction
-    | ReplaceSource
-    | ReplaceOperator
-    | SplitFunction
+    SetArgument | Insert | Remove | Move | SetOption | ReplaceFunction | ReplaceSource | ReplaceOperator | SplitFunction
 )
 
 
-_THREADS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})
+_RESOURCE_OPTIONS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})
 
 
-def needs_proof(edits: Iterable[Edit]) -> bool:
+def needs_comparison(edits: Iterable[Edit]) -> bool:
     """Whether the edits can change values or order, so that the data must be compared before they are allowed.
 
     Prefetching, copying to a device, the number of parallel calls (of a function that runs in order), threads and
@@ -140,7 +243,7 @@ def needs_proof(edits: Iterable[Edit]) -> bool:
         match edit:
             case Insert(op="prefetch" | "copy_to_device") | SetArgument(name="num_parallel_calls"):
                 continue
-            case SetOption(name=name) if name in _THREADS:
+            case SetOption(name=name) if name in _RESOURCE_OPTIONS:
                 continue
             case _:
                 return True
@@ -181,7 +284,7 @@ class Rewrite:
     epochs_kept: bool = True  # every element occurs once per epoch, and epochs do not mix
     notes: tuple[str, ...] = ()
     predicted_bytes: float = 0.0  # additional memory
-    equal_is_enough: bool = False  # needs no speedup: offered if measured to be not slower
+    equal_is_enough: bool = False  # needs no speedup: offered if it is measured to be no slower
     only_training: bool = False  # its gain is visible only in a training step, not in the input alone
 
     @functools.cached_property
@@ -202,7 +305,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Silence:
+class NoProposal:
     """Why a rule does not propose a rewrite for an operator where one might be expected."""
 
     rule: str
@@ -219,6 +322,7 @@ class Plan:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
+        """The edits of all rewrites, in order."""
         return tuple(edit for rewrite in self.rewrites for edit in rewrite.edits)
 
     @functools.cached_property
@@ -228,6 +332,7 @@ class Plan:
 
     @property
     def safety(self) -> Safety:
+        """The worst safety class of its rewrites; EXACT without rewrites."""
         return max((rewrite.safety for rewrite in self.rewrites), default=Safety.EXACT)
 
     @property
@@ -240,5 +345,63 @@ class Plan:
         kept = tuple(old for old in self.rewrites if not rewrite.group or old.group != rewrite.group)
         return Plan(self.name, (*kept, rewrite))
 
-    def without(self, rewrite: Rewrite) -> Plan:
-        return Plan(self.name, tuple(old for old in self.rewrites if old.key != rewrite.key))
+
+def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
+    """Returns the pipeline after applying `edits` in order.
+
+    Raises:
+        PipetuneError: an edit names an operator that does not exist, or one that it cannot be applied to.
+    """
+    for edit in edits:
+        pipeline = edit.apply(pipeline)
+    return pipeline
+
+
+def _check_fusable(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:
+    """Raises if functions cannot be fused: an earlier edit changed one of them or inserted an operator in between."""
+    run = [*(_find(pipeline, name) for name in first), node]
+    if node.function is not None and node.function.first:
+        raise PipetuneError(f"Operator {node.id} ({node.op}) already has other functions fused into it.")
+    if not first:
+        return
+    if any(lower.inputs != (upper.id,) for upper, lower in pairwise(run)):
+        raise PipetuneError(f"There is an operator between {node.id} ({node.op}) and the maps to be fused with it.")
+    if any(one.function is None or one.function.form is not FunctionVariant.AS_TRACED for one in run):
+        raise PipetuneError(f"A function to be fused into {node.id} ({node.op}) was already changed by another edit.")
+
+
+def _find(pipeline: Pipeline, node_id: str) -> Node:
+    if node_id not in pipeline:
+        raise PipetuneError(f"The edit names operator {node_id}, which the pipeline does not have.")
+    return pipeline[node_id]
+
+
+def _substitute(pipeline: Pipeline, node: Node) -> Pipeline:
+    return replace(pipeline, nodes=tuple(node if old.id == node.id else old for old in pipeline.nodes))
+
+
+def _insert(pipeline: Pipeline, new: Node, *, after: str) -> Pipeline:
+    _find(pipeline, after)
+    nodes: list[Node] = []
+    for node in pipeline.nodes:
+        if node.id != new.id and after in node.inputs:
+            node = replace(node, inputs=tuple(new.id if name == after else name for name in node.inputs))
+        nodes.append(node)
+        if node.id == after:
+            nodes.append(new)
+    return replace(pipeline, nodes=tuple(nodes))
+
+
+def _take_out(pipeline: Pipeline, node_id: str) -> tuple[Pipeline, Node]:
+    node = _find(pipeline, node_id)
+    if len(node.inputs) != 1:
+        raise PipetuneError(
+            f"Operator {node_id} ({node.op}) has {len(node.inputs)} inputs and cannot be removed or moved."
+        )
+    (above,) = node.inputs
+    nodes = tuple(
+        replace(other, inputs=tuple(above if name == node_id else name for name in other.inputs))
+        for other in pipeline.nodes
+        if other.id != node_id
+    )
+    return replace(pipeline, nodes=nodes), node

@@ -21,12 +21,12 @@ _current: UndoJournal | None = None
 _hooked = False
 
 
-def journal() -> UndoJournal | None:
+def current_journal() -> UndoJournal | None:
     """Returns the undo journal of this process; None if there is none."""
     return _current
 
 
-def tell(journal: UndoJournal | None) -> None:
+def set_journal(journal: UndoJournal | None) -> None:
     """Sends the file events of this process to `journal` from now on; None: ignores them."""
     global _current, _hooked
     _current = journal
@@ -49,7 +49,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         traceback.print_exc()
 
 
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC  # flags of `open` that may change a file
 
 
 def _open(journal: UndoJournal, path: AnyPath, mode: str | None, flags: int | None) -> None:

@@ -1,24 +1,31 @@
-"""Reads JSON files, and writes files atomically."""
+"""Files: JSON read and written atomically, pipetune's own temporary folders, and the files a process has open."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
+import stat
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from pipetune.core.codec import Malformed
+from pipetune.core.codec import MalformedData
 from pipetune.core.errors import PipetuneError
 
 Value = TypeVar("Value")
 
 
 def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Writes `text` to `path` atomically: neither a reader nor a crash leaves a partial file; symlinks are followed.
+    """Writes `text` to `path` atomically: no reader and no crash leaves a partial file; symlinks are followed.
 
     Args:
+        path: the file; its folder is created if necessary.
+        text: the contents, written as UTF-8.
         mode: permission bits of the file; the umask applies.
 
     Raises:
@@ -49,7 +56,12 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Writes `data` as indented JSON; NaN and infinity raise ValueError, because the caller must encode them."""
+    """Writes `data` as indented JSON, atomically.
+
+    Raises:
+        ValueError: `data` contains NaN or infinity, which the caller must encode.
+        PipetuneError: as in `write_text`.
+    """
     write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
@@ -73,13 +85,13 @@ def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
         ) from error
     except ValueError as error:
         raise PipetuneError(
-            f"{path} is not a {kind} file: it holds no JSON ({error}).",
+            f"{path} is not a {kind} file: it is not valid JSON ({error}).",
             hint="It may have been cut short or edited; run `pipetune analyze` again.",
         ) from error
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         raise PipetuneError(
-            f"{path} is not a {kind} file that this release reads: it says schema {found!r}, not {schema}.",
+            f"{path} is not a {kind} file that this release can read: its schema is {found!r}, not {schema}.",
             hint="Use the release of pipetune that wrote it, or run `pipetune analyze` again.",
         )
     return dict(data)
@@ -88,7 +100,14 @@ def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
 def read_value(
     path: Path | str, make: Callable[[dict[str, object]], Value], *, name: str, kind: str, schema: int
 ) -> Value:
-    """Returns the value that `make` builds from the JSON file `path`, or from the file `name` in the folder `path`.
+    """Returns the value that `make` builds from a JSON file.
+
+    Args:
+        path: the file, or the folder that contains it under the name `name`.
+        make: builds the value from the object in the file; raises `MalformedData` if that is damaged.
+        name: file name that is appended to a folder.
+        kind: as in `read_json`.
+        schema: as in `read_json`.
 
     Raises:
         PipetuneError: as in `read_json`, or the file is damaged.
@@ -99,5 +118,103 @@ def read_value(
     data = read_json(path, kind=kind, schema=schema)
     try:
         return make(data)
-    except Malformed as error:
+    except MalformedData as error:
         raise PipetuneError(f"{path} is damaged. {error.message}", hint=error.hint) from error
+
+
+_NAME = re.compile(r"pipetune-[a-z]+-(\d+)-(\d+)-(\d+)-")
+_root: str | None = None
+
+
+def set_root(root: str) -> None:
+    """Makes `temporary_folder` create folders in `root` from now on, instead of the system's temporary folder."""
+    global _root
+    _root = root
+
+
+def root() -> str | None:
+    """Returns the folder in which this process creates folders; None: the system's temporary folder."""
+    return _root
+
+
+@contextlib.contextmanager
+def temporary_folder(purpose: str, *, within: str | None = None) -> Iterator[str]:
+    """Context manager: creates a folder, which is removed on exit, and yields its path.
+
+    Args:
+        purpose: one lowercase word for its name, to explain the folder to people who find it.
+        within: where to create it; None: in `root()`.
+    """
+    prefix = f"pipetune-{purpose}-{os.getpid()}-{_start_time(os.getpid())}-{_pid_namespace()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=within or _root, ignore_cleanup_errors=True) as made:
+        yield made
+
+
+def remove_abandoned() -> None:
+    """Removes the folders that exited processes left in the system's temporary folder.
+
+    Folders of other users, machines and containers, which may share that folder, are kept.
+    """
+    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            named = _NAME.match(entry.name)
+            if named is None or not entry.is_dir(follow_symlinks=False):
+                continue
+            process, started, namespace = map(int, named.groups())
+            ours = namespace == _pid_namespace() and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            if ours and _start_time(process) != started:
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _start_time(process: int) -> int:
+    """Returns when a process started, in clock ticks since boot; -1 if it does not exist, 0 without /proc."""
+    if not os.path.isdir("/proc/self"):
+        return 0
+    try:
+        state = Path(f"/proc/{process}/stat").read_text()
+        return int(state.rpartition(")")[2].split()[19])  # proc(5): field 22; the name before may contain spaces
+    except (OSError, IndexError, ValueError):
+        return -1
+
+
+def _pid_namespace() -> int:
+    """Returns an id of the PID namespace, to distinguish process ids of different containers; 0 if unknown."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def writable_descriptors() -> Iterator[tuple[int, int, int]]:
+    """Yields the descriptor, flags and size of each regular file with a name that is open for writing.
+
+    Leaves out the files of standard output and standard error, which are pipetune's log.
+    """
+    try:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+        logs = [os.fstat(descriptor) for descriptor in (1, 2) if descriptor in descriptors]
+    except OSError:
+        return
+    for descriptor in descriptors:
+        try:
+            now = os.fstat(descriptor)
+            if not stat.S_ISREG(now.st_mode) or not now.st_nlink or any(os.path.samestat(now, log) for log in logs):
+                continue
+            with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as stream:
+                flags = next(int(line.split()[1], 8) for line in stream if line.startswith("flags:"))
+        except (OSError, StopIteration, ValueError):
+            continue  # closed in the meantime
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            yield descriptor, flags, now.st_size
+
+
+def writable_mappings() -> Iterator[str]:
+    """Yields files with a shared writable mapping, even if their descriptor is closed."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
+            lines = [line.rstrip("\n").split(maxsplit=5) for line in stream]
+    except OSError:
+        return
+    for parts in lines:
+        if len(parts) == 6 and parts[1].startswith("rw-s") and not parts[5].endswith(" (deleted)"):
+            yield parts[5]

@@ -6,15 +6,15 @@ import enum
 from dataclasses import dataclass
 
 
-class FunctionForm(enum.StrEnum):
+class FunctionVariant(enum.StrEnum):
     """How a function is called, if an edit changes that."""
 
     AS_TRACED = "as traced"
-    ON_BATCHES = "on batches"  # traced again for whole batches
+    ON_BATCHES = "on batches"  # retraced for whole batches
     VECTORIZED = "vectorized"  # on whole batches, through `tf.vectorized_map`
     PARSING = "on batches with parse_example"  # on whole batches, not `parse_single_example`
     GATHERING = "gathering rows"  # pipetune's own: gathers rows of the source's arrays by index
-    ON_INPUT = "on what the map gets"  # a predicate, traced again to run upstream of the map that preceded it
+    ON_INPUT = "on what the map gets"  # a predicate, retraced to run upstream of the map that preceded it
     FUSED = "on what the functions of the maps above give"  # it calls the functions of the upstream maps itself
     DECODE_AND_CROP = "decoding only what it crops"  # decodes the crop window of a JPEG instead of the whole image
     HEAD = "its first part alone"  # of a function that was split in two
@@ -23,25 +23,25 @@ class FunctionForm(enum.StrEnum):
 
 
 _ON_BATCHES = frozenset(
-    {FunctionForm.ON_BATCHES, FunctionForm.VECTORIZED, FunctionForm.PARSING, FunctionForm.GATHERING,
-     FunctionForm.TAIL_ON_BATCHES}
+    {FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED, FunctionVariant.PARSING, FunctionVariant.GATHERING,
+     FunctionVariant.TAIL_ON_BATCHES}
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class OnBatches:
-    """Whether a function can be called once per batch instead of per element (`tf/pipelines/on_batches.py`)."""
+class BatchedCall:
+    """Whether a function can be called once per batch instead of per element (`probes/batches.py`)."""
 
     why_not: str = ""  # why its rows are not proven equal to the results per element, as the end of a sentence
-    form: FunctionForm = FunctionForm.ON_BATCHES  # the variant in which it must be called
+    form: FunctionVariant = FunctionVariant.ON_BATCHES  # the variant in which it must be called
     digest: str = ""  # of the function traced in that variant
     inexact: tuple[str, ...] = ()  # ops whose least significant bits depend on the number of rows
     zero_signs: bool = False  # the sign of zeros and the handling of denormals may differ as well
-    cut: Cut | None = None  # split first: the head is called on batches as it is, the tail in `form`
+    cut: FunctionSplit | None = None  # split first: the head is called on batches as it is, the tail in `form`
 
 
 @dataclass(frozen=True)
-class Windows:
+class RowWindows:
     """Full windows of rows: each has the rows `start`, `start + stride`, ..., and `start` advances by `shift`."""
 
     size: int  # rows per window
@@ -49,37 +49,37 @@ class Windows:
     stride: int
     length_known: bool = True  # whether the window length is part of the static shape
 
-    def starts(self, rows: int) -> range:
+    def window_starts(self, rows: int) -> range:
         """Returns the first row of every window over `rows` rows."""
-        return range(0, max(0, rows - self.reach), self.shift)
+        return range(0, max(0, rows - self.span), self.shift)
 
     @property
-    def reach(self) -> int:
+    def span(self) -> int:
         """Distance in rows from the first row of a window to the last."""
         return (self.size - 1) * self.stride
 
 
 @dataclass(frozen=True)
-class Gathering:
-    """How a batch of rows of in-memory arrays is gathered by row index (`tf/pipelines/gathering.py`)."""
+class RowGathering:
+    """How a batch of rows of in-memory arrays is gathered by row index (`pipelines/gathering.py`)."""
 
     why_not: str = ""  # why that is impossible, as the end of a sentence
     digest: str = ""  # of the function that maps a batch of indices to the rows
-    windows: Windows | None = None  # windows formed of the rows before batching; None: no windows
+    windows: RowWindows | None = None  # windows formed of the rows before batching; None: no windows
     singly: bool = False  # its output is windows that upstream functions gather one at a time
 
 
 @dataclass(frozen=True)
-class OnInput:
-    """Whether a predicate can be evaluated on the input of an upstream map (`tf/pipelines/on_inputs.py`)."""
+class PredicatePushdown:
+    """Whether a predicate can be evaluated on the input of an upstream map (`probes/batches.py`)."""
 
     why_not: str = ""  # why its result might differ there, as the end of a sentence
     digest: str = ""  # of the predicate traced for that input
 
 
 @dataclass(frozen=True)
-class Fused:
-    """Whether one function can call the functions of consecutive maps in turn (`tf/pipelines/fusion.py`)."""
+class MapFusion:
+    """Whether one function can call the functions of consecutive maps in turn (`pipelines/map_functions.py`)."""
 
     first: tuple[str, ...]  # ids of the upstream maps, most upstream first
     why_not: str = ""  # why its result might differ from that of the maps, as the end of a sentence
@@ -87,34 +87,34 @@ class Fused:
 
 
 @dataclass(frozen=True)
-class Cropping:
-    """Whether a function that decodes JPEGs could decode only the window it keeps (`tf/pipelines/cropping.py`)."""
+class CropDecoding:
+    """Whether a function that decodes JPEGs could decode only the window it keeps (`probes/decoding.py`)."""
 
     why_not: str = ""  # why it needs the whole image, as the end of a sentence
     digest: str = ""  # of the function that crops while decoding
     seen: str = ""  # the examined elements, all JPEGs: "48 elements, start, middle and end"
 
 
-class CutKind(enum.StrEnum):
+class SplitPosition(enum.StrEnum):
     """Where a function is split in two."""
 
     BEFORE_DRAWS = "in front of its first random draw"
-    BEFORE_EACH_NUMBER = "in front of ops that treat every number by itself"  # up to its end
-    BEHIND_PARSING = "behind what takes its text apart"  # `tf.vectorized_map` has no converter for these ops
+    BEFORE_ELEMENTWISE_OPS = "in front of ops that treat every number by itself"  # up to its end
+    AFTER_PARSING = "behind what takes its text apart"  # `tf.vectorized_map` has no converter for these ops
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How a function is split in two; the first part's output is the second's input (`tf/pipelines/cutting.py`)."""
+class FunctionSplit:
+    """How a function is split in two; the first part's output is the second's input (`probes/splits.py`)."""
 
-    kind: CutKind
+    kind: SplitPosition
     why_not: str = ""  # why it cannot be split there, as the end of a sentence
     position: int = 0  # number of ops in the first part, counted in tracing order
     spec: str = ""  # element spec of the values passed between the parts, as text
     element_bytes: float | None = None  # size of these values; None if unknown
     head: str = ""  # digest of the first part
     tail: str = ""  # digest of the second part
-    inexact: tuple[str, ...] = ()  # ops of the second part, as in `OnBatches`
+    inexact: tuple[str, ...] = ()  # ops of the second part, as in `BatchedCall`
     zero_signs: bool = False
     statement: int | None = None  # first statement of the second part; None: the split is inside a statement
     handed: int = 0  # number of tensors passed between the parts
@@ -123,8 +123,8 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Shrinking:
-    """Whether a function that decodes JPEGs could decode them at a smaller scale (`tf/pipelines/shrinking.py`)."""
+class ScaledDecoding:
+    """Whether a function that decodes JPEGs could decode them at a smaller scale (`probes/decoding.py`)."""
 
     why_not: str = ""  # why it needs the full scale, as the end of a sentence
     ratio: int = 2  # full side length over that of the smallest sufficient scale: 2, 4 or 8
@@ -155,16 +155,16 @@ class FunctionFacts:
     reads_files: bool = False
     can_raise: bool = False  # contains an assertion or a check of values
     hands_on: tuple[int, ...] = ()  # per output component: index of the input passed through unchanged, or -1
-    on_batches: OnBatches | None = None  # None: not probed
-    on_inputs: tuple[OnInput, ...] | None = None  # of a predicate: one per upstream map, the nearest first
-    fused: Fused | None = None  # of the last of consecutive maps; None: not probed
-    cropping: Cropping | None = None  # None: not probed, or it decodes no JPEG
-    cuts: tuple[Cut, ...] | None = None  # at most one per kind; None: not probed
-    shrinking: Shrinking | None = None  # None: not probed, or it decodes no JPEG
-    form: FunctionForm = FunctionForm.AS_TRACED
+    on_batches: BatchedCall | None = None  # None: not probed
+    on_inputs: tuple[PredicatePushdown, ...] | None = None  # of a predicate: one per upstream map, the nearest first
+    fused: MapFusion | None = None  # of the last of consecutive maps; None: not probed
+    cropping: CropDecoding | None = None  # None: not probed, or it decodes no JPEG
+    cuts: tuple[FunctionSplit, ...] | None = None  # at most one per kind; None: not probed
+    shrinking: ScaledDecoding | None = None  # None: not probed, or it decodes no JPEG
+    form: FunctionVariant = FunctionVariant.AS_TRACED
     first: tuple[str, ...] = ()  # ids of operators whose functions it calls before its own
     part_of: str = ""  # id of the operator whose function was split, if this is a part of it
-    cut: Cut | None = None  # the split that produced this part
+    cut: FunctionSplit | None = None  # the split that produced this part
 
     @property
     def called_on_batches(self) -> bool:
@@ -174,9 +174,9 @@ class FunctionFacts:
     @property
     def stateless(self) -> bool:
         """Whether the result of a call depends only on its arguments and the call has no side effects."""
-        return not (self.random or self.reads_variables or self.leaves_traces)
+        return not (self.random or self.reads_variables or self.may_change_state)
 
     @property
-    def leaves_traces(self) -> bool:
+    def may_change_state(self) -> bool:
         """Whether a call may change state of the script."""
         return bool(self.python or self.writes_variables or self.mutable_tables or self.side_effects)

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def short_collections() -> Iterator[None]:
-    """Excludes the objects alive now (mostly TensorFlow's imports) from collections in the block: saves 0.2 s each.
+def shortened_collections() -> Iterator[None]:
+    """Context manager: excludes the objects alive on entry (mostly TensorFlow's imports) from garbage collections.
 
-    If the script itself has called `gc.freeze`, nothing is changed.
+    Saves about 0.2 s per collection.
+
+    Does nothing if the script itself has called `gc.freeze`.
     """
     if gc.get_freeze_count():
         yield

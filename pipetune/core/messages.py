@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipetune.core.accuracy import Figure
+from pipetune.core.accuracy import AccuracyFigure
 from pipetune.core.benchmarks import WorkloadResult
-from pipetune.core.cluster import Task
+from pipetune.core.cluster import LockstepRole
 from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
@@ -34,7 +34,6 @@ class Mode(enum.StrEnum):
     VERIFY = "verify"  # run the script, patched or original, to its first training step, and measure on request
     SERVE = "serve"  # run the script of a task that executes steps of another process; no measurements
     RUN = "run"  # run the script with a plan applied
-    MACHINE = "machine"  # read the machine as TensorFlow detects it, into a session
     DOCTOR = "doctor"  # the same, and check it for problems
     BENCH = "bench"  # measure the figures or workloads in `Job.arguments`; results go to `Job.out`
 
@@ -46,29 +45,33 @@ class Job:
     mode: Mode
     message_descriptor: int
     settings: Settings = field(default_factory=Settings)
-    script: str = ""  # the path; empty where `module` is given
+    script: str = ""  # the path; "" if `module` is given
     module: str = ""  # module name, as after `python -m`
     arguments: tuple[str, ...] = ()  # of the script
     directory: str = ""  # working directory of the script
     out: str = ""  # folder for results
     undo: str = ""  # folder for undo journals of the script's files; "": none, so no training loop is measured
     session: str = ""  # path of session.json: with the patch to verify, or left by a worker that died
-    verifies: bool = True  # "analyze": the patch is verified afterwards, in separate processes
+    verified_separately: bool = True  # "analyze": the patch is verified afterwards, in separate processes
     patched: bool = False  # "verify": apply the patch
-    checks: bool = False  # "verify": compare elements with those of the plan, and measure memory
-    orders: int = -1  # "verify": descriptor of the socket for requests
+    check_elements: bool = False  # "verify": compare elements with those of the plan, and measure memory
+    request_descriptor: int = -1  # "verify": descriptor of the socket for requests
     plan: str = ""  # "run": path of plan.json
     overlay: Mapping[str, str] = field(default_factory=dict)  # "verify": file -> source text to compile instead
-    skip: tuple[str, ...] = ()  # keys of plans that crashed a worker before; recorded as failed, not tried again
-    skip_reason: str = ""  # how that worker ended: "killed by signal 9 (out of memory?)"
+    skipped_plans: tuple[
+        str, ...
+    ] = ()  # keys of plans that crashed a worker before; recorded as failed, not tried again
+    skip_reason: str = ""  # how the worker that ran them ended: "killed by signal 9 (out of memory?)"
     attempt: int = 1  # 2 after a restart
     command: Mapping[str, object] = field(default_factory=dict)  # for `Session.command`
     limit_seconds: float | None = None  # for the whole job
-    task: Task | None = None  # its place among the processes that train in lockstep; None: trains alone
+    lockstep_role: LockstepRole | None = (
+        None  # its place among the processes that train in lockstep; None: trains alone
+    )
 
 
 @dataclass(frozen=True)
-class Started:
+class WorkerStarted:
     """The worker is running; `sentence` says what will happen to the user's script."""
 
     sentence: str
@@ -79,7 +82,7 @@ class Progress:
     """The current activity. Also serves as a heartbeat."""
 
     phase: str  # "capture", "profile", "trials", "confirmation", "verification", "windows"
-    doing: str
+    activity: str
     best: str = ""  # the best plan so far, in words; not a result until it is confirmed
     elapsed_seconds: float = 0.0
     left_seconds: float | None = None
@@ -95,12 +98,14 @@ class TrialStarted:
 
 @dataclass(frozen=True)
 class TrialEnded:
+    """The trial of the plan with this key has ended."""
+
     plan: str
 
 
 @dataclass(frozen=True)
 class VerdictKnown:
-    """Whether the input holds training back; sent before any trial."""
+    """Whether the input slows training down; sent before any trial."""
 
     sentence: str
     verdict: str = ""
@@ -114,7 +119,7 @@ class SessionSaved:
 
 
 @dataclass(frozen=True)
-class Suppressed:
+class ActionSuppressed:
     """An action of the user's script was suppressed, `count` times so far."""
 
     what: str  # "saves_suppressed", "summaries_suppressed": as in `Session.side_effects`
@@ -138,8 +143,8 @@ class ScriptExited:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """pipetune cannot continue; an error message for the user."""
+class AnalysisFailed:
+    """The analysis cannot continue; an error message for the user."""
 
     message: str
     hint: str = ""
@@ -147,7 +152,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class OutOfStep:
+class LockstepLost:
     """Workers that train in lockstep no longer take the same steps: all of them must be terminated."""
 
     why: str
@@ -155,7 +160,7 @@ class OutOfStep:
 
 
 @dataclass(frozen=True)
-class Log:
+class LogLine:
     """One line for the user, above the progress display."""
 
     text: str
@@ -166,7 +171,7 @@ class FigureMeasured:
     """One figure of `pipetune bench --accuracy`, by its name in accuracy.json."""
 
     name: str
-    figure: Figure
+    figure: AccuracyFigure
 
 
 @dataclass(frozen=True)
@@ -178,28 +183,28 @@ class WorkloadMeasured:
 
 
 @dataclass(frozen=True)
-class Finished:
+class WorkerFinished:
     """The last message of a worker."""
 
     exit_code: int
 
 
 Message = (
-    Started
+    WorkerStarted
     | Progress
     | TrialStarted
     | TrialEnded
     | VerdictKnown
     | SessionSaved
-    | Suppressed
+    | ActionSuppressed
     | ScriptFailed
     | ScriptExited
-    | Failed
-    | OutOfStep
-    | Log
+    | AnalysisFailed
+    | LockstepLost
+    | LogLine
     | FigureMeasured
     | WorkloadMeasured
-    | Finished
+    | WorkerFinished
 )
 
 
@@ -230,12 +235,12 @@ class MessageWriter:
 
 
 def to_line(message: Message) -> bytes:
-    """Encodes one message as a line."""
+    """Returns a message encoded as one line of JSON."""
     return json.dumps(encode(message, Message), allow_nan=False).encode() + b"\n"
 
 
 def from_line(line: bytes) -> Message:
-    """Decodes the message in a line.
+    """Returns the message in a line.
 
     Raises:
         PipetuneError: the line is not a message.
@@ -243,14 +248,15 @@ def from_line(line: bytes) -> Message:
     try:
         data = json.loads(line)
     except ValueError as error:
-        raise PipetuneError(f"The worker said something that is not a message: {line[:80]!r}.") from error
+        raise PipetuneError(f"The worker sent an invalid message: {line[:80]!r}.") from error
     return typing.cast(Message, decode_union(typing.cast(typing.Any, Message), data))
 
 
 def write_job(job: Job, path: Path) -> None:
+    """Writes a job to a JSON file."""
     path.write_text(json.dumps(encode(job), allow_nan=False), encoding="utf-8")
 
 
 def read_job(path: Path) -> Job:
-    """Reads a job that `write_job` has written."""
+    """Returns a job that `write_job` has written."""
     return decode(Job, json.loads(path.read_text(encoding="utf-8")))

@@ -1,8 +1,4 @@
-"""Facts about every tf.data operator: its effect on order, count, randomness, buffers, failures and epochs.
-
-Sources: the documentation of `tf.data.Dataset` and the kernels of TensorFlow 2.21. An operator that is not in
-the table gets the most cautious facts: a missed rewrite costs less than a wrong one.
-"""
+"""Facts about every tf.data operator: its effect on order, count, randomness, buffers, failures and epochs."""
 
 from __future__ import annotations
 
@@ -11,8 +7,10 @@ import re
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from pipetune.core.pipeline import INFINITE, Pipeline
 
-class Count(enum.StrEnum):
+
+class CountEffect(enum.StrEnum):
     """The number of output elements compared with the input elements."""
 
     ONE_TO_ONE = "one-to-one"
@@ -21,7 +19,7 @@ class Count(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Order(enum.StrEnum):
+class OrderEffect(enum.StrEnum):
     """What an operator does to the order of elements."""
 
     KEEPS = "keeps"
@@ -30,7 +28,7 @@ class Order(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Epochs(enum.StrEnum):
+class EpochEffect(enum.StrEnum):
     """What an operator does when its dataset is iterated again."""
 
     SAME = "same"  # adds no difference of its own between epochs
@@ -42,19 +40,19 @@ class Epochs(enum.StrEnum):
 
 @dataclass(frozen=True)
 class OperatorFacts:
-    """What holds for an operator independent of its function; the defaults are the most cautious values."""
+    """Facts about an operator that do not depend on its function; the defaults are the most cautious values."""
 
-    order: Order = Order.UNKNOWN
-    count: Count = Count.UNKNOWN
+    order: OrderEffect = OrderEffect.UNKNOWN
+    count: CountEffect = CountEffect.UNKNOWN
     random: bool = True  # draws random numbers itself
     buffers: bool = True  # keeps elements in memory
     asynchronous: bool = False  # always runs in its own threads
     parallel_argument: str = ""  # the argument that makes it run in its own threads
-    can_fail: bool = True  # may raise depending on the data, apart from its function
+    can_fail: bool = True  # may raise depending on the data, even if its function does not
     source: bool = False  # has no input dataset
     takes_function: bool = True  # has a function that TensorFlow traces; `Node.function` describes it
     batches: bool = False  # combines several elements into one, or splits one
-    epochs: Epochs = Epochs.UNKNOWN
+    epochs: EpochEffect = EpochEffect.UNKNOWN
     python: bool = True  # runs Python code under the GIL itself
     reads_files: bool = True
     same_elements: bool = False  # passes elements through unchanged: same structure, same bytes
@@ -65,9 +63,9 @@ CAUTIOUS = OperatorFacts()
 """The facts assumed for an unknown operator."""
 
 
-def _known(
-    order: Order = Order.KEEPS,
-    count: Count = Count.ONE_TO_ONE,
+def _known_facts(
+    order: OrderEffect = OrderEffect.KEEPS,
+    count: CountEffect = CountEffect.ONE_TO_ONE,
     *,
     random: bool = False,
     buffers: bool = False,
@@ -77,7 +75,7 @@ def _known(
     source: bool = False,
     takes_function: bool = False,
     batches: bool = False,
-    epochs: Epochs = Epochs.SAME,
+    epochs: EpochEffect = EpochEffect.SAME,
     python: bool = False,
     reads_files: bool = False,
     same_elements: bool = False,
@@ -103,11 +101,11 @@ def _known(
 
 
 def _memory_source() -> OperatorFacts:
-    return _known(count=Count.MORE, source=True)
+    return _known_facts(count=CountEffect.MORE, source=True)
 
 
 def _file_source() -> OperatorFacts:
-    return _known(count=Count.MORE, source=True, can_fail=True, reads_files=True)
+    return _known_facts(count=CountEffect.MORE, source=True, can_fail=True, reads_files=True)
 
 
 _PARALLEL = "num_parallel_calls"
@@ -121,81 +119,85 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         "from_sparse_tensor_slices": _memory_source(),
         "range": _memory_source(),
         # A generator may yield anything each time it is started: its code is not visible in the graph.
-        "from_generator": _known(
-            Order.UNKNOWN,
-            Count.UNKNOWN,
+        "from_generator": _known_facts(
+            OrderEffect.UNKNOWN,
+            CountEffect.UNKNOWN,
             source=True,
             can_fail=True,
-            epochs=Epochs.UNKNOWN,
+            epochs=EpochEffect.UNKNOWN,
             python=True,
             random=True,
         ),
-        "random": _known(Order.SHUFFLES, Count.MORE, source=True, random=True, epochs=Epochs.DIFFERENT),
+        "random": _known_facts(
+            OrderEffect.SHUFFLES, CountEffect.MORE, source=True, random=True, epochs=EpochEffect.DIFFERENT
+        ),
         "TFRecordDataset": _file_source(),
         "TextLineDataset": _file_source(),
         "FixedLengthRecordDataset": _file_source(),
         "CsvDataset": _file_source(),
         "load": _file_source(),
         # One element in, one element out.
-        "map": _known(takes_function=True, can_fail=True, parallel_argument=_PARALLEL),
-        "scan": _known(count=Count.FEWER, takes_function=True, can_fail=True),  # its state lets it stop early
-        "enumerate": _known(),
-        "to_ragged": _known(can_fail=True),
-        "prefetch": _known(buffers=True, asynchronous=True, same_elements=True),
-        "with_options": _known(same_elements=True),
-        "copy_to_device": _known(same_elements=True),
-        "assert_cardinality": _known(can_fail=True, same_elements=True),
-        "cache": _known(buffers=True, epochs=Epochs.FREEZES, same_elements=True, can_fail=True),
-        "snapshot": _known(buffers=True, epochs=Epochs.FREEZES, can_fail=True, reads_files=True),
-        "shuffle": _known(
-            Order.SHUFFLES, random=True, buffers=True, epochs=Epochs.DIFFERENT, same_elements=True
+        "map": _known_facts(takes_function=True, can_fail=True, parallel_argument=_PARALLEL),
+        "scan": _known_facts(
+            count=CountEffect.FEWER, takes_function=True, can_fail=True
+        ),  # its state lets it stop early
+        "enumerate": _known_facts(),
+        "to_ragged": _known_facts(can_fail=True),
+        "prefetch": _known_facts(buffers=True, asynchronous=True, same_elements=True),
+        "with_options": _known_facts(same_elements=True),
+        "copy_to_device": _known_facts(same_elements=True),
+        "assert_cardinality": _known_facts(can_fail=True, same_elements=True),
+        "cache": _known_facts(buffers=True, epochs=EpochEffect.FREEZES, same_elements=True, can_fail=True),
+        "snapshot": _known_facts(buffers=True, epochs=EpochEffect.FREEZES, can_fail=True, reads_files=True),
+        "shuffle": _known_facts(
+            OrderEffect.SHUFFLES, random=True, buffers=True, epochs=EpochEffect.DIFFERENT, same_elements=True
         ),
         # Fewer.
-        "filter": _known(count=Count.FEWER, takes_function=True, can_fail=True, same_elements=True),
-        "take": _known(count=Count.FEWER, same_elements=True, reads_all=False),
-        "skip": _known(count=Count.FEWER, same_elements=True),
-        "shard": _known(count=Count.FEWER, same_elements=True),
-        "take_while": _known(
-            count=Count.FEWER, takes_function=True, can_fail=True, same_elements=True, reads_all=False
+        "filter": _known_facts(count=CountEffect.FEWER, takes_function=True, can_fail=True, same_elements=True),
+        "take": _known_facts(count=CountEffect.FEWER, same_elements=True, reads_all=False),
+        "skip": _known_facts(count=CountEffect.FEWER, same_elements=True),
+        "shard": _known_facts(count=CountEffect.FEWER, same_elements=True),
+        "take_while": _known_facts(
+            count=CountEffect.FEWER, takes_function=True, can_fail=True, same_elements=True, reads_all=False
         ),
-        "ignore_errors": _known(count=Count.FEWER, same_elements=True),
-        "unique": _known(count=Count.FEWER, buffers=True, same_elements=True),
+        "ignore_errors": _known_facts(count=CountEffect.FEWER, same_elements=True),
+        "unique": _known_facts(count=CountEffect.FEWER, buffers=True, same_elements=True),
         # Several into one, one into several.
-        "batch": _known(
-            count=Count.FEWER, buffers=True, batches=True, can_fail=True, parallel_argument=_PARALLEL
+        "batch": _known_facts(
+            count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True, parallel_argument=_PARALLEL
         ),
-        "padded_batch": _known(count=Count.FEWER, buffers=True, batches=True, can_fail=True),
-        "ragged_batch": _known(count=Count.FEWER, buffers=True, batches=True, can_fail=True),
-        "unbatch": _known(count=Count.UNKNOWN, batches=True, can_fail=True),
-        "rebatch": _known(count=Count.UNKNOWN, buffers=True, batches=True, can_fail=True),
-        "window": _known(count=Count.UNKNOWN, buffers=True, batches=True),
-        "group_by_window": _known(
-            Order.CHANGES, Count.UNKNOWN, buffers=True, batches=True, takes_function=True, can_fail=True
+        "padded_batch": _known_facts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
+        "ragged_batch": _known_facts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
+        "unbatch": _known_facts(count=CountEffect.UNKNOWN, batches=True, can_fail=True),
+        "rebatch": _known_facts(count=CountEffect.UNKNOWN, buffers=True, batches=True, can_fail=True),
+        "window": _known_facts(count=CountEffect.UNKNOWN, buffers=True, batches=True),
+        "group_by_window": _known_facts(
+            OrderEffect.CHANGES, CountEffect.UNKNOWN, buffers=True, batches=True, takes_function=True, can_fail=True
         ),
-        "flat_map": _known(count=Count.UNKNOWN, takes_function=True, can_fail=True),
-        "interleave": _known(
-            Order.CHANGES, Count.UNKNOWN, takes_function=True, can_fail=True, parallel_argument=_PARALLEL
+        "flat_map": _known_facts(count=CountEffect.UNKNOWN, takes_function=True, can_fail=True),
+        "interleave": _known_facts(
+            OrderEffect.CHANGES, CountEffect.UNKNOWN, takes_function=True, can_fail=True, parallel_argument=_PARALLEL
         ),
         # Epochs.
-        "repeat": _known(count=Count.MORE, epochs=Epochs.JOINS, same_elements=True),
+        "repeat": _known_facts(count=CountEffect.MORE, epochs=EpochEffect.JOINS, same_elements=True),
         # Several inputs.
-        "concatenate": _known(count=Count.MORE, same_elements=True),
-        "zip": _known(count=Count.FEWER, reads_all=False),  # stops with its shortest input
-        "choose": _known(
-            Order.SHUFFLES,
-            Count.UNKNOWN,
+        "concatenate": _known_facts(count=CountEffect.MORE, same_elements=True),
+        "zip": _known_facts(count=CountEffect.FEWER, reads_all=False),  # stops with its shortest input
+        "choose": _known_facts(
+            OrderEffect.SHUFFLES,
+            CountEffect.UNKNOWN,
             random=True,
-            epochs=Epochs.DIFFERENT,
+            epochs=EpochEffect.DIFFERENT,
             same_elements=True,
             reads_all=False,
         ),
         "opaque": CAUTIOUS,
     }
 )
-"""Facts by `Node.op`. Use `facts` to read them; it also handles unknown names."""
+"""Facts by `Node.op`. Use `operator_facts` to read them; it also handles unknown names."""
 
 
-def facts(op: str) -> OperatorFacts:
+def operator_facts(op: str) -> OperatorFacts:
     """Returns the facts about operator `op` (a `Node.op`); `CAUTIOUS` for an unknown name."""
     return OPERATORS.get(op, CAUTIOUS)
 
@@ -263,3 +265,18 @@ def public_name(name: str) -> str:
 
 
 _VERSION = re.compile(r"V\d+$")
+
+
+FUSED_SHUFFLE = "TensorFlow fuses a shuffle with the repeat next to it, which changes the order of later epochs"
+"""Why a rewrite that makes the two operators adjacent, or separates them, does not keep the order."""
+
+
+def fused_shuffles(pipeline: Pipeline) -> frozenset[str]:
+    """Returns the ids of the seeded shuffles whose order TensorFlow changes by fusing them with a finite repeat."""
+    ends = (node for node in pipeline if node.op == "repeat" and node.argument("count") not in (None, INFINITE))
+    repeated = {name for node in ends for name in node.inputs}
+    return frozenset(
+        node.id
+        for node in pipeline
+        if node.op == "shuffle" and node.argument("seed") is not None and node.id in repeated
+    )

@@ -1,14 +1,38 @@
-"""The pipeline: a graph of the user's dataset calls."""
+"""The pipeline: a graph of the user's dataset calls, each with its location in the source."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
-from pipetune.core.functions import FunctionFacts, FunctionForm, Gathering
-from pipetune.core.location import SourceLocation
+from pipetune.core.element_spec import ElementSpec
+from pipetune.core.functions import FunctionFacts, FunctionVariant, RowGathering
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """The span of one call expression.
+
+    Lines count from 1, columns from 0 in UTF-8 bytes, as in `code.co_positions()`. On one line the span is the
+    whole call expression; in a multi-line chain it starts at the method name. The end is the same in both cases,
+    so a call is identified by `file`, `end_line`, `end_column` and `method`.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    method: str  # the public function the user called: "map", "list_files", "image_dataset_from_directory"
+    scope: str = "<module>"  # the qualified name of the user's function that contains the call
+    exact: bool = True  # False: only the statement is known (calls traced through AutoGraph)
+    library: str = ""  # the package of the called function, if it is not TensorFlow: "keras"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
 
 Value = None | bool | int | float | str | tuple["Value", ...]
 """An argument of an operator as a JSON value. AUTOTUNE is -1, infinite is -1, "not given" is None."""
@@ -21,9 +45,19 @@ SERVICE = "tf.data service"
 """The label of an operator whose elements are computed by the workers of a tf.data service."""
 
 DEFAULT_GRAPH_SEED = "87654321"
-"""The graph seed that tf.data adds in front of an operator's seed if there is no global seed: "87654321,7"."""
+"""The graph seed that tf.data puts before an operator's seed if there is no global seed: "87654321,7"."""
 
-_NOT_IDENTITY = frozenset({"seed", "filename", "filenames", "files", "path", "pattern"})
+_IGNORED_ARGUMENTS = frozenset({"seed", "filename", "filenames", "files", "path", "pattern"})
+
+
+@dataclass(frozen=True)
+class OperatorIdentity:
+    """What identifies an operator across runs: no ids, seeds, file names or locations."""
+
+    op: str
+    inputs: tuple[int, ...]  # positions of the operators it reads
+    arguments: Mapping[str, Value]
+    function: str | None  # digest
 
 
 @dataclass(frozen=True)
@@ -44,13 +78,19 @@ class Node:
     shared: int = 1  # number of datasets this call site created in the run; above 1 it is shared
     calls: tuple[SourceLocation, ...] = ()  # call stack of the script at the call site, innermost first
     other_calls: tuple[tuple[SourceLocation, ...], ...] = ()  # call stacks when the site created its other datasets
-    spec: str = ""  # element_spec, as text
+    spec: str = ""  # element_spec, as text; `element_spec` answers questions about it
     cardinality: int = UNKNOWN  # elements; -1 infinite, -2 unknown
     element_bytes: float | None = None  # static size of one element, if the spec determines it
     label: str = ""  # of an opaque node: the name of its class
-    gathering: Gathering | None = None  # of in-memory arrays; None: not probed
+    gathering: RowGathering | None = None  # of in-memory arrays; None: not probed
+
+    @property
+    def element_spec(self) -> ElementSpec:
+        """The structure, shapes and dtypes of its elements."""
+        return ElementSpec(self.spec)
 
     def argument(self, name: str) -> Value:
+        """Returns the value of an argument; None if it is not given."""
         return self.arguments.get(name)
 
     @property
@@ -61,9 +101,9 @@ class Node:
         return self.op
 
     @property
-    def gathers(self) -> bool:
+    def gathers_rows(self) -> bool:
         """Whether it is the map that gathers rows by index (`ReplaceSource`)."""
-        return self.function is not None and self.function.form is FunctionForm.GATHERING
+        return self.function is not None and self.function.form is FunctionVariant.GATHERING
 
 
 @dataclass(frozen=True)
@@ -89,28 +129,29 @@ class Pipeline:
 
     @property
     def output(self) -> Node:
+        """The operator that the consumer iterates."""
         return self.nodes[-1]
 
     def upstream(self, node_id: str) -> tuple[Node, ...]:
         """Returns every node upstream of `node_id`, sources first, without the node itself."""
-        wanted = set(self[node_id].inputs)
+        needed = set(self[node_id].inputs)
         found: list[Node] = []
         for node in reversed(self.nodes):
-            if node.id in wanted:
+            if node.id in needed:
                 found.append(node)
-                wanted |= set(node.inputs)
+                needed |= set(node.inputs)
         return tuple(reversed(found))
 
-    def epoch_elements(self, counted: Mapping[str, int]) -> int | None:
+    def epoch_elements(self, counts: Mapping[str, int]) -> int | None:
         """Returns the output elements per epoch (the input of the outermost repeat), or None if unknown or infinite.
 
         Args:
-            counted: elements per epoch by operator id, if they were counted.
+            counts: elements per epoch by operator id, if they were counted.
         """
         node = self.output
         while node.op in ("repeat", "prefetch", "with_options") and len(node.inputs) == 1:
             node = self[node.inputs[0]]
-        elements = counted.get(node.id, node.cardinality)
+        elements = counts.get(node.id, node.cardinality)
         return elements if elements > 0 else None
 
     def consumers(self, node_id: str) -> tuple[Node, ...]:
@@ -132,9 +173,9 @@ class Pipeline:
         return next(iter(self.upstream(node_id)), self[node_id])
 
     @property
-    def numbered(self) -> frozenset[str]:
+    def row_index_operators(self) -> frozenset[str]:
         """Ids of operators that output row indices, because a downstream map gathers the rows."""
-        return frozenset(above.id for node in self.nodes if node.gathers for above in self.upstream(node.id))
+        return frozenset(above.id for node in self.nodes if node.gathers_rows for above in self.upstream(node.id))
 
     def with_functions(self, functions: Mapping[str, FunctionFacts]) -> Pipeline:
         """Returns the pipeline with these function facts, given by node id."""
@@ -142,22 +183,49 @@ class Pipeline:
         return replace(self, nodes=tuple(nodes))
 
     def rename(self, name: str) -> Pipeline:
+        """Returns the pipeline under another name."""
         return replace(self, name=name)
 
     @property
     def fingerprint(self) -> str:
         """Identity across runs: operators, parameters, function digests; no seeds, files, locations."""
-        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            json.dumps([asdict(one) for one in self.identities()], sort_keys=True).encode()
+        ).hexdigest()[:16]
 
-    def describe(self) -> list[dict[str, object]]:
-        """Returns the operators as listed in plan.json, comparable across runs."""
+    def identities(self) -> tuple[OperatorIdentity, ...]:
+        """Returns what plan.json lists of the operators, comparable across runs."""
         index = {node.id: position for position, node in enumerate(self.nodes)}
-        return [
-            {
-                "op": node.op,
-                "inputs": [index[name] for name in node.inputs],
-                "arguments": {k: v for k, v in sorted(node.arguments.items()) if k not in _NOT_IDENTITY},
-                "function": node.function.digest if node.function else None,
-            }
+        return tuple(
+            OperatorIdentity(
+                op=node.op,
+                inputs=tuple(index[name] for name in node.inputs),
+                arguments={k: v for k, v in sorted(node.arguments.items()) if k not in _IGNORED_ARGUMENTS},
+                function=node.function.digest if node.function else None,
+            )
             for node in self.nodes
-        ]
+        )
+
+
+_ARGUMENTS = ("num_parallel_calls", "deterministic", "synchronous", "use_unbounded_threadpool")
+
+
+def consecutive_maps(pipeline: Pipeline) -> Iterator[tuple[Node, ...]]:
+    """Yields every longest sequence of two or more stateless maps with equal arguments, most upstream map first.
+
+    No map in it except the last has another consumer.
+    """
+    runs: dict[str, tuple[Node, ...]] = {}
+    for node in pipeline:
+        if node.op != "map" or len(node.inputs) != 1 or node.function is None or not node.function.stateless:
+            continue
+        above = runs.get(node.inputs[0], ())
+        joins = above and len(pipeline.consumers(above[-1].id)) == 1 and _same_arguments(above[-1], node)
+        if joins:
+            del runs[above[-1].id]
+        runs[node.id] = (*above, node) if joins else (node,)
+    yield from (run for run in runs.values() if len(run) > 1)
+
+
+def _same_arguments(one: Node, other: Node) -> bool:
+    return all(one.argument(name) == other.argument(name) for name in _ARGUMENTS)

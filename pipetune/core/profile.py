@@ -1,17 +1,110 @@
-"""Results of profiling: cost per operator, and how consumer and input share a training step."""
+"""Results of profiling: costs per operator and per part of a function, memory, and how input and training overlap."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pipetune.core.measurement import Interval
-from pipetune.core.memory import Growth, Held
-from pipetune.core.overheads import Overheads
-from pipetune.core.padding import Padding
+from pipetune.core.functions import FunctionFacts, FunctionVariant
+from pipetune.core.machine import DeviceTransfer, Overheads
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import Interval
 from pipetune.core.storage import FileUse
-from pipetune.core.transfer import Transfer
+
+
+@dataclass(frozen=True)
+class BufferContents:
+    """Contents of the buffers of one kind of operator while the pipeline ran; `name` is the runtime's."""
+
+    name: str
+    elements: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Slope of the process's resident memory over consumed elements, once all buffers are full."""
+
+    bytes_per_element: Interval
+    elements: int  # consumed during the observation
+    grown_bytes: float  # from the first reading to the last
+    steady: bool  # significant, large enough to matter, and not slowing down
+    epoch_elements: int | None = None  # elements of the output per epoch, if known
+
+    @property
+    def epochs(self) -> float | None:
+        """Epochs covered by the observation; None if their length is unknown."""
+        return self.elements / self.epoch_elements if self.epoch_elements else None
+
+
+@dataclass(frozen=True)
+class PaddingShares:
+    """Padding, measured on a sample of the input elements of a `padded_batch`, in their order.
+
+    Shares refer to the bytes of the components of a batch whose size varies.
+    """
+
+    share: float = 0.0  # of padding, in the original pipeline
+    batches: int = 0  # full batches in the sample
+    why_not: str = ""  # why the elements cannot be bucketed by length, as the end of a sentence
+    length_of: tuple[str | int, ...] = ()  # path to the component whose first dimension is the length
+    unpacked: bool = False  # whether an element is a tuple, which functions receive as separate arguments
+    boundaries: tuple[int, ...] = ()  # lower length bounds of the buckets after the first
+    bucketed_share: float = 0.0  # of padding with these buckets
+
+    @property
+    def saved_share(self) -> float:
+        """Share of the bytes of the original batches that buckets would save."""
+        return 1 - (1 - self.share) / (1 - self.bucketed_share) if self.bucketed_share < 1 else 0.0
+
+
+def split_costs(profile: Profile | None, node_id: str, kind: str) -> SplitCosts | None:
+    """Returns the measured costs of an operator's function split in this way; None if they were not measured."""
+    measured = profile.operator(node_id) if profile is not None else None
+    return measured.cuts.get(kind) if measured is not None and measured.cuts else None
+
+
+def part_costs(node_id: str, part: FunctionFacts, profile: Profile) -> OperatorProfile | None:
+    """Returns the cost of an operator that calls a part of a function; None if it was not measured."""
+    whole = profile.operator(part.part_of)
+    if whole is not None and part.form in (FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED):
+        # Both parts were timed together on a batch: all of the time is attributed to the second.
+        seconds = whole.on_batch_seconds if node_id == part.part_of else 0.0
+        return OperatorProfile(node_id, whole.stage, on_batch_seconds=seconds)
+    costs = split_costs(profile, part.part_of, part.cut.kind) if part.cut is not None else None
+    if whole is None or costs is None:
+        return None
+    if part.form is FunctionVariant.TAIL_ON_BATCHES:
+        return OperatorProfile(node_id, whole.stage, on_batch_seconds=costs.on_batch_seconds)
+    is_head = part.form is FunctionVariant.HEAD
+    share = costs.head_share if is_head else max(0.0, 1 - costs.head_share)
+    return OperatorProfile(
+        node_id,
+        whole.stage,
+        cpu_seconds=_scaled(share, whole.cpu_seconds),
+        wall_seconds=_scaled(share, whole.wall_seconds),
+        waiting_seconds=_scaled(share, whole.waiting_seconds),
+        visits=whole.visits,
+        ratio=whole.ratio,
+        bytes_out=(part.cut.element_bytes if part.cut is not None else None) if is_head else whole.bytes_out,
+        cost_source=whole.cost_source,
+    )
+
+
+def with_part_costs(profile: Profile, pipeline: Pipeline) -> Profile:
+    """Returns the profile of a pipeline with split functions, in which the parts are separate operators."""
+    parts = {
+        node.id: part_costs(node.id, node.function, profile)
+        for node in pipeline
+        if node.function is not None and node.function.part_of
+    }
+    others = (one for one in profile.operators if one.node not in parts)
+    return replace(profile, operators=(*others, *(one for one in parts.values() if one is not None)))
+
+
+def _scaled(share: float, seconds: float | None) -> float | None:
+    return None if seconds is None else share * seconds
 
 
 class Stage(enum.StrEnum):
@@ -30,7 +123,7 @@ class CostSource(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class CutCosts:
+class SplitCosts:
     """Costs of the two parts of a function at a possible split."""
 
     head_share: float  # share of the function's cost in its first part
@@ -42,9 +135,8 @@ class CutCosts:
 class OperatorProfile:
     """Cost of one operator alone (without its inputs), per output element.
 
-    Read from the runtime's model of a run at parallelism 1 and scaled so that the sum is the process CPU
-    time of that run; replaced by the results of prefix differencing, where possible. None if neither method
-    shows the operator.
+    Read from the runtime's model of a run at parallelism 1 and scaled so that the sum is the process CPU time of that
+    run; replaced by the results of prefix differencing if possible. None if neither method shows the operator.
     """
 
     node: str
@@ -68,9 +160,9 @@ class OperatorProfile:
     on_batch_seconds: float | None = None  # per batch, if its function can be called on one or its rows gathered
     cropping_share: float | None = None  # share of its cost that remains if only the crop is decoded
     shrinking_share: float | None = None  # share of its cost that remains when decoding at a smaller scale
-    cuts: Mapping[str, CutCosts] | None = None  # by `CutKind`; None: not measured
+    cuts: Mapping[str, SplitCosts] | None = None  # by `SplitPosition`; None: not measured
     several_threads: bool = False  # a kernel of it uses several threads; only from differencing
-    padding: Padding | None = None  # in its batches; None: sizes do not vary, or not examined
+    padding: PaddingShares | None = None  # in its batches; None: sizes do not vary, or not examined
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function creates; "": its own
 
 
@@ -136,19 +228,20 @@ class Profile:
     peak_rss_mib: float | None = None
     cardinality: Mapping[str, int] | None = None  # elements per epoch by node id, if they were counted
     files: FileUse | None = None  # what it reads; None: not examined
-    growth: Growth | None = None  # of memory over time; None: not observed
-    held: tuple[Held, ...] = ()  # by the buffers of the original pipeline, including TensorFlow's own
+    growth: MemoryGrowth | None = None  # of memory over time; None: not observed
+    held: tuple[BufferContents, ...] = ()  # by the buffers of the original pipeline, including TensorFlow's own
     intervals: tuple[float, ...] = ()  # seconds between consecutive elements of the input alone
     notes: tuple[str, ...] = ()
     overheads: Overheads | None = None  # of this machine, if they were measured
-    transfer: Transfer | None = None  # copy of one element to the accelerator; None on a CPU
+    transfer: DeviceTransfer | None = None  # copy of one element to the accelerator; None on a CPU
 
     def operator(self, node: str) -> OperatorProfile | None:
+        """Returns the profile of the operator with this id; None if it was not profiled."""
         return next((operator for operator in self.operators if operator.node == node), None)
 
 
 class Verdict(enum.StrEnum):
-    """Whether the input holds training back (thresholds of XProf's input-pipeline analyzer: 5 %, 20 %)."""
+    """Whether the input slows training down (thresholds of XProf's input-pipeline analyzer: 5 %, 20 %)."""
 
     INPUT_BOUND = "input-bound"
     BALANCED = "balanced"
@@ -161,9 +254,9 @@ class Cause(enum.StrEnum):
 
     CONSUMER = "consumer"  # none: the model itself takes the time
     OPERATOR = "operator"  # the bottleneck operator, whether it works or waits
-    PYTHON = "python"  # the bottleneck operator runs Python: one call at a time, whatever its parallelism
+    PYTHON = "python"  # the bottleneck operator runs Python: one call at a time, regardless of its parallelism
     BUFFER = "buffer"  # fast enough on average, but the final prefetch is too small for its bursts
-    TURNS = "turns"  # nothing is prefetched: input and model alternate
+    NO_PREFETCH = "turns"  # nothing is prefetched: input and model alternate
     PROCESSORS = "processors"  # input and model together need more CPU time than is available
 
 

@@ -1,13 +1,13 @@
-"""Restores the files recorded in undo journals, after the processes that ran the script have ended in whatever way.
+"""Restores the files recorded in undo journals, after the processes that ran the script have ended for any reason.
 
 This is done by the command that started them or, if that was killed too, by the next pipetune command. A folder of
 journals belongs to one start of workers. Each worker writes its own journal; if several recorded the same path, the
 earliest state is restored.
 
-Files that somebody else has changed since are left alone, and the user is told where the copy of the original is. A
-state is attributed to the script if it equals a final state in the journal (size, times, inode), or if it is not later
-than the last sign of a recording process: its heartbeat, or that somebody saw it end. The inode change time is
-compared, which copying tools cannot set. Restoring changes it, too, for all names of a file: such states are known.
+Files that others have changed since are left alone, and the location of the copy of the original is reported. A state
+is attributed to the script if it equals a final state in the journal (size, times, inode), or if it is not later than
+the last sign of a recording process: its heartbeat, or the time at which it was seen to end. The inode change time is
+compared, which copying tools cannot set. Restoring also changes it, for all names of a file: these states are recorded.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.core.files import write_text
-from pipetune.core.undo import Kind, Names, Original, listing, merged, state_of
+from pipetune.core.undo import FolderListing, PathState, RecordKind, current_state, list_folder, merge_states
 
-VARIABLE = "PIPETUNE_UNDO"
+UNDO_VARIABLE = "PIPETUNE_UNDO"
 """Environment variable that passes the folder of journals to a worker and marks the worker and all its children."""
 
 _LOCK, _PROGRESS = "lock", "progress"
-_KEPT = "kept"  # written when everything is restored: names of the copies reported to the user
+_REPORTED_COPIES = "kept"  # written when everything is restored: names of the copies reported to the user
 _LATE_SECONDS = 2.0  # after the last heartbeat: they are 0.5 s apart, and a busy machine may delay one
-_SILENT_SECONDS = 30.0  # longest silence before a process was seen to end in which changes still count as its own
-_YOUNG_SECONDS = 60.0  # a younger folder without a lock may not be fully created yet
+_SILENT_SECONDS = 30.0  # a process seen to end at most this long after its last heartbeat changed files until then
+_CREATION_SECONDS = 60.0  # a younger folder without a lock may not be fully created yet
 
 
 @dataclass
@@ -47,12 +47,12 @@ class Restoration:
 
     restored: list[str] = field(default_factory=list)  # changed or removed by the script, now restored
     removed: list[str] = field(default_factory=list)  # created by the script, now removed
-    left: list[tuple[str, str]] = field(default_factory=list)  # changed since by others: path, copy or ""
+    left_alone: list[tuple[str, str]] = field(default_factory=list)  # changed since by others: path, copy or ""
     failed: list[tuple[str, str, str]] = field(default_factory=list)  # not restored: path, copy or "", reason
-    unknown: list[str] = field(default_factory=list)  # changed in a folder of the script by an unknown process
+    unexplained: list[str] = field(default_factory=list)  # changed in a folder of the script by an unknown process
 
 
-def roots() -> tuple[Path, ...]:
+def journal_roots() -> tuple[Path, ...]:
     """Returns where folders of journals may be: the user's state folder, and the fallback if that is not writable."""
     state = os.environ.get("XDG_STATE_HOME", "")
     own = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~/.local/state"))
@@ -60,13 +60,13 @@ def roots() -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def folder() -> Iterator[str]:
+def journal_folder() -> Iterator[str]:
     """Yields a new folder for the journals of one start of workers, locked while open; "" if none can be created.
 
     The caller must call `restore` before leaving the block; then everything that is no longer needed is removed.
     """
     name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
-    for root in roots():
+    for root in journal_roots():
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_owner(root)
@@ -79,38 +79,41 @@ def folder() -> Iterator[str]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield str(made)
         finally:
-            _clear(made)
+            _remove_restored(made)
             os.close(lock)
         return
     yield ""
 
 
 def recover() -> Iterator[Restoration]:
-    """Kills the remaining processes of each command that was killed before it could restore, and restores its files."""
-    for root in roots():
+    """Restores the files of each command that was killed before it could do so, and yields what was done.
+
+    Kills the remaining processes of these commands first.
+    """
+    for root in journal_roots():
         try:
             _check_owner(root)
             folders = sorted(root.iterdir())
         except OSError:
             continue
         for left in folders:
-            with _taken_over(left) as ours:
-                if ours and not (left / _KEPT).exists():
-                    was_recording = _end_processes_of(str(left))
+            with _locked(left) as ours:
+                if ours and not (left / _REPORTED_COPIES).exists():
+                    was_recording = _kill_processes_of(str(left))
                     yield restore(str(left), ended=time.time() if was_recording else 0.0)
                 if ours:
-                    _clear(left)
+                    _remove_restored(left)
 
 
 @contextlib.contextmanager
-def _taken_over(left: Path) -> Iterator[bool]:
-    """Yields whether nobody uses this folder and there is something to do in it; if so, it is locked while open."""
+def _locked(left: Path) -> Iterator[bool]:
+    """Yields whether no process uses this folder and something remains to be done; if so, it is locked while open."""
     try:
-        if _is_done(left):
+        if _has_only_reported_copies(left):
             yield False
             return
-        new = not (left / _LOCK).exists() and not (left / _KEPT).exists()
-        if new and time.time() - left.stat().st_mtime < _YOUNG_SECONDS:
+        new = not (left / _LOCK).exists() and not (left / _REPORTED_COPIES).exists()
+        if new and time.time() - left.stat().st_mtime < _CREATION_SECONDS:
             yield False
             return
         lock = os.open(left / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -134,42 +137,46 @@ def _check_owner(root: Path) -> None:
         raise PermissionError(f"{root} is not this user's alone")
 
 
-def _clear(left: Path) -> None:
+def _remove_restored(left: Path) -> None:
     """Removes a restored folder of journals, except for copies that were reported to the user."""
-    if not (left / _KEPT).exists():
+    if not (left / _REPORTED_COPIES).exists():
         if not any(left.glob("*.jsonl")):
             shutil.rmtree(left, ignore_errors=True)
         return  # interrupted: the next command continues
-    kept = _kept(left)
+    kept = _reported_copies(left)
     for path in left.iterdir():
-        if path.name not in {*kept, _KEPT}:
+        if path.name not in {*kept, _REPORTED_COPIES}:
             path.unlink(missing_ok=True)
     if not kept:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _is_done(left: Path) -> bool:
-    """Whether nothing is left in a folder but copies that users were told of.
+def _has_only_reported_copies(left: Path) -> bool:
+    """Whether a folder contains only copies that were reported to users.
 
     Raises:
         OSError: the folder is gone.
     """
-    kept = _kept(left)
-    return bool(kept) and {path.name for path in left.iterdir()} <= {*kept, _KEPT}
+    kept = _reported_copies(left)
+    return bool(kept) and {path.name for path in left.iterdir()} <= {*kept, _REPORTED_COPIES}
 
 
-def _kept(left: Path) -> set[str]:
-    """Returns the names of the copies that users were told of, once everything is restored."""
-    return set(filter(None, (left / _KEPT).read_text().split("\n"))) if (left / _KEPT).exists() else set()
+def _reported_copies(left: Path) -> set[str]:
+    """Returns the names of the copies that were reported to users, once everything is restored."""
+    return (
+        set(filter(None, (left / _REPORTED_COPIES).read_text().split("\n")))
+        if (left / _REPORTED_COPIES).exists()
+        else set()
+    )
 
 
-def _end_processes_of(left: str) -> bool:
+def _kill_processes_of(left: str) -> bool:
     """Kills the processes that the killed command left running; their environment contains the name of the folder.
 
     Returns:
-        Whether one of them was recording: others are children of the script, which may have survived it for hours.
+        Whether one of them was recording; the others are children of the script, which may have run on for hours.
     """
-    mark, found = f"{VARIABLE}={left}".encode(), False
+    mark, found = f"{UNDO_VARIABLE}={left}".encode(), False
     for process in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError):
             if int(process) != os.getpid() and mark in Path("/proc", process, "environ").read_bytes().split(b"\0"):
@@ -195,20 +202,20 @@ def _wait_for_end(process: int) -> None:
 class _Records:
     """The contents of all journals of a folder."""
 
-    originals: dict[str, Original] = field(default_factory=dict)
+    originals: dict[str, PathState] = field(default_factory=dict)
     final: dict[str, list[Any]] = field(default_factory=dict)  # states of each path that are attributed to the script
-    listings: dict[str, Names] = field(default_factory=dict)
+    listings: dict[str, FolderListing] = field(default_factory=dict)
     prefixes: list[str] = field(default_factory=list)  # of files that TensorFlow creates and may remove itself
     temporaries: list[str] = field(default_factory=list)
-    last_sign: float = 0.0  # of any of the processes; seconds since the Unix epoch
+    last_heartbeat: float = 0.0  # of any of the processes; seconds since the Unix epoch
 
 
 def _read(left: Path, ended: float) -> _Records:
     records = _Records()
-    found: list[tuple[int, Original]] = []
+    found: list[tuple[int, PathState]] = []
     for journal in sorted(left.glob("*.jsonl")):
-        sign = journal.stat().st_mtime
-        mine: list[tuple[int, int, Original]] = []  # with its generation
+        heartbeat = journal.stat().st_mtime
+        mine: list[tuple[int, int, PathState]] = []  # with its generation
         generation, begun, closed = 0, -1, False
         for text in journal.read_bytes().splitlines():
             try:
@@ -217,7 +224,7 @@ def _read(left: Path, ended: float) -> _Records:
                 continue  # the process ended while writing this line, before the script made its change
             if "original" in line:
                 mine.append((generation, line["at"], _original(line["original"])))
-                if mine[-1][2].kind is Kind.NAMED:
+                if mine[-1][2].kind is RecordKind.NAMED:
                     records.prefixes.append(mine[-1][2].path.removesuffix("*"))
             elif "mark" in line:
                 generation = line["mark"]
@@ -233,32 +240,32 @@ def _read(left: Path, ended: float) -> _Records:
                 closed = True
                 for path, state in line["final"].items():
                     records.final.setdefault(path, []).append(tuple(state) if state else None)
-        if not closed and ended - sign <= _SILENT_SECONDS:  # closed: the final states say more than the time
-            sign = max(sign, ended)
-        records.last_sign = max(records.last_sign, sign)
+        if not closed and ended - heartbeat <= _SILENT_SECONDS:  # final states are more exact than the time
+            heartbeat = max(heartbeat, ended)
+        records.last_heartbeat = max(records.last_heartbeat, heartbeat)
         # Without a "begin", the process was killed before a loop was known to train: it may have been in the last one.
         first = begun if begun >= 0 else generation
         found += [(at, original) for number, at, original in mine if number >= first]
     copied = (one for _, one in sorted(found, key=lambda one: one[0]) if not one.copy or (left / one.copy).exists())
-    records.originals = merged(copied)
+    records.originals = merge_states(copied)
     return records
 
 
-def _original(fields: dict[str, Any]) -> Original:
-    return Original(**{**fields, "kind": Kind(fields["kind"]), "names": tuple(fields["names"])})
+def _original(fields: dict[str, Any]) -> PathState:
+    return PathState(**{**fields, "kind": RecordKind(fields["kind"]), "names": tuple(fields["names"])})
 
 
-def restore(left: str, *, unlisted: tuple[str, ...] = (), ended: float = 0.0) -> Restoration:
-    """Restores what the journals in the folder `left` recorded; can be repeated after an interruption.
+def restore(folder: str, *, ignored_folders: tuple[str, ...] = (), ended: float = 0.0) -> Restoration:
+    """Restores the states in the journals of `folder` and returns what was done; can be repeated if interrupted.
 
     Args:
-        left: a folder created by `folder`; "" for none.
-        unlisted: folders that are not checked for unexplained changes, because pipetune itself writes there.
-        ended: when the last of the processes was seen to end, in seconds since the Unix epoch; 0: nobody saw it.
+        folder: a folder created by `journal_folder`; "" for none.
+        ignored_folders: folders that are not checked for unexplained changes, because pipetune itself writes there.
+        ended: when the last of the processes was seen to end, in seconds since the Unix epoch; 0: not seen.
     """
     done = Restoration()
-    if left:
-        _Restorer(Path(left), done, ended).restore(unlisted)
+    if folder:
+        _Restorer(Path(folder), done, ended).restore(ignored_folders)
     return done
 
 
@@ -273,79 +280,81 @@ class _Restorer:
         except (OSError, ValueError):
             self._begun = []
         for path in self._begun:
-            original, now = self._records.originals.get(path), state_of(path)
+            original, now = self._records.originals.get(path), current_state(path)
             if original and now and now[:2] == (original.size, original.modified):  # and nobody has changed it since
-                self._touch(path)
+                self._note_touched(path)
 
     def restore(self, unlisted: tuple[str, ...]) -> None:
         originals = sorted(self._records.originals.values(), key=lambda one: one.path.count(os.sep))
         with open(self._left / _PROGRESS, "a", encoding="utf-8") as progress:
             for original in [
-                *(one for one in originals if one.kind is Kind.FOLDER),
-                *(one for one in originals if one.kind not in (Kind.FOLDER, Kind.ABSENT, Kind.NAMED)),
-                *reversed([one for one in originals if one.kind in (Kind.ABSENT, Kind.NAMED)]),
+                *(one for one in originals if one.kind is RecordKind.FOLDER),
+                *(one for one in originals if one.kind not in (RecordKind.FOLDER, RecordKind.ABSENT, RecordKind.NAMED)),
+                *reversed([one for one in originals if one.kind in (RecordKind.ABSENT, RecordKind.NAMED)]),
             ]:
                 if original.path in self._begun[:-1]:
                     continue
                 progress.write(json.dumps(original.path) + ",")
                 progress.flush()
                 try:
-                    self._put_back(original)
+                    self._restore_path(original)
                 except OSError as error:
                     self._done.failed.append((original.path, self._copy(original), error.strerror or str(error)))
         for path in self._records.temporaries:
             with contextlib.suppress(OSError):
                 _remove(path)
-        self._compare(unlisted)
-        named = [copy for _, copy in self._done.left] + [copy for _, copy, _ in self._done.failed]
-        # Never half a list: what is not on it is removed.
-        write_text(self._left / _KEPT, "\n".join(os.path.basename(copy) for copy in named if copy))
+        self._find_unexplained(unlisted)
+        named = [copy for _, copy in self._done.left_alone] + [copy for _, copy, _ in self._done.failed]
+        # Written atomically: copies that are not on this list are removed.
+        write_text(self._left / _REPORTED_COPIES, "\n".join(os.path.basename(copy) for copy in named if copy))
 
-    def _put_back(self, original: Original) -> None:
-        path, now = original.path, state_of(original.path)
-        if original.kind is Kind.ABSENT:
+    def _restore_path(self, original: PathState) -> None:
+        path, now = original.path, current_state(original.path)
+        if original.kind is RecordKind.ABSENT:
             if now is not None:
                 self._remove_new(path)
             return
-        if original.kind is Kind.NAMED:
+        if original.kind is RecordKind.NAMED:
             folder, stem = os.path.split(path.removesuffix("*"))
             for name in os.listdir(folder) if os.path.isdir(folder) else ():
                 if name.startswith(stem) and name not in original.names:
                     self._remove_new(os.path.join(folder, name))
             return
-        if original.kind is Kind.UNCOPIED:
-            raise OSError("it was too large to be copied")
+        if original.kind is RecordKind.UNCOPIED:
+            raise OSError("it was too large to back up")
         if now == (original.size, original.modified, original.changed, original.inode):
             return
-        if original.kind is Kind.FOLDER and now is not None and stat.S_ISDIR(mode := os.lstat(path).st_mode):
+        if original.kind is RecordKind.FOLDER and now is not None and stat.S_ISDIR(mode := os.lstat(path).st_mode):
             if stat.S_IMODE(mode) != original.mode:
                 os.chmod(path, original.mode)
             return
-        if now is not None and not self._is_own(path, now):
-            self._done.left.append((path, self._copy(original)))
+        if now is not None and not self._caused_by_script(path, now):
+            self._done.left_alone.append((path, self._copy(original)))
             return
-        if original.kind is Kind.FOLDER:
+        if original.kind is RecordKind.FOLDER:
             _remove(path)
             os.mkdir(path)
             _put_metadata(path, original)
-        elif original.kind is Kind.LINK:
+        elif original.kind is RecordKind.LINK:
             if os.path.islink(path) and os.readlink(path) == original.target:
                 return
             _remove(path)
             os.symlink(original.target, path)
-        elif original.kind is Kind.FILE:
+        elif original.kind is RecordKind.FILE:
             _put_content(path, original, self._left / original.copy)
-            self._touch(path)
-        elif original.kind is Kind.APPENDED:
+            self._note_touched(path)
+        elif original.kind is RecordKind.APPENDED:
             if now is None or now[0] < original.size:
-                raise OSError("it was cut, and had been opened to be appended to only")
+                raise OSError(
+                    "it was truncated, and only its length had been recorded because it was opened for appending"
+                )
             os.truncate(path, original.size)
             _put_metadata(path, original)
-            self._touch(path)
+            self._note_touched(path)
         self._done.restored.append(path)
 
     def _remove_new(self, path: str) -> None:
-        """Removes what the script created; in a folder, everything except files that others have changed since."""
+        """Removes a path that the script created; in a folder, all files except those changed by others since."""
         if os.path.isdir(path) and not os.path.islink(path):
             for above, folders, files in os.walk(path, topdown=False):
                 for name in (*files, *folders):
@@ -354,56 +363,56 @@ class _Restorer:
             self._done.removed.append(path)
 
     def _remove_own(self, path: str) -> bool:
-        now = state_of(path)
+        now = current_state(path)
         if os.path.isdir(path) and not os.path.islink(path):
             with contextlib.suppress(OSError):  # not empty
                 os.rmdir(path)
                 return True
-        elif now is not None and self._is_own(path, now):
-            self._touch(path)
+        elif now is not None and self._caused_by_script(path, now):
+            self._note_touched(path)
             os.unlink(path)
             return True
         else:
-            self._done.left.append((path, ""))
+            self._done.left_alone.append((path, ""))
         return False
 
-    def _is_own(self, path: str, now: tuple[int, int, int, int]) -> bool:
+    def _caused_by_script(self, path: str, now: tuple[int, int, int, int]) -> bool:
         """Whether the current state of `path` was caused by the script (or by restoring it), not by others since."""
         if now in self._records.final.get(path, ()) or path in self._begun[-1:]:
             return True
         if (now[0], now[1], now[3]) in self._touched:
             return True
-        return now[2] / 1e9 <= self._records.last_sign + _LATE_SECONDS
+        return now[2] / 1e9 <= self._records.last_heartbeat + _LATE_SECONDS
 
-    def _touch(self, path: str) -> None:
-        """Notes the state of a file that restoring changes: another name of it shows a new inode change time, too."""
-        now = state_of(path)
+    def _note_touched(self, path: str) -> None:
+        """Records the state of a file that restoring changes: its other names also show a new inode change time."""
+        now = current_state(path)
         if now is not None:
             self._touched.add((now[0], now[1], now[3]))
 
-    def _copy(self, original: Original) -> str:
+    def _copy(self, original: PathState) -> str:
         return str(self._left / original.copy) if original.copy else ""
 
-    def _compare(self, unlisted: tuple[str, ...]) -> None:
+    def _find_unexplained(self, unlisted: tuple[str, ...]) -> None:
         """Collects changes in the folders of the script that no journal recorded."""
         known, prefixes = self._records.originals, tuple(self._records.prefixes)
         for above, names in self._records.listings.items():
-            now = listing(above)
+            now = list_folder(above)
             if now is None or above in unlisted:
                 continue
             for name in sorted({*names, *now}):
                 path = os.path.join(above, name)
-                told = path in known or path in self._records.temporaries or path.startswith(prefixes)
-                if not told and names.get(name) != now.get(name):
-                    self._done.unknown.append(path)
+                explained = path in known or path in self._records.temporaries or path.startswith(prefixes)
+                if not explained and names.get(name) != now.get(name):
+                    self._done.unexplained.append(path)
 
 
-def _put_content(path: str, original: Original, copy: Path) -> None:
+def _put_content(path: str, original: PathState, copy: Path) -> None:
     """Restores a file; one that still has the same inode is written in place.
 
     That keeps its hard links, its owner, and the descriptors of processes that have it open.
     """
-    now = None if os.path.islink(path) else state_of(path)
+    now = None if os.path.islink(path) else current_state(path)
     if now is not None and now[3] == original.inode:
         with contextlib.suppress(PermissionError):
             with open(copy, "rb") as source, open(path, "r+b") as target:
@@ -411,7 +420,7 @@ def _put_content(path: str, original: Original, copy: Path) -> None:
                 target.truncate(original.size)
             _put_metadata(path, original)
             return
-    # The same name for the same copy: what a restoration that was killed has left here, the next one replaces.
+    # The name depends only on the copy, so the next restoration replaces what a killed one has left.
     aside = f"{path}.pipetune-{hashlib.blake2b(os.fsencode(copy), digest_size=4).hexdigest()}"
     try:
         shutil.copyfile(copy, aside)
@@ -425,7 +434,7 @@ def _put_content(path: str, original: Original, copy: Path) -> None:
             os.unlink(aside)
 
 
-def _put_metadata(path: str, original: Original) -> None:
+def _put_metadata(path: str, original: PathState) -> None:
     with contextlib.suppress(PermissionError):
         os.chown(path, original.user, original.group)
     os.chmod(path, original.mode)

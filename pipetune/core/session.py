@@ -5,28 +5,32 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from pipetune.core.autotuned import AutotuneReading
-from pipetune.core.believed import Load
-from pipetune.core.comparison import Comparison
-from pipetune.core.course import Course, DatasetCost
-from pipetune.core.coverage import AsWritten, Coverage
-from pipetune.core.edits import Plan, Rewrite, Silence
-from pipetune.core.handover import Handover
-from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval, Rate, Trial
-from pipetune.core.optimisations import Optimisations
+from pipetune.core.distribution import Coverage, InputDistribution, InputSkew, ModuleCheck, OriginalSharding
+from pipetune.core.edits import NoProposal, Plan, Rewrite
+from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.prediction import PredictedRate
-from pipetune.core.profile import Diagnosis, Finding, Profile
-from pipetune.core.service import ServiceNeed, StoredPrefix
-from pipetune.core.skew import InputSkew
-from pipetune.core.what_if import Scenario
+from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
+from pipetune.core.results import (
+    AutotuneValues,
+    Comparison,
+    DatasetCost,
+    Interval,
+    OptimizationPasses,
+    Outcome,
+    PredictedRate,
+    Rate,
+    RunDynamics,
+    Scenario,
+    ServiceNeed,
+    StoredPrefix,
+    Trial,
+)
 
-SCHEMA = 1
+SCHEMA = 1  # schema version of session.json and plan.json; files with a different one are not read
 
 
 @dataclass(frozen=True)
-class Offer:
+class OptionalRewrite:
     """An optional rewrite: not in the plan, mostly because it needs consent, but measured if time allows."""
 
     rewrite: Rewrite
@@ -35,7 +39,7 @@ class Offer:
     why: str = ""
 
 
-class Reason(enum.StrEnum):
+class RejectionReason(enum.StrEnum):
     """Why the search left a rewrite out of the plan."""
 
     NOT_EQUAL = "not-equal"  # the comparison found different data
@@ -61,16 +65,16 @@ class Rejection:
     node: str
     why: str
     gain: Interval | None = None
-    reason: Reason | None = None  # None: it is in the plan, but not in the patch
+    reason: RejectionReason | None = None  # None: it is in the plan, but not in the patch
 
     @property
-    def open(self) -> bool:
+    def undecided(self) -> bool:
         """Whether it is undecided because time ran out."""
-        return self.reason in (Reason.UNDECIDED, Reason.NO_TIME)
+        return self.reason in (RejectionReason.UNDECIDED, RejectionReason.NO_TIME)
 
 
 @dataclass(frozen=True)
-class Order:
+class Reproducibility:
     """Whether order and random draws are reproducible from run to run, and whether epochs stay separate."""
 
     reproducible_before: bool
@@ -97,25 +101,27 @@ class DatasetResult:
     input_speedup: Interval | None = None  # tuned over defaults
     input_speedup_over_autotune: Interval | None = None
     predicted: Rate | None = None
-    offered: tuple[Offer, ...] = ()
+    offered: tuple[OptionalRewrite, ...] = ()
     rejected: tuple[Rejection, ...] = ()
-    silences: tuple[Silence, ...] = ()
+    silences: tuple[NoProposal, ...] = ()
     comparison: Comparison | None = None
-    order: Order | None = None
+    order: Reproducibility | None = None
     tuned: Pipeline | None = None  # the pipeline with the plan applied
     predictions: tuple[PredictedRate, ...] = ()  # of the baselines and every plan tried
     what_if: tuple[Scenario, ...] = ()  # of the tuned pipeline, if there is one
-    autotuned: dict[str, AutotuneReading] = field(default_factory=dict)  # "defaults", "autotune", "tuned"
-    optimisations: Optimisations | None = None  # TensorFlow's own graph passes
-    course: Course | None = None  # of a run: first element, epoch boundaries, drift
+    autotuned: dict[str, AutotuneValues] = field(default_factory=dict)  # "defaults", "autotune", "tuned"
+    optimisations: OptimizationPasses | None = None  # TensorFlow's own graph passes
+    course: RunDynamics | None = None  # of a run: first element, epoch boundaries, drift
     cost: DatasetCost | None = None  # over the whole process
-    handover: Handover | None = None  # how a strategy distributes it to the replicas; None: there is no strategy
+    handover: InputDistribution | None = (
+        None  # how a strategy distributes it to the replicas; None: there is no strategy
+    )
     skew: InputSkew | None = None  # between the inputs of several workers in lockstep
-    as_written: AsWritten | None = None  # what each worker receives; None: one worker, or not counted
+    as_written: OriginalSharding | None = None  # what each worker receives; None: one worker, or not counted
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingResult:
     """Milliseconds per training step, and the speedup of the step."""
 
     defaults_step_ms: float | None = None
@@ -152,10 +158,10 @@ class DistributedResult:
     module: str  # source text
     file: str
     notes: tuple[str, ...] = ()
-    checks: tuple[dict[str, object], ...] = ()  # per worker count: workers, elements, missing, ...
-    companions: tuple[str, ...] = ()  # files written beside the module
+    checks: tuple[ModuleCheck, ...] = ()  # one per number of workers
+    companions: tuple[str, ...] = ()  # other files written to the same folder
     coverage: tuple[Coverage, ...] = ()  # the checks as counts, if elements were counted
-    as_written: AsWritten | None = None  # the same for the original script on as many workers
+    as_written: OriginalSharding | None = None  # the same for the original script on as many workers
     advice: tuple[str, ...] = ()  # sentences on whether to use it, and on alternatives
     service: ServiceNeed | None = None  # for the kind "service"
     stored: StoredPrefix | None = None  # alternative to a service; None: there is none
@@ -170,7 +176,7 @@ class Session:
     machine: Machine | None = None
     datasets: tuple[DatasetResult, ...] = ()
     trials: tuple[Trial, ...] = ()
-    training: Training | None = None
+    training: TrainingResult | None = None
     findings: tuple[Finding, ...] = ()
     advice: tuple[Finding, ...] = ()  # about the consumer of the data: no bugs, and no edits of the pipeline
     patch: PatchResult | None = None
@@ -178,22 +184,72 @@ class Session:
     side_effects: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # how the search ended, and what was not possible
-    load: Load | None = None  # usage of the available cores during the measurements
+    load: CpuLoad | None = None  # usage of the available cores during the measurements
     status: str = "running"  # "running", "done", "interrupted", "failed", "no-dataset"
     status_detail: str = ""
     complete: bool = False
 
     @property
-    def studied(self) -> tuple[DatasetResult, ...]:
+    def profiled_datasets(self) -> tuple[DatasetResult, ...]:
         """The datasets that were profiled or diagnosed."""
         return tuple(dataset for dataset in self.datasets if dataset.diagnosis or dataset.profile)
 
     @property
-    def tuned_dataset(self) -> DatasetResult | None:
+    def main_dataset(self) -> DatasetResult | None:
         """The main dataset of the session: the first one that was profiled or diagnosed."""
-        return next(iter(self.studied), None)
+        return next(iter(self.profiled_datasets), None)
 
     @property
     def plan(self) -> Plan | None:
-        dataset = self.tuned_dataset
+        """The confirmed plan of the main dataset; None if there is none."""
+        dataset = self.main_dataset
         return dataset.plan if dataset else None
+
+
+class SessionOutcome(enum.StrEnum):
+    """The outcome of a session."""
+
+    PROVEN = "proven"  # a plan was confirmed
+    UNDECIDED = "undecided"  # something may be faster, but was not tried, not decided or not confirmed
+    NONE = "none"  # every legal rewrite was tried, and nothing is faster
+    NOT_INPUT_BOUND = "not-input-bound"  # a better input cannot save time
+    UNTRIED = "untried"  # trials were not requested
+    FAILED = "failed"  # the analysis did not complete
+
+
+NOTHING_TO_CHANGE = frozenset({SessionOutcome.NONE, SessionOutcome.NOT_INPUT_BOUND})
+
+
+def outcome_of(session: Session) -> SessionOutcome:
+    """Returns the outcome of the session."""
+    dataset = session.main_dataset
+    if session.status != "done" or dataset is None or dataset.diagnosis is None:
+        return SessionOutcome.FAILED
+    if dataset.plan is not None and dataset.plan.rewrites:
+        return SessionOutcome.PROVEN
+    if dataset.diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
+        return SessionOutcome.NOT_INPUT_BOUND
+    if has_accepted_trial(session) or undecided_trials(session) or untried_rewrites(session):
+        return SessionOutcome.UNDECIDED
+    return SessionOutcome.NONE if session.trials else SessionOutcome.UNTRIED
+
+
+def decisive_trials(session: Session) -> tuple[Trial, ...]:
+    """Returns all trials except the baselines, which decide nothing."""
+    return tuple(trial for trial in session.trials if trial.kind != "baseline")
+
+
+def has_accepted_trial(session: Session) -> bool:
+    """Whether a plan was faster in its trials; meant for sessions in which no plan was confirmed afterwards."""
+    return any(trial.outcome is Outcome.ACCEPTED for trial in decisive_trials(session))
+
+
+def undecided_trials(session: Session) -> int:
+    """Returns the number of trials that were undecided when time ran out."""
+    return sum(trial.outcome is Outcome.UNDECIDED for trial in decisive_trials(session))
+
+
+def untried_rewrites(session: Session) -> int:
+    """Returns the number of legal rewrites that are undecided because time ran out."""
+    dataset = session.main_dataset
+    return sum(rejection.undecided for rejection in dataset.rejected) if dataset else 0

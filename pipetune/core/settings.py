@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipetune.core.edits import Consent, Safety
-from pipetune.core.spelling import did_you_mean
+from pipetune.core.errors import did_you_mean
 
 
 def consents_of(words: Iterable[str]) -> frozenset[Consent]:
@@ -19,7 +19,7 @@ def consents_of(words: Iterable[str]) -> frozenset[Consent]:
     given = list(words)
     for word in given:
         if word not in known:
-            raise ValueError(f"{word!r} is none of {', '.join(known)}.{did_you_mean(str(word), known)}")
+            raise ValueError(f"{word!r} is not one of {', '.join(known)}.{did_you_mean(str(word), known)}")
     return frozenset(Consent(word) for word in given)
 
 
@@ -46,7 +46,7 @@ class Settings:
     seed: int = 0
     out: str = ""
 
-    def grants(self, safety: Safety, needs: frozenset[Consent], *, randomness_fixed: bool) -> bool:
+    def permits(self, safety: Safety, needs: frozenset[Consent], *, randomness_fixed: bool) -> bool:
         """Whether a rewrite may enter the plan with the consent given.
 
         Args:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 
-class Basis(enum.StrEnum):
+class Origin(enum.StrEnum):
     """Origin of a figure."""
 
     MEASURED = "measured"  # in the session
@@ -18,21 +18,21 @@ class Basis(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Quantity:
+class QuantityRange:
     """A figure as a range; both ends are equal if there is a single value."""
 
     low: float
     high: float
-    basis: Basis
+    basis: Origin
     note: str = ""  # how it was determined, as part of a sentence
 
-    def times(self, factor: float) -> Quantity:
+    def times(self, factor: float) -> QuantityRange:
         """Returns the range multiplied by `factor`, which must be positive."""
         return replace(self, low=self.low * factor, high=self.high * factor)
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """The training job to size. All replicas train in lockstep, each on its own batch."""
 
     replicas: int
@@ -44,14 +44,15 @@ class Job:
     storage_bytes_per_second: float | None = None  # delivered by storage to all hosts in total
     network_bytes_per_second: float | None = None  # into one host
     compression: float | None = None  # compression ratio of the elements
-    bases: Mapping[str, Basis] = field(default_factory=dict)  # origin of the fields above, by name
+    bases: Mapping[str, Origin] = field(default_factory=dict)  # origin of the fields above, by name
 
     @property
     def hosts(self) -> int:
+        """Number of hosts."""
         return math.ceil(self.replicas / self.per_host)
 
     @property
-    def on_one_host(self) -> int:
+    def replicas_on_full_host(self) -> int:
         """Replicas on a full host, or on the only host."""
         return min(self.replicas, self.per_host)
 
@@ -68,10 +69,10 @@ class Job:
     @property
     def host_rate(self) -> float:
         """Examples per second consumed by the replicas of one host."""
-        return self.on_one_host * self.replica_rate
+        return self.replicas_on_full_host * self.replica_rate
 
 
-class Limit(enum.StrEnum):
+class ScalingLimit(enum.StrEnum):
     """What prevents more replicas from training at full speed."""
 
     CORES = "cores"  # of a host: its input needs more CPU time
@@ -83,51 +84,51 @@ class Limit(enum.StrEnum):
     INPUT = "input"  # of a host, as measured; its bottleneck is unknown
 
 
-PER_HOST = frozenset({Limit.CORES, Limit.THREADS, Limit.NETWORK, Limit.INPUT})
+PER_HOST_LIMITS = frozenset({ScalingLimit.CORES, ScalingLimit.THREADS, ScalingLimit.NETWORK, ScalingLimit.INPUT})
 """Limits of one host: they are reached by more replicas per host, not by more hosts."""
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class ReplicaLimit:
     """The number of replicas up to which a limit lets every replica train at full speed."""
 
-    limit: Limit
-    replicas: Quantity  # on one host if the limit is in `PER_HOST`, else in the whole job; not rounded
+    limit: ScalingLimit
+    replicas: QuantityRange  # on one host if the limit is in `PER_HOST_LIMITS`, else in the whole job; not rounded
     node: str | None = None  # the limiting operator
     reached: bool = False  # the job has more replicas than the lower end of the range
 
 
 @dataclass(frozen=True)
-class Rung:
+class JobSize:
     """The job at another size."""
 
     replicas: int
     hosts: int
     needed: float  # examples per second
     delivered: float | None  # examples per second, conservatively; None if unknown
-    held_by: Limit | None = None
+    held_by: ScalingLimit | None = None
 
 
 @dataclass(frozen=True)
-class Feed:
+class InputRequirements:
     """What one variant of the pipeline needs and delivers in the job `Sizing.job`."""
 
     variant: str  # "as written", "tuned"
-    cpu_seconds: Quantity | None  # CPU time per example
-    cores: Quantity | None  # cores of one host that its input keeps busy
-    host_rate: Quantity | None  # examples per second of one input pipeline on a host
-    host_limit: Limit  # what limits `host_rate`
+    cpu_seconds: QuantityRange | None  # CPU time per example
+    cores: QuantityRange | None  # cores of one host that its input keeps busy
+    host_rate: QuantityRange | None  # examples per second of one input pipeline on a host
+    host_limit: ScalingLimit  # what limits `host_rate`
     host_node: str | None
-    most_rate: Quantity | None  # with unlimited cores; None: only cores limit it, or unknown
+    most_rate: QuantityRange | None  # with unlimited cores; None: only cores limit it, or unknown
     most_node: str | None
-    replicas_fed: Quantity | None  # replicas that one host can feed
-    service_workers: Quantity | None  # whole workers
-    storage_bytes_per_second: Quantity | None  # read by all hosts, once caches are filled
-    memory_bytes: Quantity | None  # of one host that builds a batch per replica (a `dataset_fn`)
-    memory_bytes_rebatched: Quantity | None  # of one host that builds global batches and divides them
+    replicas_fed: QuantityRange | None  # replicas that one host can feed
+    service_workers: QuantityRange | None  # whole workers
+    storage_bytes_per_second: QuantityRange | None  # read by all hosts, once caches are filled
+    memory_bytes: QuantityRange | None  # of one host that builds a batch per replica (a `dataset_fn`)
+    memory_bytes_rebatched: QuantityRange | None  # of one host that builds global batches and divides them
     why: str = ""  # why rates cannot be predicted
 
-    def feeds(self, replicas: int) -> bool | None:
+    def can_feed(self, replicas: int) -> bool | None:
         """Whether one host feeds this many replicas; None if the range leaves it open or nothing is known."""
         if self.replicas_fed is None:
             return None
@@ -147,7 +148,7 @@ class FilesNeeded:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingFigure:
     """A missing figure, why it is missing, and the option or command that provides it."""
 
     figure: str
@@ -160,28 +161,28 @@ class Sizing:
     """The complete result for one dataset."""
 
     dataset: str
-    job: Job
-    feeds: tuple[Feed, ...]  # the original first
-    service_bytes_per_second: Quantity | None  # into one host, from a tf.data service, uncompressed
-    service_bytes_compressed: Quantity | None
-    loop_cores: Quantity | None  # of one host, used by the training loops themselves
+    job: TrainingJob
+    feeds: tuple[InputRequirements, ...]  # the original first
+    service_bytes_per_second: QuantityRange | None  # into one host, from a tf.data service, uncompressed
+    service_bytes_compressed: QuantityRange | None
+    loop_cores: QuantityRange | None  # of one host, used by the training loops themselves
     files: FilesNeeded
     epoch_examples: int | None
-    ceilings: tuple[Ceiling, ...]  # of the last variant, the lowest first
-    rungs: tuple[Rung, ...]
-    missing: tuple[Missing, ...] = ()
+    ceilings: tuple[ReplicaLimit, ...]  # of the last variant, the lowest first
+    rungs: tuple[JobSize, ...]
+    missing: tuple[MissingFigure, ...] = ()
     processor: str = ""  # where CPU time was measured
     measured_cores: float = 0.0
 
     @property
-    def feed(self) -> Feed:
+    def best_requirements(self) -> InputRequirements:
         """The variant to run: tuned if there is a plan."""
         return self.feeds[-1]
 
     @property
-    def first_ceiling(self) -> Ceiling | None:
+    def first_ceiling(self) -> ReplicaLimit | None:
         """The first limit that this job, or the same job on more hosts, reaches.
 
         A per-host limit that the job does not reach is left out: more hosts never reach it.
         """
-        return next((one for one in self.ceilings if one.reached or one.limit not in PER_HOST), None)
+        return next((one for one in self.ceilings if one.reached or one.limit not in PER_HOST_LIMITS), None)

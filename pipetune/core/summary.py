@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pipetune.core.codec import Json, encode
-from pipetune.core.comparison import Comparison
-from pipetune.core.coverage import AsWritten, Coverage
-from pipetune.core.edits import Edit, Rewrite
-from pipetune.core.location import SourceLocation
-from pipetune.core.measurement import Interval, Rate
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.distribution import Coverage, InputSkew, OriginalSharding
+from pipetune.core.edits import Edit, Plan, Rewrite
+from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.profile import Verdict
+from pipetune.core.results import Comparison, Interval, Rate
 from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session
-from pipetune.core.skew import InputSkew
 
 RATES = ("off", "defaults", "autotune", "tuned")
 SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "verification", "total")
@@ -19,15 +16,15 @@ SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "verificat
 
 def summary(session: Session) -> dict[str, Json]:
     """Returns every figure of `session`; figures that were not measured are null."""
-    main = session.tuned_dataset
+    main = session.main_dataset
     diagnosis = main.diagnosis if main else None
     return {
         "verdict": (diagnosis.verdict if diagnosis else Verdict.UNDETERMINED).value,
         "input_wait": _input_wait(main),
-        "datasets": [_dataset(dataset) for dataset in session.studied],
+        "datasets": [_dataset(dataset) for dataset in session.profiled_datasets],
         "training": encode(session.training),
         "warnings": [encode(finding) for finding in session.findings],
-        "patch": _patch(session.patch),
+        "patch": _patch(session.patch, session.plan),
         "side_effects": encode(session.side_effects),
         "seconds": {name: encode(session.seconds.get(name)) for name in (*SECONDS, *sorted(session.seconds))},
         "status": session.status,
@@ -94,10 +91,10 @@ def _dataset(dataset: DatasetResult) -> dict[str, Json]:
 def _skew(skew: InputSkew | None) -> Json:
     if skew is None:
         return None
-    first = skew.first_batch_seconds
+    first = skew.first_batch_spread_seconds
     return {
         "ratio": encode(skew.ratio),
-        "certain": skew.certain,
+        "certain": skew.is_certain,
         "slowest": skew.slowest.worker if skew.slowest else None,
         "first_batch_ms": None if first is None else 1000 * first,
         "inputs": [
@@ -143,18 +140,19 @@ def _equality(comparison: Comparison | None) -> Json:
     }
 
 
-def _patch(patch: PatchResult | None) -> Json:
+def _patch(patch: PatchResult | None, plan: Plan | None) -> Json:
     if patch is None:
         return None
+    rewrites = plan.rewrites if plan is not None else ()
     return {
         "files": list(patch.files),
-        "covered": [key.partition("@")[0] for key in patch.covered],
+        "covered": [rewrite.rule for rewrite in rewrites if rewrite.key in patch.covered],
         "not_covered": [{"rule": rejection.rule, "why": rejection.why} for rejection in patch.not_covered],
         "verified": patch.verified,
     }
 
 
-def _as_written(found: AsWritten | None) -> Json:
+def _as_written(found: OriginalSharding | None) -> Json:
     if found is None:
         return None
     return {
@@ -184,12 +182,12 @@ def _coverage(found: Coverage | None) -> Json:
     if found is None:
         return None
     shares = ("elements", "batches", "short_batches", "read", "read_bytes", "used_bytes")
-    told = (
+    counts = (
         *("counted", "told_by", "elements", "never", "once", "twice", "oftener", "foreign", "first_out"),
         *("short_batches", "idle_workers", "read_over_used", "each_everything"),
         *("read_bytes", "used_bytes", "bytes_read_over_used", "servers"),
     )
     return {
         "workers": [{name: encode(getattr(worker, name)) for name in shares} for worker in found.workers],
-        **{name: encode(getattr(found, name)) for name in told},
+        **{name: encode(getattr(found, name)) for name in counts},
     }

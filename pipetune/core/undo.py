@@ -2,12 +2,12 @@
 
 Windows of training steps run the script's own loop body as often as pipetune requests. What it writes, renames or
 removes in these steps is not part of the user's training. Therefore the state of a path is recorded, and its content
-copied if it is at risk, *before* the script changes it; `core.restoration` restores it after the process has ended in
-whatever way.
+copied if it is at risk, *before* the script changes it; `core.restoration` restores it after the process has ended for
+any reason.
 
 - **How changes are detected.** Python raises an audit event before it opens, renames or removes a file, for every
   library and thread (`core.file_events`). Native code raises none: known libraries are wrapped by
-  `tf.script.native_writers`. Other changes are found by comparing the folders that were written to, and reported.
+  `capture.native_writers`. Other changes are found by comparing the folders that were written to, and reported.
 - **What is recorded** is the first state of each path, not a list of operations: its size is bounded by the number of
   paths, not of steps, and restoring can be interrupted and repeated. For a file opened only for appending, its length
   is sufficient.
@@ -38,31 +38,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pipetune.core import open_files, scratch
+from pipetune.core.files import root, writable_descriptors, writable_mappings
 
-MOST_BYTES = 10**9
+MAX_COPIED_BYTES = 10**9
 """Maximum size of all copies: copying more would take longer than the windows that it is done for."""
 
-MOST_GENERATIONS = 8
+MAX_GENERATIONS = 8
 """Maximum number of nested loops not yet known to train: epochs, evaluation, a preview. Scripts have no more."""
 
-_MOST_LISTINGS = 100  # number of loops at whose start all folders are listed: a script may start thousands of loops
-_MOST_NAMES = 5_000  # in a folder that is compared afterwards: listing that many takes a few milliseconds
-_DATABASE_BYTES = 256 * 10**6  # largest SQLite file that is copied on opening, as it may only be read
-_SIGN_SECONDS = 0.5  # between two heartbeats
+_MAX_LISTINGS = 100  # number of loops at whose start all folders are listed: a script may start thousands of loops
+_MAX_NAMES = 5_000  # in a folder that is compared afterwards: listing that many takes a few milliseconds
+_MAX_DATABASE_BYTES = 256 * 10**6  # largest SQLite file that is copied on opening, as it may only be read
+_HEARTBEAT_SECONDS = 0.5  # between two heartbeats
 
 _MEMORY = "/dev/shm"
-_PASSING = re.compile(rf"\.tempstate\d+$|^{_MEMORY}/(psm_|sem\.)")
+_TRANSIENT_FILES = re.compile(rf"\.tempstate\d+$|^{_MEMORY}/(psm_|sem\.)")
 """Files that disappear with the process: of a cache that TensorFlow is filling, and of shared memory."""
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | int
 """A path as accepted by Python, or a file descriptor."""
 
-Names = Mapping[str, tuple[int, int, int]]
+FolderListing = Mapping[str, tuple[int, int, int]]
 """Size, modification time (ns) and inode of each regular file of a folder, by name."""
 
 
-class Kind(enum.StrEnum):
+class RecordKind(enum.StrEnum):
     """What existed at a path, and how it is recorded."""
 
     ABSENT = "absent"
@@ -79,11 +79,11 @@ class TooLarge(OSError):
 
 
 @dataclass(frozen=True)
-class Original:
+class PathState:
     """State of a path before the script changed it; times are in ns, `copy` is a file in the journal's folder."""
 
     path: str
-    kind: Kind
+    kind: RecordKind
     mode: int = 0
     user: int = -1
     group: int = -1
@@ -97,17 +97,17 @@ class Original:
     names: tuple[str, ...] = ()
 
 
-def merged(originals: Iterable[Original]) -> dict[str, Original]:
+def merge_states(originals: Iterable[PathState]) -> dict[str, PathState]:
     """Returns the first state of each path; if it was recorded for appending, a later copy of its content is added."""
-    found: dict[str, Original] = {}
+    found: dict[str, PathState] = {}
     for original in originals:
         first = found.setdefault(original.path, original)
-        if first.kind is Kind.APPENDED and original.kind in (Kind.FILE, Kind.UNCOPIED):
+        if first.kind is RecordKind.APPENDED and original.kind in (RecordKind.FILE, RecordKind.UNCOPIED):
             found[original.path] = replace(first, kind=original.kind, copy=original.copy)
     return found
 
 
-def state_of(path: str) -> tuple[int, int, int, int] | None:
+def current_state(path: str) -> tuple[int, int, int, int] | None:
     """Returns size, mtime (ns), ctime (ns) and inode of what exists at `path` now; None if nothing does."""
     try:
         now = os.lstat(path)
@@ -116,7 +116,7 @@ def state_of(path: str) -> tuple[int, int, int, int] | None:
     return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
 
 
-def listing(folder: str) -> Names | None:
+def list_folder(folder: str) -> FolderListing | None:
     """Returns the files in `folder`; None if it does not exist or has too many files to compare."""
     found: dict[str, tuple[int, int, int]] = {}
     try:
@@ -125,7 +125,7 @@ def listing(folder: str) -> Names | None:
                 if entry.is_file(follow_symlinks=False):
                     now = entry.stat(follow_symlinks=False)
                     found[entry.name] = (now.st_size, now.st_mtime_ns, now.st_ino)
-                if len(found) > _MOST_NAMES:
+                if len(found) > _MAX_NAMES:
                     return None
     except OSError:
         return None
@@ -136,7 +136,7 @@ class UndoJournal:
     """Records the state of paths before the script changes them, in the process that runs the script."""
 
     def __init__(self, folder: str, *, ignored: Iterable[str] = ()) -> None:
-        """Creates a journal file in `folder`; nothing is recorded before the first `mark`.
+        """Creates a journal file in `folder`; nothing is recorded before the first `begin_generation`.
 
         Args:
             folder: an existing folder, private to the user, created by `core.restoration`.
@@ -152,53 +152,53 @@ class UndoJournal:
         self._path = os.path.join(self._folder, f"{self._owner}.jsonl")
         self._lines = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._lock = threading.RLock()
-        self._generations: deque[tuple[int, dict[str, Original]]] = deque()
+        self._generations: deque[tuple[int, dict[str, PathState]]] = deque()
         self._generation = self._copied = self._copies = 0
         self._begun = False
-        self._folders: dict[str, Names | None] = {}  # folders that were written to, and their earlier contents
+        self._folders: dict[str, FolderListing | None] = {}  # folders that were written to, and their earlier contents
         self._temporary = os.path.realpath(tempfile.gettempdir())
         self._temporaries: dict[str, None] = {}
         self._ended = threading.Event()
-        self._signed = 0.0  # time of the last heartbeat, by the monotonic clock
-        self.on_full: Callable[[str], None] = lambda _path: None
+        self._last_heartbeat = 0.0  # by the monotonic clock
+        self.on_too_large: Callable[[str], None] = lambda _path: None
         """Called with the path of a file too large to copy, once training has begun; need not return."""
 
     # -- called by the worker
 
-    def mark(self) -> int:
+    def begin_generation(self) -> int:
         """Begins a generation when a loop starts that may train, and returns its number."""
         with self._lock:
             if not self._generation:
-                threading.Thread(target=self._give_signs, name="pipetune-undo", daemon=True).start()
+                threading.Thread(target=self._send_heartbeats, name="pipetune-undo", daemon=True).start()
             if not self._begun:
                 self._generation += 1
-                if len(self._generations) == MOST_GENERATIONS:
+                if len(self._generations) == MAX_GENERATIONS:
                     self._drop(self._generations.popleft()[1])
                 self._generations.append((self._generation, {}))
                 self._write(mark=self._generation)
-                if self._generation <= _MOST_LISTINGS:
-                    self._folders = {folder: listing(folder) for folder in self._folders}
+                if self._generation <= _MAX_LISTINGS:
+                    self._folders = {folder: list_folder(folder) for folder in self._folders}
             self._note_open_files()
             return self._generation
 
-    def begin(self, generation: int) -> tuple[str, ...]:
+    def confirm_training(self, generation: int) -> tuple[str, ...]:
         """Declares that the loop of `generation` trains: what was recorded before it belongs to the script.
 
         Returns:
-            Paths of files that the loop may already have changed and that were too large to copy.
+            The paths of files that the loop may already have changed and that were too large to copy.
         """
         with self._lock:
             for number, kept in self._generations:
                 if number < generation:
                     self._drop(kept)
             since = (kept for number, kept in self._generations if number >= generation)
-            found = merged(original for kept in since for original in kept.values())
+            found = merge_states(original for kept in since for original in kept.values())
             self._generations = deque([(self._generation, found)])
             self._begun = True
             self._write(begin=generation)
             for folder, names in self._folders.items():
                 self._write(listing=folder, names=names)
-            return tuple(path for path, original in found.items() if original.kind is Kind.UNCOPIED)
+            return tuple(path for path, original in found.items() if original.kind is RecordKind.UNCOPIED)
 
     def discard(self) -> None:
         """Drops all records, because the script ran normally after all: its changes are kept."""
@@ -214,10 +214,10 @@ class UndoJournal:
             self._ended.set()
             kept = [path for _, kept in self._generations for path in kept]
             made = [os.path.join(above, name) for path in kept for above, _, names in os.walk(path) for name in names]
-            self._write(final={path: state_of(path) for path in (*kept, *made)})
+            self._write(final={path: current_state(path) for path in (*kept, *made)})
 
     @property
-    def temporaries(self) -> tuple[str, ...]:
+    def temporary_paths(self) -> tuple[str, ...]:
         """Files and folders that the script created through `tempfile` and has not removed."""
         return tuple(path for path in self._temporaries if os.path.lexists(path))
 
@@ -231,34 +231,48 @@ class UndoJournal:
             appending: whether it is opened for appending, so that its present content stays.
             at: a folder's descriptor; -1 for none. The same in the methods below.
         """
-        self._keep(path, at=at, follow=True, only=Kind.APPENDED if appending else None)
+        self._record_path(path, at=at, follow=True, only=RecordKind.APPENDED if appending else None)
 
     def before_change(self, path: AnyPath, *, at: int = -1) -> None:
         """The entry at `path` itself (symlinks not followed) will be replaced, removed or created."""
-        self._keep(path, at=at)
+        self._record_path(path, at=at)
 
     def before_rename(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
-        """`source` will be renamed to `target`; for a folder, with all its contents."""
+        """`source` will be renamed to `target`; for a folder, with all its contents.
+
+        Args:
+            source: the present path.
+            target: the future path.
+            at: descriptor of the folder that `source` is relative to; -1 for none.
+            to: descriptor of the folder that `target` is relative to; -1 for none.
+        """
         above, below = self._resolved(source, at), self._resolved(target, to)
         if above is not None and below is not None:
-            for name in self._within(above):
-                self._keep(os.path.join(above, name))
-                self._keep(os.path.join(below, name))
-            self._keep(above)
-            self._keep(below)
+            for name in self._paths_below(above):
+                self._record_path(os.path.join(above, name))
+                self._record_path(os.path.join(below, name))
+            self._record_path(above)
+            self._record_path(below)
 
     def before_link(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
-        """`target` will become a hard link to the file `source`: a write through either name changes both."""
-        self._keep(source, at=at)
-        self._keep(target, at=to)
+        """`target` will become a hard link to the file `source`: a write through either name changes both.
+
+        Args:
+            source: the existing file.
+            target: the path of the link.
+            at: descriptor of the folder that `source` is relative to; -1 for none.
+            to: descriptor of the folder that `target` is relative to; -1 for none.
+        """
+        self._record_path(source, at=at)
+        self._record_path(target, at=to)
 
     def before_removal(self, path: AnyPath) -> None:
         """`path` will be removed; for a folder, with all its contents."""
         name = self._resolved(path, -1)
         if name is not None:
-            for below in self._within(name):
-                self._keep(os.path.join(name, below))
-            self._keep(name)
+            for below in self._paths_below(name):
+                self._record_path(os.path.join(name, below))
+            self._record_path(name)
 
     def before_database(self, name: AnyPath) -> None:
         """An SQLite file will be opened, maybe for writing: if small, it is copied with SQLite's own journals."""
@@ -268,8 +282,8 @@ class UndoJournal:
             if {"mode=ro", "mode=memory", "immutable=1"} & set(options.split("&")):
                 return
             text = urllib.parse.unquote(text.removeprefix("//localhost").removeprefix("//"))
-        now = state_of(os.path.realpath(text)) if text and text != ":memory:" else (_DATABASE_BYTES + 1,)
-        if now is None or now[0] <= _DATABASE_BYTES:
+        now = current_state(os.path.realpath(text)) if text and text != ":memory:" else (_MAX_DATABASE_BYTES + 1,)
+        if now is None or now[0] <= _MAX_DATABASE_BYTES:
             self.before_write(text)
             self._keep_beside_database(os.path.realpath(text))
 
@@ -281,9 +295,9 @@ class UndoJournal:
             return
         there = [one for one in os.listdir(folder) if one.startswith(stem)]
         for one in there if changing else ():
-            self._keep(os.path.join(folder, one))
+            self._record_path(os.path.join(folder, one))
         with self._lock:
-            original = Original(f"{name}*", Kind.NAMED, names=tuple(there))
+            original = PathState(f"{name}*", RecordKind.NAMED, names=tuple(there))
             if self._generations and os.getpid() == self._owner and original.path not in self._generations[-1][1]:
                 self._generations[-1][1][original.path] = original
                 self._write(original=asdict(original), at=time.time_ns())
@@ -300,7 +314,9 @@ class UndoJournal:
 
     # -- recording
 
-    def _keep(self, path: AnyPath, *, at: int = -1, follow: bool = False, only: Kind | None = None) -> None:
+    def _record_path(
+        self, path: AnyPath, *, at: int = -1, follow: bool = False, only: RecordKind | None = None
+    ) -> None:
         if os.getpid() != self._owner:
             return
         name = self._resolved(path, at, follow=follow)
@@ -310,40 +326,40 @@ class UndoJournal:
             self._record(name, only, copying=True)
         except TooLarge:
             if self._begun:
-                self.on_full(name)  # not while the lock is held: the call may never return
+                self.on_too_large(name)  # not while the lock is held: the call may never return
             self._record(name, only, copying=False)
 
-    def _record(self, name: str, only: Kind | None, *, copying: bool) -> None:
+    def _record(self, name: str, only: RecordKind | None, *, copying: bool) -> None:
         with self._lock:
-            self._note_folder(os.path.dirname(name))
+            self._list_once(os.path.dirname(name))
             if not self._generations:
                 return
-            self._give_sign()
+            self._send_heartbeat()
             kept = self._generations[-1][1]
             known = kept.get(name)
             if known is None and self._is_new(name, kept):
                 return
-            if known is not None and (known.kind is not Kind.APPENDED or only):
+            if known is not None and (known.kind is not RecordKind.APPENDED or only):
                 return
-            original = self._taken(name, only, copying=copying)
+            original = self._read_state(name, only, copying=copying)
             if original is None:
                 return
-            kept[original.path] = merged([known, original] if known else [original])[original.path]
+            kept[original.path] = merge_states([known, original] if known else [original])[original.path]
             self._write(original=asdict(original), at=time.time_ns())
             if original.copy and _is_database(os.path.join(self._folder, original.copy)):
                 self._keep_beside_database(name)
 
-    def _taken(self, name: str, only: Kind | None, *, copying: bool) -> Original | None:
+    def _read_state(self, name: str, only: RecordKind | None, *, copying: bool) -> PathState | None:
         """Returns the state of `name` now, with a copy if needed; None if it is neither file, folder nor link."""
         try:
             now = os.lstat(name)
         except (FileNotFoundError, NotADirectoryError):
-            return Original(_first_missing(name), Kind.ABSENT)
+            return PathState(_first_missing(name), RecordKind.ABSENT)
         except OSError:
             return None  # without permission to stat it, it cannot be changed either
-        found = Original(
+        found = PathState(
             name,
-            only or Kind.FILE,
+            only or RecordKind.FILE,
             mode=stat.S_IMODE(now.st_mode),
             user=now.st_uid,
             group=now.st_gid,
@@ -354,14 +370,18 @@ class UndoJournal:
             inode=now.st_ino,
         )
         if stat.S_ISLNK(now.st_mode):
-            return replace(found, kind=Kind.LINK, target=os.readlink(name))
+            return replace(found, kind=RecordKind.LINK, target=os.readlink(name))
         if stat.S_ISDIR(now.st_mode):
-            return replace(found, kind=Kind.FOLDER)
+            return replace(found, kind=RecordKind.FOLDER)
         if not stat.S_ISREG(now.st_mode):
             return None
         if only:
             return found
-        return replace(found, copy=self._copy_of(name, now.st_size)) if copying else replace(found, kind=Kind.UNCOPIED)
+        return (
+            replace(found, copy=self._copy_of(name, now.st_size))
+            if copying
+            else replace(found, kind=RecordKind.UNCOPIED)
+        )
 
     def _copy_of(self, name: str, size: int) -> str:
         """Copies the file into the journal's folder and returns the name of the copy.
@@ -372,8 +392,8 @@ class UndoJournal:
         copy = f"{self._owner}-{self._copies}"
         target = os.path.join(self._folder, copy)
         try:
-            if self._copied + size > MOST_BYTES:
-                raise TooLarge(errno.EDQUOT, "More would be changed than can be copied")
+            if self._copied + size > MAX_COPIED_BYTES:
+                raise TooLarge(errno.EDQUOT, "pipetune cannot back up all files that would change")
             shutil.copyfile(name, target)
             descriptor = os.open(target, os.O_RDONLY)
             try:
@@ -388,51 +408,51 @@ class UndoJournal:
     def _keep_beside_database(self, name: str) -> None:
         """Also records SQLite's journals: SQLite would apply one that is left next to a restored database to it."""
         for suffix in ("-journal", "-wal", "-shm"):
-            self._keep(name + suffix)
+            self._record_path(name + suffix)
 
-    def _drop(self, kept: Mapping[str, Original]) -> None:
+    def _drop(self, kept: Mapping[str, PathState]) -> None:
         for original in kept.values():
             if original.copy:
                 os.unlink(os.path.join(self._folder, original.copy))
                 self._copied -= original.size
 
-    def _note_folder(self, folder: str) -> None:
+    def _list_once(self, folder: str) -> None:
         """Lists a folder when it is written to for the first time."""
-        shared = self._temporary, _MEMORY, os.path.expanduser("~")  # other programs write there, too
+        shared = self._temporary, _MEMORY, os.path.expanduser("~")  # other programs also write there
         if folder in self._folders or folder in shared:
             return
-        self._folders[folder] = names = listing(folder) if self._generations else None
+        self._folders[folder] = names = list_folder(folder) if self._generations else None
         if self._begun:
             self._write(listing=folder, names=names)
 
     def open_files(self) -> list[tuple[int, int, int]]:
         """Returns the files that the script has open for writing: descriptor, flags and size of each."""
-        return [found for found in open_files.for_writing() if found[0] != self._lines]
+        return [found for found in writable_descriptors() if found[0] != self._lines]
 
     def _note_open_files(self) -> None:
         for descriptor, flags, size in self.open_files():
-            appending = bool(flags & os.O_APPEND) or self._copied + size > MOST_BYTES
-            self._keep(descriptor, only=Kind.APPENDED if appending else None)
-        for name in open_files.mapped_for_writing():
-            self._keep(name)
+            appending = bool(flags & os.O_APPEND) or self._copied + size > MAX_COPIED_BYTES
+            self._record_path(descriptor, only=RecordKind.APPENDED if appending else None)
+        for name in writable_mappings():
+            self._record_path(name)
 
     def _write(self, **line: Any) -> None:
         os.write(self._lines, json.dumps(line).encode() + b"\n")
 
-    def _give_signs(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Updates the modification time of the journal file periodically, as a heartbeat of this process."""
-        while not self._ended.wait(_SIGN_SECONDS):
-            self._give_sign()
+        while not self._ended.wait(_HEARTBEAT_SECONDS):
+            self._send_heartbeat()
 
-    def _give_sign(self) -> None:
-        """Gives a heartbeat if the last one is old.
+    def _send_heartbeat(self) -> None:
+        """Sends a heartbeat if the last one is old.
 
-        Besides the thread, the script's own changes do: where a machine is so busy that the thread comes late, no
-        change comes long after the heartbeat before it.
+        The thread and every change of the script call this: if the machine is so busy that the thread is late, no
+        change happens long after the previous heartbeat.
         """
         now = time.monotonic()
-        if now - self._signed >= _SIGN_SECONDS / 2 and not self._ended.is_set():
-            self._signed = now
+        if now - self._last_heartbeat >= _HEARTBEAT_SECONDS / 2 and not self._ended.is_set():
+            self._last_heartbeat = now
             os.utime(self._path)
 
     # -- paths
@@ -454,15 +474,15 @@ class UndoJournal:
             return None
 
     def _is_ignored(self, name: str) -> bool:
-        if (name.startswith(self._ignored) and not name.startswith(f"{_MEMORY}/")) or _PASSING.search(name):
+        if (name.startswith(self._ignored) and not name.startswith(f"{_MEMORY}/")) or _TRANSIENT_FILES.search(name):
             return True
-        return name in self._temporaries or any(above in self._temporaries for above in _folders_above(name))
+        return name in self._temporaries or any(above in self._temporaries for above in _parent_folders(name))
 
-    def _is_new(self, name: str, kept: Mapping[str, Original]) -> bool:
+    def _is_new(self, name: str, kept: Mapping[str, PathState]) -> bool:
         """Whether a parent folder did not exist before the loop, so that nothing in it did."""
-        return any(above in kept and kept[above].kind is Kind.ABSENT for above in _folders_above(name))
+        return any(above in kept and kept[above].kind is RecordKind.ABSENT for above in _parent_folders(name))
 
-    def _within(self, folder: str) -> Iterator[str]:
+    def _paths_below(self, folder: str) -> Iterator[str]:
         """Yields every path below a folder, relative to it; nothing if it is no folder, is new, or is not recorded."""
         if not self._generations or os.path.islink(folder) or not os.path.isdir(folder):
             return
@@ -473,15 +493,15 @@ class UndoJournal:
                 yield os.path.relpath(os.path.join(above, name), folder)
 
 
-def journal_in(folder: str) -> UndoJournal | None:
-    """Creates a journal of the script's changes outside of pipetune's own folders; None if that is impossible."""
+def open_journal(folder: str) -> UndoJournal | None:
+    """Returns a new journal in `folder` of the script's changes outside pipetune's folders; None if impossible."""
     try:
-        return UndoJournal(folder, ignored=filter(None, [scratch.root()])) if folder else None
+        return UndoJournal(folder, ignored=filter(None, [root()])) if folder else None
     except OSError:
         return None
 
 
-def _folders_above(name: str) -> Iterator[str]:
+def _parent_folders(name: str) -> Iterator[str]:
     while (above := os.path.dirname(name)) != name:
         yield above
         name = above

@@ -1,27 +1,114 @@
-"""The verdict: whether the input holds training back, how much that costs, and which operator is responsible.
-
-Thresholds are those of XProf's input-pipeline analyzer: waiting for less than 5 % of a step is not input-bound, up to
-20 % is balanced, and above that is input-bound.
-"""
+"""The verdict: whether the input holds training back, which operator it is and why, and what a change would save."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Cause, Diagnosis, Profile, Verdict
+from pipetune.core.results import Interval, Scenario
 from pipetune.core.settings import Settings
-from pipetune.model.cause import Explanation, explain
-from pipetune.model.throughput import Bound, Prediction, predict, sequential_segments
+from pipetune.model.delivery import output_buffer, step_seconds, sufficient_buffer
+from pipetune.model.throughput import Bound, ThroughputPrediction, no_prediction_reason, predict, sequential_segments
 
-NOT_BOUND_BELOW = 0.05
-INPUT_BOUND_ABOVE = 0.20
+_SMALL = 0.05  # share of a step below which waiting needs no explanation
+_EXPLAINS = 0.5  # share of the lost overlap that a cause must explain
+_FULL = 0.75  # share of the available CPU time above which input and model compete for it
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The cause, the operator responsible (None if there is none), and a sentence to add to the verdict."""
+
+    cause: Cause
+    node: str | None = None
+    sentence: str = ""
+
+
+def explain(pipeline: Pipeline, profile: Profile, bottleneck: str | None, cores: float) -> Explanation | None:
+    """Returns the most likely cause, regardless of how certain the verdict is; None if no operator's cost is known.
+
+    Args:
+        pipeline: the original pipeline.
+        profile: its measurements.
+        bottleneck: the operator that binds the input alone; None if no cost is known.
+        cores: cores available to the process.
+    """
+    consumer = profile.consumer
+    wait, lost, real = consumer.input_wait_seconds, consumer.overlap_lost_seconds, consumer.real_seconds
+    if consumer.wait_share is not None and consumer.wait_share.median < _SMALL:
+        return Explanation(Cause.CONSUMER)
+    if real and consumer.bound_seconds and (consumer.input_seconds or real) < _SMALL * real:
+        return Explanation(Cause.CONSUMER)  # even without any overlap, the input would not matter
+    if wait is not None and lost is not None and real and lost > wait and lost > _SMALL * real:
+        found = _overlap(pipeline, profile, lost, cores)
+        if found is not None:
+            return found
+    if bottleneck is None:
+        return None
+    node = pipeline[bottleneck]
+    if runs_python(node, profile):
+        return Explanation(Cause.PYTHON, node.id, "It runs Python code: one call at a time, whatever the parallelism.")
+    return Explanation(Cause.OPERATOR, node.id)
+
+
+def runs_python(node: Node, profile: Profile) -> bool:
+    """Whether the operator calls into Python for every element."""
+    measured = profile.operator(node.id)
+    written = node.function is not None and node.function.python
+    return node.op == "from_generator" or written or (measured is not None and measured.python)
+
+
+def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) -> Explanation | None:
+    """Explains why input and model overlap less than they could; None if no cause explains enough of it."""
+    consumer = profile.consumer
+    bound = consumer.bound_seconds or 0.0
+    buffer = output_buffer(pipeline)
+    if buffer == 0:
+        return Explanation(Cause.NO_PREFETCH, None, "Nothing is prepared ahead: input and model take turns.")
+    if buffer is not None and profile.intervals:
+        intervals = profile.intervals
+        behind = step_seconds(intervals, bound, buffer) - step_seconds(intervals, bound, None)
+        if behind >= _EXPLAINS * lost:
+            enough = sufficient_buffer(intervals, bound)
+            advice = f"; {enough} would be enough" if enough is not None and enough > buffer else ""
+            node = _last_prefetch(pipeline)
+            slowest = 1e3 * max(intervals)
+            usual = 1e3 * statistics.median(intervals)
+            return Explanation(
+                Cause.BUFFER,
+                node,
+                f"The input is fast enough on average but comes in bursts (up to {slowest:.3g} ms for an element, "
+                f"half of them within {usual:.3g} ms), and the last prefetch buffers {buffer}{advice}.",
+            )
+    working = profile.input_cpu_seconds or 0.0
+    needed = working + (consumer.bound_cpu_seconds or 0.0)
+    longest = consumer.predicted_maximum or 0.0
+    # The input can take no more time from the model than the CPU time it uses.
+    if consumer.bound_cpu_seconds and working >= _EXPLAINS * lost and needed > _FULL * cores * longest:
+        granted = f"{cores:g} core" + ("" if cores == 1 else "s")
+        return Explanation(
+            Cause.PROCESSORS,
+            None,
+            f"Input and model share the {granted}: together they need {1000.0 * needed:.3g} ms of CPU time per step.",
+        )
+    return None
+
+
+def _last_prefetch(pipeline: Pipeline) -> str | None:
+    return next((node.id for node in reversed(pipeline.nodes) if node.op == "prefetch"), None)
+
+
+NOT_BOUND_BELOW = 0.05  # share of a step, by judgement: higher would hide waits worth removing, lower needs more steps
+INPUT_BOUND_ABOVE = 0.20  # share of a step, by judgement; lower: minor waits count as input-bound; between: balanced
 
 
 def verdict_of(share: Interval | None) -> Verdict:
-    """The verdict for the waiting share of a step: undetermined unless the interval lies within one range."""
+    """Returns the verdict for the waiting share of a step: undetermined unless the interval lies within one range."""
     if share is None:
         return Verdict.UNDETERMINED
     if share.high < NOT_BOUND_BELOW:
@@ -34,9 +121,13 @@ def verdict_of(share: Interval | None) -> Verdict:
 
 
 def diagnose(pipeline: Pipeline, profile: Profile, machine: Machine, settings: Settings) -> Diagnosis:
-    """Diagnoses what holds training back, from the measured wait and the cost model of the input.
+    """Returns what holds training back, from the measured wait and the cost model of the input.
 
-    If set, `settings.step_time_seconds` replaces the model's own time per step.
+    Args:
+        pipeline: the original pipeline.
+        profile: its measurements.
+        machine: the machine; its cores and storage limit the prediction.
+        settings: if set, `step_time_seconds` replaces the model's own time per step.
     """
     share = profile.consumer.wait_share
     prediction = predict(pipeline, profile, machine.cores_granted)
@@ -58,7 +149,7 @@ def diagnose(pipeline: Pipeline, profile: Profile, machine: Machine, settings: S
         wait_seconds=None if share is None or real is None else share.median * real,
         most_saved_share=saved,
         bottleneck=prediction.bottleneck if known else None,
-        bottleneck_sentence=_why(
+        bottleneck_sentence=_join_sentences(
             _bottleneck_sentence(pipeline, prediction, machine.cores_granted) if known else "", reason
         ),
         input_rate_bound=prediction.rate if known and prediction.rate < float("inf") else None,
@@ -68,7 +159,7 @@ def diagnose(pipeline: Pipeline, profile: Profile, machine: Machine, settings: S
     )
 
 
-def _why(bottleneck: str, reason: Explanation | None) -> str:
+def _join_sentences(bottleneck: str, reason: Explanation | None) -> str:
     """Joins the bottleneck sentence and that of the cause; a cause that is not an operator comes first."""
     if reason is None or not reason.sentence:
         return bottleneck
@@ -77,8 +168,9 @@ def _why(bottleneck: str, reason: Explanation | None) -> str:
 
 
 def most_saved_share(profile: Profile, bound_seconds: float | None = None) -> float | None:
-    """The largest share of a step that an input without cost would save: the upper end of the measured wait,
-    else 1 - bound / real; None if neither is known.
+    """Returns the largest share of a step that an input without cost would save; None if unknown.
+
+    This is the upper end of the measured wait, else 1 - bound / real.
     """
     if profile.consumer.wait_share is not None:
         return max(0.0, profile.consumer.wait_share.high)
@@ -89,13 +181,13 @@ def most_saved_share(profile: Profile, bound_seconds: float | None = None) -> fl
 
 def _sentence(verdict: Verdict, share: Interval | None, saved: float | None, why: str) -> str:
     if share is None:
-        return "It could not be measured how long training waits for its input" + (
+        return "The time that training waits for its input could not be measured" + (
             f": {why.rstrip('.')}." if why else "."
         )
     waits = f"Training waits for input {_percent(share.median)} of each step ({_between(share)})"
     match verdict:
         case Verdict.NOT_INPUT_BOUND:
-            return f"{waits}: the input is not what holds training back."
+            return f"{waits}: the input does not hold training back."
         case Verdict.BALANCED:
             return f"{waits}: input and model are nearly in balance{_at_most(saved)}."
         case Verdict.INPUT_BOUND:
@@ -116,25 +208,25 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 or share == 0 else f"{100 * share:.1f} %"
 
 
-def _bottleneck_sentence(pipeline: Pipeline, prediction: Prediction, cores: float) -> str:
+def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, cores: float) -> str:
     """Describes which operator binds, its location, and in what way it binds."""
     if prediction.bound is Bound.CONSUMER:
-        return "Taking elements one by one bounds the input: larger batches mean fewer of them."
+        return "Taking elements in Python, one by one, bounds the input: with larger batches there are fewer elements."
     if prediction.bottleneck is None:
         return ""
     named = _named(pipeline[prediction.bottleneck])
     others = [_named(pipeline[name]) for name in prediction.nodes if name != prediction.bottleneck]
     match prediction.bound:
         case Bound.SEGMENT:
-            beside = f" in one thread with {_listed(others)}" if others else " in one thread"
-            return f"{named} bounds the input: it runs{beside}."
+            thread = f" in one thread with {_listed(others)}" if others else " in one thread"
+            return f"{named} bounds the input: it runs{thread}."
         case Bound.PARALLEL:
             return f"{named} bounds the input: all its parallel calls are busy."
         case Bound.CORES:
             granted = f"{cores:g} core" + ("" if cores == 1 else "s")
-            return f"{named} needs the most processor time, and the input keeps all of the {granted} busy."
+            return f"{named} needs the most CPU time, and the input keeps all of the {granted} busy."
         case Bound.STORAGE:
-            return f"{named} bounds the input: storage delivers no more bytes per second."
+            return f"{named} bounds the input: it reads at the full speed of the storage."
 
 
 def _named(node: Node) -> str:
@@ -148,3 +240,88 @@ def _listed(names: list[str], most: int = 3) -> str:
     if len(names) > most:
         return ", ".join(names[:most]) + f" and {len(names) - most} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+CORE_FACTORS = (2, 4)
+"""Multiples of the available cores."""
+
+MODEL_SPEEDUPS = (2, 10)
+"""Speedups of the training step."""
+
+STORAGE_SPEEDUP = 4
+"""Multiple of the storage bandwidth."""
+
+REPLICAS = (2, 4, 8)
+"""Numbers of replicas on this host; each takes its own batch per step."""
+
+
+def what_if(
+    pipeline: Pipeline,
+    profile: Profile,
+    cores: float,
+    *,
+    step_seconds: float | None = None,
+    storage_bytes_per_second: float | None = None,
+    larger_memory_pipelines: Iterable[Pipeline] = (),
+) -> tuple[Scenario, ...]:
+    """Returns the scenarios, the current state first.
+
+    At best training overlaps with its input, so the joint bound is the lower of the two rates.
+
+    Args:
+        pipeline: the original or the tuned pipeline.
+        profile: its measured costs.
+        cores: cores available to the process.
+        step_seconds: step time of the model alone; None if not measured, then only the input is bounded.
+        storage_bytes_per_second: storage bandwidth; None if unknown, then faster storage is left out.
+        larger_memory_pipelines: the pipelines that twice the memory would allow.
+    """
+    reason = no_prediction_reason(pipeline, profile)
+    if reason:
+        return (Scenario("as it is", why=reason),)
+
+    def rated(name: str, factor: float = 1, storage: float = 1, model: float = 1, replicas: int = 1) -> Scenario:
+        bandwidth = None if storage_bytes_per_second is None else storage_bytes_per_second * storage
+        found = predict(pipeline, profile, cores * factor, storage_bytes_per_second=bandwidth)
+        return _scenario(name, found, step_seconds, model=model, replicas=replicas)
+
+    table = [rated("as it is")]
+    table += [rated(f"{factor} times the cores", factor=factor) for factor in CORE_FACTORS]
+    if step_seconds is not None:
+        table += [rated(f"a training step {factor} times as fast", model=factor) for factor in MODEL_SPEEDUPS]
+    if storage_bytes_per_second is not None:
+        table.append(rated(f"storage {STORAGE_SPEEDUP} times as fast", storage=STORAGE_SPEEDUP))
+    table.append(
+        _with_memory(table[0], larger_memory_pipelines, profile, cores, step_seconds, storage_bytes_per_second)
+    )
+    table += [rated(f"{count} replicas on this host", replicas=count) for count in REPLICAS]
+    return tuple(table)
+
+
+def _with_memory(
+    now: Scenario,
+    pipelines: Iterable[Pipeline],
+    profile: Profile,
+    cores: float,
+    step_seconds: float | None,
+    storage: float | None,
+) -> Scenario:
+    """The scenario with the fastest of `pipelines`; the current rates if none is faster."""
+    name = "twice the memory"
+    trusted = [pipeline for pipeline in pipelines if not no_prediction_reason(pipeline, profile)]
+    found = [predict(pipeline, profile, cores, storage_bytes_per_second=storage) for pipeline in trusted]
+    best = max(found, key=lambda one: one.rate, default=None)
+    if best is None or now.input_rate is None or best.rate <= now.input_rate:
+        return Scenario(name, now.input_rate, now.training_rate, now.binds, now.node, now.bound)
+    return _scenario(name, best, step_seconds)
+
+
+def _scenario(
+    name: str, found: ThroughputPrediction, step_seconds: float | None, *, model: float = 1, replicas: int = 1
+) -> Scenario:
+    training, binds = None, "input"
+    if step_seconds:
+        shared, alone = found.rate / replicas, model / step_seconds
+        training, binds = min(shared, alone), "input" if shared < alone else "model"
+    finite = found.rate if found.rate < float("inf") else None
+    return Scenario(name, finite, training, binds, found.bottleneck, found.bound.value)

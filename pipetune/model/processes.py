@@ -1,8 +1,8 @@
 """Simulates several processes that run the same pipeline on one machine, to predict their combined rate.
 
-Each process has the segments of the pipeline (`model.stages`) one after another, with a buffer in front of each. A
+Each process has the segments of the pipeline (`model.segments`) one after another, with a buffer in front of each. A
 thread takes an element, works on it, waits if the operator waits, and passes it on when there is room. All working
-threads share the cores evenly; a core is slower while the others are busy (`core.overheads`). Work takes its measured
+threads share the cores evenly; a core is slower while the others are busy (`Overheads`). Work takes its measured
 time: nothing is random, so a simulation gives the same result each time.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipetune.core.overheads import IDEAL
+from pipetune.core.machine import IDEAL
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
-from pipetune.model.stages import Segment, cut
+from pipetune.model.segments import Segment, split_into_segments
 
 BUFFER_ELEMENTS = 2
 """Room between one segment and the next, in elements of the output, besides the calls in flight."""
@@ -22,69 +22,69 @@ BUFFER_ELEMENTS = 2
 _ELEMENTS = 48  # elements that each process delivers; the rate is that of the second half
 
 
-def shared_rate(
+def combined_rate(
     pipeline: Pipeline, profile: Profile, cores: float, *, processes: int, defaults_on: bool | None = None
 ) -> float:
-    """Combined rate of several processes, in elements of the output per second; storage is assumed not to bind.
+    """Returns the combined rate of several processes in elements of the output per second, without a storage bound.
 
     Args:
         pipeline: the pipeline that each process runs.
         profile: its measured costs.
         cores: cores of the machine; AUTOTUNE in every process assumes that it has all of them.
         processes: number of processes.
-        defaults_on: as in `stages.cut`.
+        defaults_on: as in `segments.split_into_segments`.
     """
     overheads = profile.overheads or IDEAL
-    segments = cut(pipeline, profile, cores, defaults_on=defaults_on, overheads=overheads)
+    segments = split_into_segments(pipeline, profile, cores, defaults_on=defaults_on, overheads=overheads)
     return simulate(segments, processes=processes, cores=cores, crowded_speed=overheads.crowded_speed)
 
 
 def simulate(
     segments: Sequence[Segment], *, processes: int, cores: float, crowded_speed: float = 1.0, elements: int = _ELEMENTS
 ) -> float:
-    """Combined rate of all processes in elements per second; infinite if nothing takes time.
+    """Returns the combined rate of all processes in elements per second; infinite if nothing takes time.
 
     Args:
-        segments: segments of one process, sources first. More CPU time than time is the work of several threads.
+        segments: segments of one process, sources first. CPU time beyond the wall time is that of further threads.
         processes: number of processes.
         cores: cores that they share.
         crowded_speed: speed of a core while all cores are busy, relative to one alone.
         elements: elements that each process delivers before it ends.
     """
-    stages = [_Stage.of(segment) for segment in segments if segment.seconds > 0 or _cpu_seconds(segment) > 0]
+    stages = [_SimulatedSegment.of(segment) for segment in segments if segment.seconds > 0 or _cpu_seconds(segment) > 0]
     if not stages:
         return float("inf")
     longest = max(stage.work_seconds + stage.wait_seconds for stage in stages)
     # Staggered starts: otherwise all processes would work and wait in lockstep.
-    running = [_Process(stages, late_seconds=longest * place / processes) for place in range(processes)]
+    running = [_Process(stages, start_delay_seconds=longest * place / processes) for place in range(processes)]
     now, half, counted_from = 0.0, processes * (elements // 2), 0.0
     delivered = 0
     while delivered < processes * elements:
         for process in running:
-            process.begin()
+            process.start_calls()
         calls = [call for process in running for call in process.calls]
-        pace = _pace(calls, cores, crowded_speed)
+        pace = _cpu_seconds_per_core_second(calls, cores, crowded_speed)
         step = min(call.left(pace) for call in calls if not call.done)
         now += step
         for call in calls:
             call.advance(step, pace)
-        before, delivered = delivered, delivered + sum(process.hand_on() for process in running)
+        before, delivered = delivered, delivered + sum(process.pass_on() for process in running)
         if before < half <= delivered:
             half, counted_from = delivered, now
     return (delivered - half) / (now - counted_from)
 
 
 @dataclass(frozen=True)
-class _Stage:
+class _SimulatedSegment:
     """Cost of one call of a segment, and how many calls run at once."""
 
     work_seconds: float  # CPU time
     wait_seconds: float  # time without using a CPU
     cores: float  # cores that one call keeps busy while it works
-    calls: int
+    parallel_calls: int
 
     @classmethod
-    def of(cls, segment: Segment) -> _Stage:
+    def of(cls, segment: Segment) -> _SimulatedSegment:
         cpu_seconds = _cpu_seconds(segment)
         wide = cpu_seconds / segment.seconds if cpu_seconds > segment.seconds > 0 else 1.0
         waits = max(0.0, segment.seconds - cpu_seconds)
@@ -124,32 +124,32 @@ class _Call:
 class _Process:
     """One process: elements in the buffer in front of each stage, and calls in flight."""
 
-    stages: Sequence[_Stage]
-    late_seconds: float = 0.0  # by which its first element is delayed
+    stages: Sequence[_SimulatedSegment]
+    start_delay_seconds: float = 0.0  # by which its first element is delayed
     calls: list[_Call] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)  # elements in front of each stage; unused for the first
 
     def __post_init__(self) -> None:
         self.ready = [0] * len(self.stages)
 
-    def begin(self) -> None:
+    def start_calls(self) -> None:
         """Starts every call that has an element and a free thread."""
         for index, stage in enumerate(self.stages):
             busy = sum(call.stage == index for call in self.calls)
-            free = stage.calls - busy if index == 0 else min(stage.calls - busy, self.ready[index])
+            free = stage.parallel_calls - busy if index == 0 else min(stage.parallel_calls - busy, self.ready[index])
             self.ready[index] -= free if index else 0
-            waits = stage.wait_seconds + self.late_seconds
+            waits = stage.wait_seconds + self.start_delay_seconds
             self.calls += [_Call(index, stage.work_seconds, waits, stage.cores) for _ in range(free)]
-            self.late_seconds = 0.0
+            self.start_delay_seconds = 0.0
 
-    def hand_on(self) -> int:
+    def pass_on(self) -> int:
         """Moves finished elements to the next buffer with room, last stages first; returns how many left the last."""
         left = 0
         for call in sorted((call for call in self.calls if call.done), key=lambda call: -call.stage):
             behind = call.stage + 1
             if behind == len(self.stages):
                 left += 1
-            elif self.ready[behind] < BUFFER_ELEMENTS + self.stages[behind].calls - 1:
+            elif self.ready[behind] < BUFFER_ELEMENTS + self.stages[behind].parallel_calls - 1:
                 self.ready[behind] += 1
             else:
                 continue
@@ -157,14 +157,14 @@ class _Process:
         return left
 
 
-def _pace(calls: Sequence[_Call], cores: float, crowded_speed: float) -> float:
+def _cpu_seconds_per_core_second(calls: Sequence[_Call], cores: float, crowded_speed: float) -> float:
     """CPU seconds per second that a working call gets for each core that it can use."""
-    wanted = sum(call.cores for call in calls if call.working)
-    if wanted <= 0:
+    demand = sum(call.cores for call in calls if call.working)
+    if demand <= 0:
         return 1.0
-    busy = min(wanted, cores)
+    busy = min(demand, cores)
     fall = (1 - crowded_speed) / (cores - 1) if cores > 1 else 0.0
-    return busy * (1 - fall * max(0.0, busy - 1)) / wanted
+    return busy * (1 - fall * max(0.0, busy - 1)) / demand
 
 
 def _cpu_seconds(segment: Segment) -> float:

@@ -1,83 +1,87 @@
-"""Whether a tf.data service pays off for a training process: compares the local input rate with the model's own rate.
+"""Whether a tf.data service pays off for a training process, and what storing its output would take instead.
 
-A service adds the cost of sending every element, so that it can only help if the machine that trains cannot feed
+A service adds the cost of sending every element, so it can only help if the machine that trains cannot feed
 itself. The number of workers comes from `model.sizing`, for a job of one replica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Remove
+from pipetune.core.edits import Remove, apply_edits
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.service import ServiceNeed
+from pipetune.core.results import ServiceNeed
 from pipetune.core.session import DatasetResult
-from pipetune.core.sizing import Job, Quantity
-from pipetune.model.sizing import size
+from pipetune.core.sizing import QuantityRange, TrainingJob
+from pipetune.model.sizing import compute_sizing
 
 
 def service_need(
-    result: DatasetResult, machine: Machine, *, step_seconds: float | None = None, packing: float | None = None
+    result: DatasetResult,
+    machine: Machine,
+    *,
+    step_seconds: float | None = None,
+    compression_ratio: float | None = None,
 ) -> ServiceNeed:
-    """What the measured training process would need from a service.
+    """Returns what the measured training process would need from a service.
 
     Args:
         result: the dataset that it trains on.
         machine: the machine it was measured on; a worker is assumed to be the same.
         step_seconds: duration of a step; None for the measured step of the model alone.
-        packing: compression ratio of the elements; None if not measured.
+        compression_ratio: compression ratio of the elements; None if not measured.
     """
     cores, profile = machine.cores_granted, result.profile
     step = step_seconds or (profile.consumer.bound_seconds if profile is not None else None)
     if profile is None or not step:
-        return ServiceNeed(worker_cores=cores, why="how long training takes for a step was not measured")
-    job = Job(1, 1, step, profile.examples_per_element, cores, cores, compression=packing)
-    here = size(result, machine, job)
-    there = size(_without_caches(result), machine, job).feed
-    missing = here.feed.why or "how fast the input is was not measured"
+        return ServiceNeed(worker_cores=cores, why="the training step time was not measured")
+    job = TrainingJob(1, 1, step, profile.examples_per_element, cores, cores, compression=compression_ratio)
+    here = compute_sizing(result, machine, job)
+    there = compute_sizing(_without_caches(result), machine, job).best_requirements
+    missing = here.best_requirements.why or "the rate of the input was not measured"
     return ServiceNeed(
         step_rate=job.rate,
-        local_rate=here.feed.host_rate,
+        local_rate=here.best_requirements.host_rate,
         workers=there.service_workers,
         worker_cores=cores,
         bytes_per_second=here.service_bytes_per_second,
         packed_bytes_per_second=here.service_bytes_compressed,
         shares_processors=machine.device == "cpu" and step_seconds is None,
-        why=missing if here.feed.host_rate is None else "",
+        why=missing if here.best_requirements.host_rate is None else "",
     )
 
 
 def recommendation(need: ServiceNeed) -> Iterator[str]:
     """Yields sentences: whether a service helps, with how many workers, and how much they send."""
     if need.step_rate is None or need.local_rate is None:
-        yield f"Whether a tf.data service helps is not known: {need.why}."
+        yield f"It is unknown whether a tf.data service helps: {need.why}."
     else:
         both = (
-            f"training takes {_figure(need.step_rate)} examples/s at most, and the input alone delivers "
-            f"{_range(need.local_rate, _figure)}/s on {_machine(need.worker_cores)}"
+            f"training consumes at most {_format_number(need.step_rate)} examples/s, and the input alone delivers "
+            f"{_range(need.local_rate, _format_number)}/s on {_machine(need.worker_cores)}"
         )
-        shared = ", the same that train" if need.shares_processors else ""
+        shared = ", the same cores that training uses" if need.shares_processors else ""
         match need.recommended:
             case False:
                 yield f"A tf.data service is not recommended: {both}{shared}. Sending batches would only cost more."
             case True:
                 yield f"A tf.data service helps: {both}{shared}."
             case None:
-                yield f"Whether a tf.data service helps is open: {both}{shared}."
+                yield f"It is undecided whether a tf.data service helps: {both}{shared}."
     if need.workers is not None and need.recommended is not False:
         yield (
-            f"{_workers(need.workers)} of {_machine(need.worker_cores)} would deliver what training takes, by the "
-            f"{need.workers.basis.value} rate of one; what sending costs comes on top, on both sides."
+            f"{_workers(need.workers)} of {_machine(need.worker_cores)} would deliver what training consumes, "
+            "according to the "
+            f"{need.workers.basis.value} rate of one worker; the cost of sending elements is extra, on both sides."
         )
     elif need.recommended:
-        yield "How many workers it takes is not known: what one delivers without a cache was not measured."
+        yield "The number of workers needed is unknown: the rate of one worker without a cache was not measured."
     if need.bytes_per_second is not None and need.recommended is not False:
         packed = need.packed_bytes_per_second
-        smaller = f", {_range(packed, _speed)} packed" if packed is not None else ""
-        yield f"Into the training process come {_range(need.bytes_per_second, _speed)}{smaller}."
+        smaller = f", {_range(packed, _speed)} compressed" if packed is not None else ""
+        yield f"The training process receives {_range(need.bytes_per_second, _speed)}{smaller}."
 
 
 def _without_caches(result: DatasetResult) -> DatasetResult:
@@ -102,17 +106,17 @@ def _machine(cores: float) -> str:
     return f"{cores:g} core" if cores == 1 else f"{cores:g} cores"
 
 
-def _workers(workers: Quantity) -> str:
+def _workers(workers: QuantityRange) -> str:
     text = _range(workers, lambda number: f"{number:,.0f}")
     return f"{text} worker{'' if text == '1' else 's'}"
 
 
-def _range(quantity: Quantity, form: Callable[[float], str]) -> str:
+def _range(quantity: QuantityRange, form: Callable[[float], str]) -> str:
     low, high = form(quantity.low), form(quantity.high)
     return low if low == high else f"{low} to {high}"
 
 
-def _figure(value: float) -> str:
+def _format_number(value: float) -> str:
     """Formats with three significant digits: 12.3, 1,230."""
     return f"{value:,.3g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
 
@@ -122,3 +126,39 @@ def _speed(bytes_per_second: float) -> str:
         if bytes_per_second >= divisor:
             return f"{bytes_per_second / divisor:.3g} {unit}"
     return f"{bytes_per_second:.3g} B/s"
+
+
+@dataclass(frozen=True)
+class StoredBytes:
+    """The files that the data comes from, and the number of bytes in them for each element.
+
+    Read-ahead of the readers is included in neither.
+    """
+
+    bytes_by_key: Mapping[int, float]  # bytes of one element with this key; elements share a file evenly
+    file_sizes: tuple[int, ...]  # size of each file in bytes, by file index
+    file_index_shift: int | None = None  # key >> file_bits is the index of the file; None: keys do not contain it
+    ends_early: bool = False  # reading stops once enough elements were read
+
+    def used_bytes(self, received: Mapping[int, int]) -> int | None:
+        """Returns the bytes of these elements, repeated elements counted each time; None if one is unknown."""
+        if not received.keys() <= self.bytes_by_key.keys():
+            return None
+        return round(sum(count * self.bytes_by_key[key] for key, count in received.items()))
+
+    def read_bytes(self, expected: Mapping[int, int], received: Mapping[int, int], *, everything: bool) -> int | None:
+        """Returns the bytes that a worker reads to get the elements `received`; None if unknown.
+
+        Args:
+            expected: all elements of the data.
+            received: the elements that the worker received.
+            everything: whether it reads all of the data, or only the files that contain its own elements. In the second
+                case, a file from which every element is left out is counted for no worker.
+        """
+        if everything:
+            return self.used_bytes(expected) if self.ends_early else sum(self.file_sizes)
+        if self.file_index_shift is None or not received.keys() <= self.bytes_by_key.keys():
+            return None
+        if self.ends_early:
+            return self.used_bytes(dict.fromkeys(received, 1))
+        return sum(self.file_sizes[number] for number in {key >> self.file_index_shift for key in received})

@@ -1,23 +1,367 @@
-"""What a training job on more machines needs from its input, computed from the measured costs of one session.
-
-If a replica takes b examples per step of t seconds, R replicas take R b / t examples per second, and the n replicas
-of a host n b / t of them. Costs per example are assumed to be the same as on the measured processor.
-"""
+"""What a training job on more machines needs from its input, and where it stops scaling."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from pipetune.core import element_counts
 from pipetune.core.machine import Machine
+from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.pipeline import INFINITE, Pipeline
 from pipetune.core.profile import Profile
+from pipetune.core.results import Rate
 from pipetune.core.session import DatasetResult
-from pipetune.core.sizing import Basis, Feed, FilesNeeded, Job, Missing, Quantity, Sizing
-from pipetune.model import host_memory, scaling
-from pipetune.model.feeding import Form, feed_of
+from pipetune.core.sizing import (
+    PER_HOST_LIMITS,
+    FilesNeeded,
+    InputRequirements,
+    JobSize,
+    MissingFigure,
+    Origin,
+    QuantityRange,
+    ReplicaLimit,
+    ScalingLimit,
+    Sizing,
+    TrainingJob,
+)
+from pipetune.model.memory import by_operator
+from pipetune.model.segments import upstream_of_cache
+from pipetune.model.throughput import ThroughputPrediction, no_prediction_reason, predict, reads_files
+
+_MANY_CORES = 4096
+"""Stands for any number of cores; a rate that is about the same with a quarter of them is limited by threads."""
+
+_ALL_BUSY = 0.95
+"""Cores are the limit from this share of the rate that all cores allow: AUTOTUNE makes as many calls as cores."""
 
 
-def size(result: DatasetResult, machine: Machine, job: Job) -> Sizing:
-    """What `job` needs, as far as it follows from the session.
+@dataclass(frozen=True)
+class PipelineVariant:
+    """One variant of the pipeline with its measurements."""
+
+    variant: str
+    pipeline: Pipeline
+    profile: Profile
+    rate: Rate | None
+    cores: float  # cores of the machine it was measured on
+
+    @property
+    def examples_per_element(self) -> float:
+        """Examples in an element of the output: those of a batch."""
+        return self.profile.examples_per_element
+
+    def predict_on(self, cores: float) -> ThroughputPrediction:
+        """Returns the predicted rate without a storage bound: the job reads from other storage than this machine."""
+        return predict(self.pipeline, self.profile, cores, storage_bytes_per_second=math.inf)
+
+
+def compute_feed(variant: PipelineVariant, job: TrainingJob, *, unexplained: float) -> InputRequirements:
+    """Returns what `variant` needs to feed `job`; `unexplained` are bytes of the measured peak beyond its buffers."""
+    why = no_prediction_reason(variant.pipeline, variant.profile)
+    cpu = _cpu_seconds(variant, why)
+    here = None if why else variant.predict_on(variant.cores)
+    there = None if why else variant.predict_on(job.host_cores)
+    rate = _rate(variant, here, job.host_cores)
+    most, node = (None, None) if here is None else _highest_rate(variant, here)
+    fed = None if rate is None else rate.times(1 / job.replica_rate)
+    read = _read_bytes(variant)
+    return InputRequirements(
+        variant=variant.variant,
+        cpu_seconds=cpu,
+        cores=_cores(variant, job, cpu, here),
+        host_rate=rate,
+        host_limit=_limit(there),
+        host_node=None if there is None else there.bottleneck,
+        most_rate=most,
+        most_node=node,
+        replicas_fed=fed,
+        service_workers=_workers(_rate(variant, here, job.worker_cores), job),
+        storage_bytes_per_second=None if read is None else QuantityRange(read, read, Origin.MEASURED).times(job.rate),
+        memory_bytes=per_replica_memory(variant.pipeline, variant.profile, job, unexplained=unexplained),
+        memory_bytes_rebatched=rebatched_memory(variant.pipeline, variant.profile, job, unexplained=unexplained),
+        why=why,
+    )
+
+
+def _limit(there: ThroughputPrediction | None) -> ScalingLimit:
+    if there is None:
+        return ScalingLimit.INPUT
+    return ScalingLimit.CORES if there.rate >= _ALL_BUSY * there.cores_rate else ScalingLimit.THREADS
+
+
+def _cpu_seconds(form: PipelineVariant, why: str) -> QuantityRange | None:
+    """CPU seconds per example: of the process in measuring windows, and the sum of the profile.
+
+    For the original pipeline both were measured, with full parallelism and with none; for a plan the sum is predicted.
+    """
+    found = []
+    window = form.rate.cpu_us_per_example if form.rate is not None else None
+    if window:
+        found.append(window * 1e-6)
+    whole = form.profile.input_cpu_seconds
+    if form.variant == "as written" and whole:
+        found.append(whole / form.examples_per_element)
+    elif not why:
+        found.append(form.predict_on(1).cpu_seconds / form.examples_per_element)
+    if not found or max(found) <= 0:
+        return None
+    measured = bool(window) or form.variant == "as written"
+    note = "the process with its threads busy, and one after another" if len(found) == 2 and measured else ""
+    return QuantityRange(min(found), max(found), Origin.MEASURED if measured else Origin.PREDICTED, note)
+
+
+def _rate(form: PipelineVariant, here: ThroughputPrediction | None, cores: float) -> QuantityRange | None:
+    """Examples per second on `cores` cores: measured if the measured machine has as many. Else the range from the
+    prediction to the prediction corrected by its error on the measured machine.
+    """
+    measured = form.rate.examples_per_second if form.rate is not None else None
+    if cores == form.cores and measured:
+        return QuantityRange(measured, measured, Origin.MEASURED)
+    if here is None:
+        return None
+    predicted = form.predict_on(cores).rate * form.examples_per_element
+    if predicted == math.inf:
+        return None
+    off = _prediction_ratio(form, here)
+    return QuantityRange(predicted * min(1.0, off), predicted * max(1.0, off), Origin.PREDICTED)
+
+
+def _prediction_ratio(form: PipelineVariant, here: ThroughputPrediction) -> float:
+    """Measured over predicted rate on the measured machine; 1 if either is missing."""
+    measured = form.rate.examples_per_second if form.rate is not None else None
+    predicted = here.rate * form.examples_per_element
+    return measured / predicted if measured and 0 < predicted < math.inf else 1.0
+
+
+def _highest_rate(form: PipelineVariant, here: ThroughputPrediction) -> tuple[QuantityRange | None, str | None]:
+    """The highest rate with any number of cores, and the operator that limits it; None if more cores always help."""
+    many = form.predict_on(_MANY_CORES)
+    if many.rate == math.inf or form.predict_on(_MANY_CORES / 4).rate < 0.9 * many.rate:
+        return None, None
+    rate = many.rate * form.examples_per_element
+    off = _prediction_ratio(form, here)
+    return QuantityRange(rate * min(1.0, off), rate * max(1.0, off), Origin.PREDICTED), many.bottleneck
+
+
+def _cores(
+    form: PipelineVariant, job: TrainingJob, cpu: QuantityRange | None, here: ThroughputPrediction | None
+) -> QuantityRange | None:
+    """Cores needed on one host: at least those that are fully busy, at most as many as at the utilization measured."""
+    if cpu is None:
+        return None
+    low, high = job.host_rate * cpu.low, job.host_rate * cpu.high
+    measured = form.rate.examples_per_second if form.rate is not None else None
+    if measured and _limit(here) is ScalingLimit.CORES:
+        high = max(high, job.host_rate * form.cores / measured)
+    return QuantityRange(low, high, cpu.basis)
+
+
+def _workers(rate: QuantityRange | None, job: TrainingJob) -> QuantityRange | None:
+    """Number of tf.data service workers, each running the whole pipeline; the cost of sending elements is excluded."""
+    if rate is None:
+        return None
+    return QuantityRange(math.ceil(job.rate / rate.high), math.ceil(job.rate / rate.low), rate.basis)
+
+
+def _read_bytes(form: PipelineVariant) -> float | None:
+    """Bytes read from files per example once in-memory caches are filled; None if unknown."""
+    if any(node.op == "cache" and node.argument("filename") for node in form.pipeline):
+        return None
+    still = upstream_of_cache(form.pipeline) | form.pipeline.row_index_operators
+    if not any(node.id not in still and reads_files(node) for node in form.pipeline):
+        return 0.0
+    use = form.profile.files
+    return None if use is None or use.bytes_per_element is None else use.bytes_per_element / form.examples_per_element
+
+
+_MEBIBYTE = 2**20  # bytes
+
+
+def unexplained_bytes(pipeline: Pipeline, profile: Profile, *, cores: float) -> float:
+    """Returns the bytes of the measured peak beyond the buffers: kernels' scratch memory, allocators' free lists."""
+    if profile.peak_rss_mib is None:
+        return 0.0
+    return max(0.0, profile.peak_rss_mib * _MEBIBYTE - sum(by_operator(pipeline, profile, cores=cores).values()))
+
+
+def per_replica_memory(
+    pipeline: Pipeline, profile: Profile, job: TrainingJob, *, unexplained: float = 0.0
+) -> QuantityRange | None:
+    """Returns the bytes above the process's baseline with a batch per replica; None if element sizes are unknown.
+
+    The range goes from the bytes of the buffers to these plus `unexplained` bytes. An in-memory cache holds at least
+    the host's share of the files, and at most everything.
+
+    Args:
+        pipeline: the pipeline.
+        profile: its measurements.
+        job: the training job.
+        unexplained: bytes of the measured peak beyond the buffers.
+    """
+    held = _bytes_held(pipeline, profile, job, grown=job.batch_examples / profile.examples_per_element)
+    ahead = _bytes_prefetched(profile, job, elements=job.replicas_on_full_host)
+    return None if ahead is None else _range(pipeline, held, ahead, job, unexplained)
+
+
+def rebatched_memory(
+    pipeline: Pipeline, profile: Profile, job: TrainingJob, *, unexplained: float = 0.0
+) -> QuantityRange | None:
+    """Returns the same if every host builds and splits global batches; None also for a pipeline without a batch.
+
+    Args: as for `per_replica_memory`.
+    """
+    if not _batch_dependent(pipeline):
+        return None
+    held = _bytes_held(pipeline, profile, job, grown=job.batch_examples * job.replicas / profile.examples_per_element)
+    ahead = _bytes_prefetched(profile, job, elements=2 * job.replicas_on_full_host)
+    return None if ahead is None else _range(pipeline, held, ahead, job, unexplained)
+
+
+def _bytes_held(pipeline: Pipeline, profile: Profile, job: TrainingJob, *, grown: float) -> dict[str, float]:
+    """Buffered bytes by operator; those of batches and of everything downstream are multiplied by `grown`."""
+    growing = _batch_dependent(pipeline)
+    held = by_operator(pipeline, profile, cores=job.host_cores)
+    return {name: size * grown if name in growing else size for name, size in held.items()}
+
+
+def _bytes_prefetched(profile: Profile, job: TrainingJob, *, elements: int) -> float | None:
+    """Bytes of `elements` elements with the batch size of one replica; None if element sizes are unknown."""
+    if profile.element_bytes is None:
+        return None
+    return elements * profile.element_bytes * job.batch_examples / profile.examples_per_element
+
+
+def _range(
+    pipeline: Pipeline, held: dict[str, float], ahead: float, job: TrainingJob, unexplained: float
+) -> QuantityRange:
+    cached = sum(held[node.id] for node in pipeline if node.op == "cache")
+    most = sum(held.values()) + ahead
+    return QuantityRange(most - cached * (1 - 1 / job.hosts), most + unexplained, Origin.PREDICTED)
+
+
+def _batch_dependent(pipeline: Pipeline) -> frozenset[str]:
+    """The last batching operator and everything downstream of it: their memory grows with the batch size."""
+    making = [
+        node.id
+        for node in pipeline
+        if operator_facts(node.op).batches and operator_facts(node.op).count is CountEffect.FEWER
+    ]
+    if not making:
+        return frozenset()
+    return frozenset({making[-1], *(node.id for node in pipeline.downstream(making[-1]))})
+
+
+_SMALLEST_SCALE_HALVINGS = 6
+"""The table starts at the job's number of replicas halved this many times, and ends at twice that number."""
+
+
+def ceilings(
+    job: TrainingJob,
+    feed: InputRequirements,
+    *,
+    files: FilesNeeded,
+    epoch_examples: int | None,
+    read_bytes: QuantityRange | None,
+) -> tuple[ReplicaLimit, ...]:
+    """Returns all known limits, by the number of replicas at which the job would reach them, the lowest first.
+
+    Args:
+        job: the training job.
+        feed: what its input needs and delivers.
+        files: the files that the hosts divide among them.
+        epoch_examples: examples in an epoch; None if unknown.
+        read_bytes: bytes read from storage per example; None if unknown.
+    """
+    found = []
+    if feed.host_rate is not None:
+        fed = feed.host_rate.times(1 / job.replica_rate)
+        found.append(_ceiling(job, feed.host_limit, fed, feed.host_node))
+    if feed.most_rate is not None and feed.host_limit is ScalingLimit.CORES:
+        found.append(_ceiling(job, ScalingLimit.THREADS, feed.most_rate.times(1 / job.replica_rate), feed.most_node))
+    read = read_bytes.high if read_bytes is not None else 0.0
+    if job.network_bytes_per_second is not None and read > 0:
+        found.append(
+            _ceiling(job, ScalingLimit.NETWORK, _given(job.network_bytes_per_second / (read * job.replica_rate)))
+        )
+    if job.storage_bytes_per_second is not None and read > 0:
+        found.append(
+            _ceiling(job, ScalingLimit.STORAGE, _given(job.storage_bytes_per_second / (read * job.replica_rate)))
+        )
+    if files.files:
+        exact = float(files.files * job.per_host)
+        found.append(_ceiling(job, ScalingLimit.FILES, QuantityRange(exact, exact, Origin.MEASURED)))
+    if epoch_examples is not None:
+        most = epoch_examples / job.batch_examples
+        found.append(_ceiling(job, ScalingLimit.DATA, QuantityRange(most, most, Origin.MEASURED)))
+    return tuple(sorted(found, key=lambda one: (not one.reached and one.limit in PER_HOST_LIMITS, one.replicas.low)))
+
+
+def jobs_at_scales(job: TrainingJob, limits: Sequence[ReplicaLimit], *, host_rate_known: bool) -> tuple[JobSize, ...]:
+    """Returns the job at several sizes, up to twice as many replicas, and the rate that its input delivers there.
+
+    Args:
+        job: the training job.
+        limits: its limits, as from `ceilings`.
+        host_rate_known: whether the rate of a host is known; if not, the delivered rate is not known either.
+    """
+    sizes = {-(-job.replicas // 2**power) for power in range(_SMALLEST_SCALE_HALVINGS + 1)} | {2 * job.replicas}
+    return tuple(_rung(job, replicas, limits, known=host_rate_known) for replicas in sorted(sizes))
+
+
+def _rung(job: TrainingJob, replicas: int, limits: Sequence[ReplicaLimit], *, known: bool) -> JobSize:
+    hosts = -(-replicas // job.per_host)
+    on_full = min(replicas, job.per_host)
+    fed = float(replicas)
+    held_by: ScalingLimit | None = None
+    for one in limits:
+        if one.limit is ScalingLimit.DATA:
+            continue  # limits the number of steps, not the rate
+        if one.limit in PER_HOST_LIMITS:
+            most = replicas * min(1.0, one.replicas.low / on_full)  # all replicas wait for those of a full host
+        else:
+            most = min(float(replicas), one.replicas.low)
+        if most < fed:
+            fed, held_by = most, one.limit
+    if held_by is None and any(one.limit is ScalingLimit.DATA and one.replicas.low < replicas for one in limits):
+        held_by = ScalingLimit.DATA
+    return JobSize(replicas, hosts, replicas * job.replica_rate, fed * job.replica_rate if known else None, held_by)
+
+
+def epoch_examples(pipeline: Pipeline, profile: Profile) -> int | None:
+    """Returns the most examples in an epoch, counted upstream of `repeat`; None if unknown.
+
+    Walks upstream only through operators that pass every element on, or put elements into batches.
+    """
+    node, per_element, found = pipeline.output, profile.examples_per_element, None
+    while True:
+        count = element_counts.max_elements(pipeline, profile, node.id)
+        if count is not None and count != INFINITE:
+            found = round(count * per_element)
+        operator = operator_facts(node.op)
+        if node.op == "repeat":
+            found = None  # it counted several epochs
+        elif operator.batches and operator.count is CountEffect.FEWER:
+            per_element /= element_counts.integer_or(node.argument("batch_size"), 0) or per_element
+        elif operator.count is not CountEffect.ONE_TO_ONE:
+            return found
+        if len(node.inputs) != 1:
+            return found
+        node = pipeline[node.inputs[0]]
+
+
+def _ceiling(job: TrainingJob, limit: ScalingLimit, replicas: QuantityRange, node: str | None = None) -> ReplicaLimit:
+    requested = job.replicas_on_full_host if limit in PER_HOST_LIMITS else job.replicas
+    return ReplicaLimit(limit, replicas, node, reached=replicas.low < requested)
+
+
+def _given(replicas: float) -> QuantityRange:
+    return QuantityRange(replicas, replicas, Origin.GIVEN)
+
+
+def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) -> Sizing:
+    """Returns what `job` needs, as far as it follows from the session.
 
     Args:
         result: a dataset with a profile.
@@ -30,18 +374,20 @@ def size(result: DatasetResult, machine: Machine, job: Job) -> Sizing:
     profile = result.profile
     if profile is None:
         raise ValueError("a dataset without a profile")
-    forms = [Form("as written", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
+    forms = [
+        PipelineVariant("as written", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)
+    ]
     if result.plan is not None and result.tuned is not None:
-        forms.append(Form("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
-    unexplained = host_memory.unexplained_bytes(result.pipeline, profile, cores=machine.cores_granted)
-    feeds = tuple(feed_of(form, job, unexplained=unexplained) for form in forms)
+        forms.append(PipelineVariant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
+    unexplained = unexplained_bytes(result.pipeline, profile, cores=machine.cores_granted)
+    feeds = tuple(compute_feed(form, job, unexplained=unexplained) for form in forms)
     last = feeds[-1]
     files = _files(forms[-1], job)
-    epoch = scaling.epoch_examples(result.pipeline, profile)
+    epoch = epoch_examples(result.pipeline, profile)
     service = _element_bytes(forms[-1], job)
     loop = _loop_cores(profile, machine, job)
     read = None if last.storage_bytes_per_second is None else last.storage_bytes_per_second.times(1 / job.rate)
-    ceilings = scaling.ceilings(job, last, files=files, epoch_examples=epoch, read_bytes=read)
+    limits = ceilings(job, last, files=files, epoch_examples=epoch, read_bytes=read)
     return Sizing(
         dataset=result.pipeline.name,
         job=job,
@@ -51,38 +397,38 @@ def size(result: DatasetResult, machine: Machine, job: Job) -> Sizing:
         loop_cores=loop,
         files=files,
         epoch_examples=epoch,
-        ceilings=ceilings,
-        rungs=scaling.rungs(job, ceilings, known=last.host_rate is not None),
+        ceilings=limits,
+        rungs=jobs_at_scales(job, limits, host_rate_known=last.host_rate is not None),
         missing=_missing(forms[-1], last, job, service=service, files=files, loop=loop),
         processor=machine.processor,
         measured_cores=machine.cores_granted,
     )
 
 
-def _element_bytes(form: Form, job: Job) -> Quantity | None:
+def _element_bytes(form: PipelineVariant, job: TrainingJob) -> QuantityRange | None:
     """Bytes per second of the uncompressed elements that the replicas of one host take; None if unknown."""
     if form.profile.element_bytes is None:
         return None
-    rate = job.host_rate * form.profile.element_bytes / form.per_element
-    return Quantity(rate, rate, Basis.MEASURED)
+    rate = job.host_rate * form.profile.element_bytes / form.examples_per_element
+    return QuantityRange(rate, rate, Origin.MEASURED)
 
 
-def _compressed(elements: Quantity | None, job: Job) -> Quantity | None:
+def _compressed(elements: QuantityRange | None, job: TrainingJob) -> QuantityRange | None:
     if elements is None or job.compression is None:
         return None
-    return Quantity(elements.low / job.compression, elements.high / job.compression, Basis.GIVEN)
+    return QuantityRange(elements.low / job.compression, elements.high / job.compression, Origin.GIVEN)
 
 
-def _loop_cores(profile: Profile, machine: Machine, job: Job) -> Quantity | None:
+def _loop_cores(profile: Profile, machine: Machine, job: TrainingJob) -> QuantityRange | None:
     """Cores that the training loops of one host use besides the input; None on a CPU, where they include the step."""
     spent = profile.consumer.bound_cpu_seconds
     if spent is None or machine.device == "cpu":
         return None
-    cores = job.on_one_host * spent / job.step_seconds
-    return Quantity(cores, cores, Basis.MEASURED)
+    cores = job.replicas_on_full_host * spent / job.step_seconds
+    return QuantityRange(cores, cores, Origin.MEASURED)
 
 
-def _files(form: Form, job: Job) -> FilesNeeded:
+def _files(form: PipelineVariant, job: TrainingJob) -> FilesNeeded:
     use = form.profile.files
     named = use.files + use.remote_files if use is not None else 0
     known = named if use is not None and use.complete and (named or not use.opened) else None
@@ -95,34 +441,46 @@ def _files(form: Form, job: Job) -> FilesNeeded:
 
 
 def _missing(
-    form: Form, feed: Feed, job: Job, *, service: Quantity | None, files: FilesNeeded, loop: Quantity | None
-) -> tuple[Missing, ...]:
+    form: PipelineVariant,
+    feed: InputRequirements,
+    job: TrainingJob,
+    *,
+    service: QuantityRange | None,
+    files: FilesNeeded,
+    loop: QuantityRange | None,
+) -> tuple[MissingFigure, ...]:
     """The figures that are missing, why, and what would provide them, in the order in which figures are shown."""
     again = "pipetune analyze measures it"
     found = []
     if feed.cpu_seconds is None:
-        found.append(Missing("cores", "the CPU time of the input was not measured", again))
+        found.append(MissingFigure("cores", "the CPU time of the input was not measured", again))
     if loop is None:
-        found.append(Missing("cores for the training loop itself", "not measured on an accelerator"))
+        found.append(MissingFigure("cores for the training loop itself", "not measured on an accelerator"))
     if feed.host_rate is None:
         why = f"{feed.why}, and it was measured on {form.cores:g} cores" if feed.why else "its rate was not measured"
-        found.append(Missing("what a host delivers", why, f"--cores {form.cores:g} answers for that many"))
+        found.append(
+            MissingFigure("what a host delivers", why, f"--cores {form.cores:g} gives the figure for that many")
+        )
     if feed.storage_bytes_per_second is None:
         kept = any(node.op == "cache" and node.argument("filename") for node in form.pipeline)
-        why = "how much is read from its cache file was not measured" if kept else "bytes read were not counted"
-        found.append(Missing("storage", why))
+        why = "the bytes read from its cache file were not measured" if kept else "bytes read were not counted"
+        found.append(MissingFigure("storage", why))
     elif feed.storage_bytes_per_second.high > 0 and job.storage_bytes_per_second is None:
-        found.append(Missing("whether storage keeps up", "what all hosts share is not known", "--storage-bandwidth"))
+        found.append(
+            MissingFigure(
+                "whether storage keeps up", "the bandwidth that all hosts share is not known", "--storage-bandwidth"
+            )
+        )
     if job.network_bytes_per_second is None:
-        found.append(Missing("whether the network keeps up", "it is not known", "--network"))
+        found.append(MissingFigure("whether the network keeps up", "it is not known", "--network"))
     elif job.hosts > 1:
-        found.append(Missing("gradients on the network", "they share it with the input, and were not measured"))
+        found.append(MissingFigure("gradients on the network", "they share it with the input, and were not measured"))
     if service is None:
-        found.append(Missing("network for tf.data service", "the size of elements is not known", again))
+        found.append(MissingFigure("network for tf.data service", "the size of elements is not known", again))
     elif job.compression is None:
-        found.append(Missing("the same compressed", "it was not measured how small they get", "--compression"))
+        found.append(MissingFigure("the same compressed", "it was not measured how small they get", "--compression"))
     if files.files is None:
-        found.append(Missing("files", "how many it reads is not known"))
+        found.append(MissingFigure("files", "the number of files it reads is not known"))
     if feed.memory_bytes is None:
-        found.append(Missing("memory", "neither the peak nor the size of elements was measured", again))
+        found.append(MissingFigure("memory", "neither the peak nor the size of elements was measured", again))
     return tuple(found)

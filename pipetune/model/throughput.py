@@ -1,24 +1,70 @@
-"""Predicts how many elements per second a pipeline can deliver, and what bounds it.
-
-With v visits per output element and c seconds per visit: rate <= 1 / sum(v c) of every sequential segment,
-<= p / (v c) of every parallel operator, <= cores / sum of all CPU seconds, <= storage bandwidth / bytes read. A core
-is slower while the others are busy, so the bound of each thread falls as more of them run (`core.overheads`).
-Based on the cost models of tf.data (Murray et al., VLDB 2021, section 3.2) and Plumber (Kuchnik et al., MLSys
-2022).
-"""
+"""Predicts how many elements per second a pipeline can deliver and what bounds it; the knee of measured rates."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pipetune.core.operators import facts
-from pipetune.core.overheads import IDEAL
+import numpy as np
+
+from pipetune.core.functions import FunctionVariant
+from pipetune.core.machine import IDEAL
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.prediction import Foreseen
-from pipetune.core.profile import Profile
-from pipetune.model.stages import RUNTIME, Segment, cut, visits
-from pipetune.model.trust import why_not
+from pipetune.core.profile import OperatorProfile, Profile
+from pipetune.core.results import Prediction
+from pipetune.model.segments import (
+    RUNTIME,
+    Segment,
+    operator_cost,
+    remaining_cost_share,
+    split_into_segments,
+    upstream_of_cache,
+    visits,
+)
+
+
+def no_prediction_reason(pipeline: Pipeline, profile: Profile) -> str:
+    """Returns why the rate of this pipeline cannot be predicted, as the end of a sentence; empty if it can.
+
+    Operators upstream of a cache do not count: they do not run in the epochs after the first.
+    """
+    still = upstream_of_cache(pipeline) | pipeline.row_index_operators
+    for node in pipeline:
+        if node.id not in still and (
+            reason := _reason(node, operator_cost(node, pipeline, profile)) or _remote_storage_reason(node, profile)
+        ):
+            return reason
+    return ""
+
+
+def _remote_storage_reason(node: Node, profile: Profile) -> str:
+    schemes = profile.files.remote if profile.files is not None else ()
+    if not schemes or node.inputs:
+        return ""
+    return f"files come from remote storage ({schemes[0]}://), whose speed changes from one moment to the next"
+
+
+def _reason(node: Node, measured: OperatorProfile | None) -> str:
+    if node.op == "opaque":
+        return f"pipetune does not know the operator {node.title}"
+    if node.op == "from_generator" or (node.function is not None and node.function.python):
+        return f"{node.title} runs Python code, which takes turns with the training loop"
+    if node.function is not None and node.function.called_on_batches:
+        known = measured is not None and measured.on_batch_seconds is not None
+        return "" if known else f"the cost of {node.title} on batches was not measured"
+    if node.function is not None and node.function.form is FunctionVariant.DECODE_AND_CROP:
+        known = (
+            remaining_cost_share(node, measured) is not None
+            and measured is not None
+            and measured.cpu_seconds is not None
+        )
+        return "" if known else f"the cost of {node.title} {node.function.form} was not measured"
+    if node.function is not None and (measured is None or measured.cpu_seconds is None):
+        return f"the cost of {node.title} was not measured"
+    return ""
 
 
 class Bound(enum.StrEnum):
@@ -32,7 +78,7 @@ class Bound(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ThroughputPrediction:
     """The rate a pipeline can reach, and what bounds it."""
 
     rate: float  # elements of the output per second
@@ -56,25 +102,25 @@ def predict(
     *,
     defaults_on: bool | None = None,
     storage_bytes_per_second: float | None = None,
-) -> Prediction:
-    """Predicts rate and bound of `pipeline` after the first epoch, for a consumer that never lets it wait.
+) -> ThroughputPrediction:
+    """Returns the predicted rate and bound of `pipeline` after the first epoch, for a consumer that never delays it.
 
     Args:
         pipeline: the original pipeline, or one with edits applied.
         profile: costs of the original pipeline at parallelism 1, and the machine's overheads if they were measured;
             operators that an edit inserted are assumed to cost next to nothing.
         cores: cores available to the process.
-        defaults_on: as in `stages.cut`.
+        defaults_on: as in `segments.split_into_segments`.
         storage_bytes_per_second: storage bandwidth; None for the measured one, or no bound if none was measured.
     """
     if storage_bytes_per_second is None and profile.files is not None:
         storage_bytes_per_second = profile.files.storage_bytes_per_second
     overheads = profile.overheads or IDEAL
-    segments = cut(pipeline, profile, cores, defaults_on=defaults_on, overheads=overheads)
+    segments = split_into_segments(pipeline, profile, cores, defaults_on=defaults_on, overheads=overheads)
     work = [part for segment in segments for part in segment.work]
     cpu_seconds = sum(part.cpu_seconds for part in work)
     bounds: list[tuple[float, Bound, tuple[str, ...]]] = [
-        (crowded(segment.rate, cpu_seconds, cores, overheads.crowded_speed), _kind(segment), segment.nodes)
+        (contended_rate(segment.rate, cpu_seconds, cores, overheads.crowded_speed), _kind(segment), segment.nodes)
         for segment in segments
     ]
     named = tuple(dict.fromkeys(part.node for part in work if part.node != RUNTIME))
@@ -87,15 +133,15 @@ def predict(
     if storage_bytes_per_second is not None and read_bytes > 0:
         bounds.append((storage_bytes_per_second / read_bytes, Bound.STORAGE, readers))
     if not bounds:  # everything is upstream of a cache that is itself the output
-        return Prediction(float("inf"), Bound.CORES, (), None, segments, 0.0, float("inf"))
+        return ThroughputPrediction(float("inf"), Bound.CORES, (), None, segments, 0.0, float("inf"))
     rate, bound, nodes = min(bounds, key=lambda entry: entry[0])
     costs = {part.node: part.cpu_seconds if bound is Bound.CORES else part.seconds for part in work}
     bottleneck = max(nodes, key=lambda name: costs.get(name, 0.0), default=None)
-    return Prediction(rate, bound, nodes, bottleneck, segments, cpu_seconds, cores_rate)
+    return ThroughputPrediction(rate, bound, nodes, bottleneck, segments, cpu_seconds, cores_rate)
 
 
-def crowded(rate: float, cpu_seconds: float, cores: float, crowded_speed: float) -> float:
-    """The rate of a thread when the other cores are busy too.
+def contended_rate(rate: float, cpu_seconds: float, cores: float, crowded_speed: float) -> float:
+    """Returns the rate of a thread when the other cores are busy too.
 
     At `rate` elements per second, `rate * cpu_seconds` cores are busy. The speed of a core falls linearly from 1, with
     one core busy, to `crowded_speed`, with all of them busy.
@@ -122,29 +168,30 @@ def _kind(segment: Segment) -> Bound:
     return Bound.PARALLEL if segment.parallel else Bound.SEGMENT
 
 
-def predict_rate(
-    pipeline: Pipeline, profile: Profile, cores: float, *, defaults_on: bool | None = None
-) -> float:
-    """The predicted rate in elements of the output per second; arguments as in `predict`."""
+def predict_rate(pipeline: Pipeline, profile: Profile, cores: float, *, defaults_on: bool | None = None) -> float:
+    """Returns the predicted rate in elements of the output per second.
+
+    Args: as for `predict`.
+    """
     return predict(pipeline, profile, cores, defaults_on=defaults_on).rate
 
 
-def foresee(pipeline: Pipeline, profile: Profile, cores: float) -> Foreseen:
-    """Predicts a pipeline for the search: its rate in examples per second, or why none can be predicted."""
-    reason = why_not(pipeline, profile)
+def predict_examples(pipeline: Pipeline, profile: Profile, cores: float) -> Prediction:
+    """Returns a pipeline's predicted rate in examples per second, or why none can be predicted."""
+    reason = no_prediction_reason(pipeline, profile)
     found = predict(pipeline, profile, cores)
     per_element = profile.examples_per_element
     if reason:
-        return Foreseen(why=reason, guess=found.rate * per_element)
+        return Prediction(why=reason, fallback_rate=found.rate * per_element)
     if found.rate == float("inf"):
-        return Foreseen(why="nothing that runs has a cost")
-    return Foreseen(found.rate * per_element, found.cpu_seconds / per_element)
+        return Prediction(why="nothing that runs has a cost")
+    return Prediction(found.rate * per_element, found.cpu_seconds / per_element)
 
 
 def training_rate(input_rate: float, consumer_rate: float, *, pipelined: bool) -> float:
-    """Steps per second: min(input, consumer) if input and model overlap (`pipelined`); otherwise they take turns.
+    """Returns the steps per second: min(input, consumer) if both overlap (`pipelined`); otherwise they take turns.
 
-    Both rates are above zero and may be infinite.
+    Both rates are in steps per second, above zero, and may be infinite.
     """
     if pipelined:
         return min(input_rate, consumer_rate)
@@ -152,9 +199,9 @@ def training_rate(input_rate: float, consumer_rate: float, *, pipelined: bool) -
 
 
 def sequential_segments(
-    prediction: Prediction, *, consumer_rate: float = float("inf")
+    prediction: ThroughputPrediction, *, consumer_rate: float = float("inf")
 ) -> tuple[tuple[str, ...], ...]:
-    """Node ids of the segments that bind: one thread, slower than the cores and the consumer would allow.
+    """Returns the node ids of the segments that bind: one thread, slower than the cores and the consumer allow.
 
     Slowest first. Splitting one of these (by a prefetch inside it or a parallel operator) raises its bound;
     splitting any other gains nothing.
@@ -181,9 +228,63 @@ def _bytes_read(pipeline: Pipeline, profile: Profile, readers: tuple[str, ...]) 
 
 def reads_files(node: Node) -> bool:
     """Whether an operator reads files: a source, an interleave of readers, a map that calls `tf.io.read_file`."""
-    known, function = facts(node.op), node.function
+    known, function = operator_facts(node.op), node.function
     opens = any(kind.startswith(_READERS) for kind in node.inner)
     return opens or (known.source and known.reads_files) or (function is not None and function.reads_files)
 
 
 _READERS = ("TFRecord", "TextLine", "FixedLength", "CSV")
+
+
+SIGNIFICANT_RISE = 0.10
+"""A relative rise below this, from the lowest parallelism to the knee, is noise or not worthwhile."""
+
+MAX_SLOPE_RATIO = 0.25
+"""After a knee the slope is at most this share of the slope before it; otherwise the curve has no knee."""
+
+_ERROR_TOLERANCE = 1.01  # errors within this factor count as equal: the lowest parallelism among them is the knee
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where a curve bends. Rates are those of the fitted curve, in the unit given."""
+
+    parallelism: int | None  # None: the curve still rises at its last level
+    rate: float  # at the knee, or at the last level
+    ceiling: float  # the highest rate at any level
+    falling: bool  # the rate falls after the knee
+
+
+def find_knee(parallelism: Sequence[int], rates: Sequence[float]) -> Knee:
+    """Returns the knee of `rates` (above zero, any unit) over `parallelism` (increasing).
+
+    Raises:
+        ValueError: there is no level, or the lengths differ.
+    """
+    if not parallelism or len(parallelism) != len(rates):
+        raise ValueError("a curve needs at least one level, and one rate per level")
+    levels, values = np.asarray(parallelism, float), np.asarray(rates, float)
+    fits = [_Fit(levels, values, place) for place in range(parallelism[0], parallelism[-1] + 1)]
+    least = min(fit.error for fit in fits)
+    best = next(fit for fit in fits if fit.error <= _ERROR_TOLERANCE * least + 1e-12)
+    fitted, ceiling = best.fitted, float(best.fitted.max())
+    falling = bool(fitted[-1] < (1 - SIGNIFICANT_RISE) * ceiling)
+    if ceiling < (1 + SIGNIFICANT_RISE) * fitted[0]:
+        return Knee(parallelism[0], float(fitted[0]), ceiling, falling)
+    if best.position == parallelism[-1] or best.slope_after > MAX_SLOPE_RATIO * best.slope_before:
+        return Knee(None, float(fitted[-1]), ceiling, falling=False)
+    return Knee(best.position, float(fitted[0] + best.slope_before * (best.position - levels[0])), ceiling, falling)
+
+
+class _Fit:
+    """The best two line segments that meet at `place`: their slopes, the fitted rates, and the error."""
+
+    def __init__(self, levels: Any, values: Any, place: int) -> None:
+        self.position = place
+        basis = np.stack([np.ones_like(levels), np.minimum(levels, place) - levels[0], np.maximum(levels - place, 0)])
+        used = [index for index in range(3) if basis[index].any()]
+        solution, *_ = np.linalg.lstsq((basis[used] / values).T, np.ones_like(values), rcond=None)
+        slopes = dict(zip(used, solution.tolist(), strict=True))
+        self.slope_before, self.slope_after = slopes.get(1, 0.0), slopes.get(2, 0.0)
+        self.fitted = basis[used].T @ solution
+        self.error = float(np.sum((self.fitted / values - 1) ** 2))

@@ -11,7 +11,7 @@ NOT_ON_A_GPU = "not measured on a GPU"
 
 def accelerator_facts(session: Session) -> tuple[Fact, ...]:
     """One line for the machine's section."""
-    machine, dataset = session.machine, session.tuned_dataset
+    machine, dataset = session.machine, session.main_dataset
     if machine is None:
         return ()
     if machine.device != "gpu":

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipetune.core.accuracy import FIGURES, Accuracy, Claim, Figure
+from pipetune.core.accuracy import FIGURES, Accuracy, AccuracyFigure, Claim
 from pipetune.core.machine import Machine
 from pipetune.report import words
 from pipetune.report.console import console_for, unit_text, write
@@ -47,7 +47,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     return table
 
 
-def print_figure(name: str, figure: Figure, *, stream: TextIO | None = None, width: int | None = None) -> None:
+def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None, width: int | None = None) -> None:
     """Print one figure, a line for each of its claims."""
     stream = sys.stdout if stream is None else stream
     console = console_for(stream, width=width)
@@ -60,7 +60,7 @@ def print_figure(name: str, figure: Figure, *, stream: TextIO | None = None, wid
     write(stream, "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def _when(figure: Figure) -> str:
+def _when(figure: AccuracyFigure) -> str:
     took = f"took {words.seconds(figure.seconds)}" if figure.seconds else ""
     return ", ".join(part for part in (words.clean(figure.date), took) if part)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipetune.core.measurement import Outcome, Trial
 from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import Session
 from pipetune.report import words
 from pipetune.report.changes import SAFETY_WORDS, edit_words

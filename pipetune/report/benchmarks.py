@@ -9,9 +9,8 @@ from typing import TextIO
 from rich.padding import Padding
 from rich.table import Table
 
-from pipetune.core.benchmark_targets import claims, reasons
-from pipetune.core.benchmarks import OURS, RIVALS, Benchmarks, WorkloadResult
-from pipetune.core.measurement import Interval
+from pipetune.core.benchmarks import PIPETUNE, RIVALS, Benchmarks, WorkloadResult, claims, shortfall_reasons
+from pipetune.core.results import Interval
 from pipetune.report import words
 from pipetune.report.accuracy import claims_markdown, claims_table, machine_line
 from pipetune.report.console import console_for, unit_text, write
@@ -60,7 +59,7 @@ def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None, wi
         show(_grid(_SUMMARY_HEAD, _summary_rows(benchmarks.workloads)))
         show("")
         show(claims_table(claims(benchmarks)))
-        for line in reasons(benchmarks):
+        for line in shortfall_reasons(benchmarks):
             show(unit_text(words.sentence(words.clean(line))))
         if benchmarks.quick:
             show(unit_text(QUICK_EXPLAINED))
@@ -79,7 +78,7 @@ def markdown_text(benchmarks: Benchmarks) -> str:
     lines += [_SUMMARY_SAYS, ""]
     lines += table(_SUMMARY_HEAD, _escaped(_summary_rows(benchmarks.workloads)))
     lines += ["", *claims_markdown(claims(benchmarks)), ""]
-    lines += [f"- {escape(words.sentence(words.clean(line)))}" for line in reasons(benchmarks)]
+    lines += [f"- {escape(words.sentence(words.clean(line)))}" for line in shortfall_reasons(benchmarks)]
     for result in benchmarks.workloads:
         lines += ["", f"## {escape(_title(result))}", "", *table(_HEAD, _escaped(_rival_rows(result))), ""]
         lines += [f"{escape(words.clean(line))}\n" for line in _remarks(result)]
@@ -99,7 +98,7 @@ def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for place, name in enumerate(head):
         grid.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(unit_text(cell) for cell in row), style="bold" if row[0] == OURS else "")
+        grid.add_row(*(unit_text(cell) for cell in row), style="bold" if row[0] == PIPETUNE else "")
     return grid
 
 
@@ -127,7 +126,7 @@ def _rival_rows(result: WorkloadResult) -> list[tuple[str, ...]]:
                 _told(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
                 _told(rate.first_batch_seconds, words.seconds),
                 _told(rate.peak_rss_mib, words.mebibytes),
-                "" if name == OURS else _interval(ratio),
+                "" if name == PIPETUNE else _interval(ratio),
             )
         )
     return rows
@@ -136,7 +135,7 @@ def _rival_rows(result: WorkloadResult) -> list[tuple[str, ...]]:
 def _summary_rows(workloads: Sequence[WorkloadResult]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for one in workloads:
-        ours = one.rivals.get(OURS)
+        ours = one.rivals.get(PIPETUNE)
         best = one.best_rival
         rows.append(
             (
@@ -164,7 +163,7 @@ def _remarks(result: WorkloadResult) -> list[str]:
     if result.why:
         said.append(words.sentence(result.why))
     for name, use in result.caches.items():
-        bare = result.without_cache.get("defaults") if name == OURS else None
+        bare = result.without_cache.get("defaults") if name == PIPETUNE else None
         left = f" Without it {_interval(bare)} over defaults." if bare is not None and use.counts else ""
         kept = "" if use.counts else " It was measured without it."
         said.append(f"The cache of {name}: {use.why}{kept}{left}")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetune.core.benchmarks import OURS, Benchmarks, WorkloadResult
-from pipetune.core.measurement import Interval
+from pipetune.core.benchmarks import PIPETUNE, Benchmarks, WorkloadResult
+from pipetune.core.results import Interval
 from pipetune.report import words
 from pipetune.report.figures import COLOURS, PLAIN, house_style, save_canvas
 
@@ -51,7 +51,7 @@ def write_figure(benchmarks: Benchmarks, path: Path) -> None:
 
 def _row(axes: Axes, place: int, workload: WorkloadResult) -> None:
     with_cache, bare = workload.ratio_over.get("defaults"), workload.without_cache.get("defaults")
-    cached = OURS in workload.caches and workload.caches[OURS].counts
+    cached = PIPETUNE in workload.caches and workload.caches[PIPETUNE].counts
     if with_cache is not None:
         _bar(axes, place, with_cache, _CACHED if cached else COLOURS["tuned"])
     if cached and bare is not None:
@@ -92,8 +92,8 @@ def _legend(axes: Axes) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Line2D | Patch] = [
-        Patch(color=COLOURS["tuned"], label=OURS),
-        Patch(color=_CACHED, label=f"{OURS} with a cache"),
+        Patch(color=COLOURS["tuned"], label=PIPETUNE),
+        Patch(color=_CACHED, label=f"{PIPETUNE} with a cache"),
     ]
     handles += [
         Line2D([], [], marker=mark, color=colour, linestyle="", markersize=4.5, label=name)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from pipetune.core.edits import (
-    HEAD,
+    HEAD_PREFIX,
     Edit,
     Insert,
     Move,
@@ -156,7 +156,7 @@ def _rejected(result: DatasetResult, places: Places) -> tuple[RejectedRow, ...]:
 def operator_name(node_id: str, *pipelines: Pipeline | None) -> str:
     """The operator's title; for one that an edit inserts, the name in its id."""
     kind, _, of = node_id.partition("@")
-    if kind == HEAD:
+    if kind == HEAD_PREFIX:
         return f"the first part of {operator_name(of, *pipelines)}"
     for pipeline in pipelines:
         if pipeline is not None and node_id in pipeline:

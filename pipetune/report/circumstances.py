@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipetune.core.believed import Load
-from pipetune.core.machine import Machine
+from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.profile import Finding
 from pipetune.core.session import Session
 from pipetune.report import words
@@ -90,7 +89,7 @@ def dataset_rows(session: Session, places: Places) -> tuple[DatasetRow, ...]:
     )
 
 
-def machine_facts(machine: Machine | None, load: Load | None = None) -> tuple[Fact, ...]:
+def machine_facts(machine: Machine | None, load: CpuLoad | None = None) -> tuple[Fact, ...]:
     """What the process was granted beside what the host has and TensorFlow believes; who else used it."""
     if machine is None:
         return (Fact("Machine", "not recorded"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipetune.core.course import Course, DatasetCost, Drift
+from pipetune.core.results import DatasetCost, Drift, RunDynamics
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
 from pipetune.report.values import Fact, Figure, figure, interval
@@ -73,7 +73,7 @@ def cost_rows(session: Session) -> tuple[CostRow, ...]:
     return tuple(_cost_row(result, cost, total) for result, cost in known)
 
 
-def _facts(course: Course) -> list[Fact]:
+def _facts(course: RunDynamics) -> list[Fact]:
     no_steady = Fact("Steady", "not measured")
     border = "above a steady element, " + (
         f"{words.count(course.borders, 'border')} passed" if course.borders else f"of fresh iterators: {_NO_EPOCH}"
@@ -96,13 +96,13 @@ def _time(seconds: float | None) -> str:
     return "not measured" if seconds is None else words.seconds(seconds)
 
 
-def _fill(course: Course) -> tuple[str, str]:
+def _fill(course: RunDynamics) -> tuple[str, str]:
     if course.fill_seconds is None:
         return "none", "nothing is shuffled, or it could not be told apart"
     return words.seconds(course.fill_seconds), "of a first element: with the shuffle buffers less without"
 
 
-def _epoch(course: Course) -> str:
+def _epoch(course: RunDynamics) -> str:
     if course.epoch_elements is None:
         return ""
     text = f"{words.count(course.epoch_elements, 'element')} in an epoch"
@@ -119,7 +119,7 @@ def _drift(drift: Drift | None) -> tuple[str, str]:
     return interval(drift.change, words.ratio).text, f"{seen}; from element {drift.since:,} on, seen in two runs"
 
 
-def _sentence(course: Course) -> str:
+def _sentence(course: RunDynamics) -> str:
     """What differs from steady state enough to be worth a line."""
     parts = []
     if course.fill_seconds is not None and course.fill_seconds >= _FILL_SAID:
@@ -136,7 +136,7 @@ def _sentence(course: Course) -> str:
     return words.sentence("; ".join(parts)) if parts else ""
 
 
-def _curve(course: Course) -> tuple[CourseBlock, ...]:
+def _curve(course: RunDynamics) -> tuple[CourseBlock, ...]:
     highest = max(course.curve, default=0.0)
     if len(course.curve) < 8 or highest <= 0:
         return ()
@@ -144,7 +144,7 @@ def _curve(course: Course) -> tuple[CourseBlock, ...]:
     return tuple(CourseBlock(index * width, width, 100 * value / highest) for index, value in enumerate(course.curve))
 
 
-def _curve_sentence(course: Course) -> str:
+def _curve_sentence(course: RunDynamics) -> str:
     if not _curve(course):
         return ""
     low, high = words.seconds(min(course.curve)), words.seconds(max(course.curve))

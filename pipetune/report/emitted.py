@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipetune.core.session import DistributedResult, Session
-from pipetune.core.session_outcome import SessionOutcome, is_unconfirmed, outcome_of
+from pipetune.core.distribution import ModuleCheck
+from pipetune.core.session import DistributedResult, Session, SessionOutcome, has_accepted_trial, outcome_of
 from pipetune.report import words
 from pipetune.report.changes import operator_name
 from pipetune.report.places import Places
@@ -58,7 +58,7 @@ class DistributedView:
 
 def patch(session: Session, places: Places) -> PatchView:
     value = session.patch
-    result = session.tuned_dataset
+    result = session.main_dataset
     if value is None or not (value.diff or value.covered or value.not_covered):
         return PatchView("", (), (), None, f"No patch: {why_no_patch(session)}.", ())
     pipelines = (result.pipeline, result.tuned) if result else ()
@@ -98,7 +98,7 @@ def why_no_patch(session: Session) -> str:
             return "the input is not what holds training back, there is nothing to change"
         case SessionOutcome.UNTRIED:
             return "no rewrite was tried"
-        case SessionOutcome.UNDECIDED if is_unconfirmed(session):
+        case SessionOutcome.UNDECIDED if has_accepted_trial(session):
             return "a plan was faster in its trials, and was not confirmed by fresh measurements"
         case SessionOutcome.UNDECIDED:
             return "the time was over before it was decided whether a rewrite is faster"
@@ -155,32 +155,31 @@ def _coverage_sentence(value: DistributedResult, coverage: tuple[CoverageRow, ..
     if not coverage:
         return "Its coverage was not checked."
     if len(counts) < len(coverage):
-        unknown = all(check.get("missing") is None for check in value.checks)
+        unknown = all(check.missing is None for check in value.checks)
         told = "Which elements come was not counted" if unknown else "Not every element comes exactly once per epoch"
         return f"{told}: see the table."
-    if all(check.get("each") == "everything" for check in value.checks):
+    if all(check.everything for check in value.checks):
         return f"Every element once per epoch from each of {words.joined(counts)} workers, checked by running them."
     return f"Every element once per epoch with {words.joined(counts)} workers, checked in process."
 
 
-def _coverage(check: dict[str, object]) -> CoverageRow:
-    def shown(name: str) -> str:
-        value = check.get(name)
+def _coverage(check: ModuleCheck) -> CoverageRow:
+    def shown(value: int | None) -> str:
         if value is None:
             return "not checked"
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return f"{value:,}" if isinstance(value, int) else words.clean(value)
+        return f"{value:,}"
 
-    missing, duplicated = check.get("missing"), check.get("duplicated")
+    missing, duplicated = check.missing, check.duplicated
     known = missing is not None and duplicated is not None
     return CoverageRow(
-        workers=shown("workers"),
-        elements=shown("elements"),
-        missing=shown("missing"),
-        duplicated=shown("duplicated"),
-        equal_batches=shown("equal_batches"),
+        workers=shown(check.workers),
+        elements=shown(check.elements),
+        missing=shown(check.missing),
+        duplicated=shown(check.duplicated),
+        equal_batches=shown(check.equal_batches),
         covered=(not missing and not duplicated) if known else None,
-        dropped=shown("dropped") if check.get("dropped") is not None else "",
-        filled=shown("filled") if check.get("filled") is not None else "",
+        dropped=shown(check.dropped) if check.dropped is not None else "",
+        filled=shown(check.filled) if check.filled is not None else "",
     )

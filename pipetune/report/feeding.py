@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from pipetune.core.session import DatasetResult
-from pipetune.core.sizing import Job, Sizing
+from pipetune.core.sizing import Sizing, TrainingJob
 from pipetune.report import words
 from pipetune.report.places import Places
 from pipetune.report.quantities import bits, number, span
 from pipetune.report.scaling import named
 
 
-def need(job: Job) -> str:
+def need(job: TrainingJob) -> str:
     """What all replicas take, and those of a host."""
     whole = f"They take {words.significant(job.rate)} examples/s: {number(job.batch_examples)} per replica and step"
     if job.hosts == 1:
         return f"{whole}."
-    return f"{whole}, {words.rate(job.host_rate)} on a host of {job.on_one_host}."
+    return f"{whole}, {words.rate(job.host_rate)} on a host of {job.replicas_on_full_host}."
 
 
 def verdict(sizing: Sizing) -> str:
     """Whether one host feeds its replicas, by the form to run."""
-    job, feed = sizing.job, sizing.feed
+    job, feed = sizing.job, sizing.best_requirements
     host = f"one host of {words.plain(job.host_cores)} cores" if job.host_cores != 1 else "one host of 1 core"
-    replicas = "its replica" if job.on_one_host == 1 else "its " + words.count(job.on_one_host, "replica")
+    replicas = (
+        "its replica" if job.replicas_on_full_host == 1 else "its " + words.count(job.replicas_on_full_host, "replica")
+    )
     if feed.host_rate is None:
         why = f": {words.clean(feed.why)}" if feed.why else ""
         return words.sentence(f"whether {host} feeds {replicas} cannot be told{why}")
     form = f", {feed.variant}," if len(sizing.feeds) > 1 else ""
     delivers = f"the input{form} delivers {span(feed.host_rate, words.rate)} there"
-    match feed.feeds(job.on_one_host):
+    match feed.can_feed(job.replicas_on_full_host):
         case True:
             return words.sentence(f"{host} feeds {replicas}: {delivers}")
         case False:
@@ -40,8 +42,8 @@ def verdict(sizing: Sizing) -> str:
 
 def advice(sizing: Sizing, result: DatasetResult, places: Places) -> str:
     """What would feed them; empty where one host does, or nothing is known."""
-    job, feed = sizing.job, sizing.feed
-    if feed.host_rate is None or feed.feeds(job.on_one_host):
+    job, feed = sizing.job, sizing.best_requirements
+    if feed.host_rate is None or feed.can_feed(job.replicas_on_full_host):
         return ""
     said = []
     most = feed.most_rate

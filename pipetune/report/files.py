@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pipetune.core.session import DatasetResult
-from pipetune.core.storage import FileUse, Level, Reader, Sweep
+from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
 from pipetune.report import words
 from pipetune.report.places import Places
 from pipetune.report.values import Fact, Figure, figure, interval
@@ -138,7 +138,7 @@ def _sweep(sweep: Sweep) -> SweepView:
         )
         for level, rate in zip(sweep.levels, rates, strict=True)
     )
-    files = sweep.reader is Reader.FILES
+    files = sweep.reader is SweepReader.FILES
     title = "The files' bytes, nothing done with them" if files else "The pipeline's own source, nothing behind it"
     return SweepView(title=title, sentence=words.sentence(_knee(sweep)), rows=rows)
 
@@ -156,9 +156,9 @@ def _knee(sweep: Sweep) -> str:
     return f"from {sweep.knee} parallel reads on, more gain nothing{cold}{harm}"
 
 
-def _rate(level: Level, reader: Reader) -> Figure:
+def _rate(level: SweepLevel, reader: SweepReader) -> Figure:
     """Bytes of files; of the pipeline's own source its elements, whatever it makes of the bytes."""
-    if reader is Reader.FILES:
+    if reader is SweepReader.FILES:
         return interval(level.bytes_per_second, _speed)
     found = interval(level.elements_per_second, words.rate)
     size = level.bytes_per_second

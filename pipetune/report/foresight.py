@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipetune.core.measurement import Rate
-from pipetune.core.prediction import PredictedRate, mean_error
+from pipetune.core.results import PredictedRate, Rate, Scenario, mean_error
 from pipetune.core.session import DatasetResult
-from pipetune.core.what_if import Scenario
 from pipetune.report import words
 from pipetune.report.places import Places
 from pipetune.report.values import Figure, figure

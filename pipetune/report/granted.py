@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipetune.core.believed import Load
-from pipetune.core.machine import Machine
+from pipetune.core.machine import CpuLoad, Machine
 from pipetune.report import words
 from pipetune.report.values import Fact
 
@@ -38,8 +37,8 @@ def sides(machine: Machine) -> tuple[Side, ...]:
         Side(
             "cores",
             f"{granted} of {machine.cores_host} ({quota})",
-            f"{machine.cores_believed} (cpu_budget)" if believed else f"{machine.cores_believed} (affinity)",
-            _exceeds(machine.cores_believed, machine),
+            f"{machine.cores_detected} (cpu_budget)" if believed else f"{machine.cores_detected} (affinity)",
+            _exceeds(machine.cores_detected, machine),
         ),
         Side(
             "memory",
@@ -74,7 +73,7 @@ def settings(machine: Machine) -> Iterator[Fact]:
     number = max(1, round(machine.cores_granted))
     believed = machine.believed
     pools = [believed.intra_op_threads, believed.inter_op_threads] if believed else []
-    if _exceeds(machine.cores_believed, machine):
+    if _exceeds(machine.cores_detected, machine):
         chosen = ",".join(map(str, machine.affinity[:number])) or ("0" if number == 1 else f"0-{number - 1}")
         yield Fact(
             f"taskset -c {chosen} python train.py",
@@ -96,14 +95,14 @@ def settings(machine: Machine) -> Iterator[Fact]:
             f"options.autotune.ram_budget = {machine.memory_limit_bytes // 2}",
             "AUTOTUNE's buffers stay within half of the memory granted",
         )
-    if _exceeds(machine.cores_believed, machine):
+    if _exceeds(machine.cores_detected, machine):
         yield Fact(
             "pipetune analyze train.py",
             "its trials keep to the cores granted; numbers it proves take AUTOTUNE's place in the plan",
         )
 
 
-def load_fact(load: Load | None) -> Fact | None:
+def load_fact(load: CpuLoad | None) -> Fact | None:
     """Who used the cores while measuring: "the neighbours took 12 %"."""
     if load is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.core.handover import COORDINATOR, FIT, FUNCTION, OWN_PIPELINES, Handover
+from pipetune.core.distribution import COORDINATOR, FIT, FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
 from pipetune.core.pipeline import SERVICE, Pipeline
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
@@ -24,12 +24,12 @@ def _service(pipeline: Pipeline) -> str:
     )
 
 
-def handover(found: Handover | None) -> str:
+def handover(found: InputDistribution | None) -> str:
     """What stands between the dataset and the training step; '' where nothing does."""
     if found is None:
         return ""
     strategy = words.clean(found.strategy)
-    if found.how == OWN_PIPELINES:
+    if found.how == PIPELINE_PER_PROCESS:
         return f"{strategy} trains in {found.workers} processes, each of which builds a pipeline of its own."
     if found.how == COORDINATOR:
         return (
@@ -43,7 +43,7 @@ def handover(found: Handover | None) -> str:
     return f"{strategy} takes the dataset to {_replicas(found)}, {by}: {_divided(found)}."
 
 
-def step_note(found: Handover | None) -> str:
+def step_note(found: InputDistribution | None) -> str:
     """What a step is in all figures, where a training step takes several elements; '' where it takes one."""
     if found is not None and found.how == COORDINATOR and found.workers > 1:
         return f"A step here is one of each of the {found.workers} workers: so many calls of what is scheduled."
@@ -53,12 +53,12 @@ def step_note(found: Handover | None) -> str:
     return f"A step here is one element, for one replica: a training step takes {each} of them at a time."
 
 
-def _replicas(found: Handover) -> str:
+def _replicas(found: InputDistribution) -> str:
     replicas = f"{found.replicas} replica{'s' if found.replicas != 1 else ''}"
     return f"{replicas} of {found.workers} workers" if found.workers > 1 else replicas
 
 
-def _divided(found: Handover) -> str:
+def _divided(found: InputDistribution) -> str:
     parts = []
     if found.workers > 1 and found.policy:
         parts.append(f"it is sharded over the workers by auto_shard_policy {words.clean(found.policy)}")
@@ -76,7 +76,7 @@ def _divided(found: Handover) -> str:
     return ", and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])}, and {parts[-1]}"
 
 
-def _whole(found: Handover) -> str:
+def _whole(found: InputDistribution) -> str:
     size = found.batch
     batch = f"its batches of {size:,}, {size * found.replicas:,} in a training step" if size else "its elements"
     return f"each replica gets {batch}; nothing is divided, sharded or prefetched for it."

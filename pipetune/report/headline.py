@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pipetune.core.planfile import PLAN_FILE
+from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.session import DatasetResult, PatchResult, Session
-from pipetune.core.session_outcome import decisive_trials, is_unconfirmed, undecided_trials, untried_rewrites
+from pipetune.core.session import (
+    DatasetResult,
+    PatchResult,
+    Session,
+    decisive_trials,
+    has_accepted_trial,
+    undecided_trials,
+    untried_rewrites,
+)
 from pipetune.report import words
 from pipetune.report.handover import step_note
 from pipetune.report.places import Places
@@ -70,7 +77,7 @@ def verdict(result: DatasetResult | None, places: Places) -> VerdictView:
 
 def headline(session: Session, places: Places) -> Headline:
     """What happened, decided from the status first, then from what was confirmed."""
-    result = session.tuned_dataset
+    result = session.main_dataset
     detail = places.foreign(session.status_detail, lines=True)
     if session.status == "no-dataset" or (result is None and session.status == "done"):
         missing = Figure(why="no dataset was consumed")
@@ -147,7 +154,7 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         text = f"Your input is not what holds training back.{most}"
         return Headline("not-input-bound", missing, "Nothing to gain", text, ("No patch was made.",))
     tried, undecided, untried = len(decisive_trials(session)), undecided_trials(session), untried_rewrites(session)
-    if is_unconfirmed(session):
+    if has_accepted_trial(session):
         missing = Figure(why="the plan was not confirmed by fresh measurements")
         found = f" {words.clean(session.training.why)}" if session.training and session.training.why else ""
         found = found if found.endswith(".") or not found else f"{found}."

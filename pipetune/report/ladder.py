@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipetune.core.measurement import Rate
 from pipetune.core.profile import ConsumerProfile
-from pipetune.core.session import DatasetResult, Session, Training
+from pipetune.core.results import Rate
+from pipetune.core.session import DatasetResult, Session, TrainingResult
 from pipetune.report import words
 from pipetune.report.values import Figure, figure, interval
 
@@ -108,8 +108,8 @@ def step_ladder(session: Session) -> tuple[StepRung, ...]:
 
     Confirmed figures where there are any; before that, what the profile found of the step as written.
     """
-    training = session.training or Training()
-    result = session.tuned_dataset
+    training = session.training or TrainingResult()
+    result = session.main_dataset
     consumer = result.profile.consumer if result and result.profile else ConsumerProfile(kind="none")
     why = words.clean(training.why or consumer.why) or "it was not measured"
     written, bound = training.defaults_step_ms, training.bound_step_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipetune.core.machine import Machine
-from pipetune.core.memory import Growth, Held
+from pipetune.core.profile import BufferContents, MemoryGrowth
 from pipetune.core.session import DatasetResult
 from pipetune.model.memory import by_operator
 from pipetune.report import words
@@ -93,7 +93,7 @@ def _error(predicted: float | None, measured: float | None) -> str:
     return f"{words.percent(abs(off))} {'above' if off >= 0 else 'below'} what was measured"
 
 
-def _held(buffers: tuple[Held, ...]) -> str:
+def _held(buffers: tuple[BufferContents, ...]) -> str:
     """The largest buffers of the pipeline as it runs, those that TensorFlow adds among them."""
     if not buffers:
         return ""
@@ -105,16 +105,14 @@ def _held(buffers: tuple[Held, ...]) -> str:
     return f"As written, with what TensorFlow adds, its buffers held {total}: {words.joined(parts)}."
 
 
-def _growth(found: Growth | None) -> str:
+def _growth(found: MemoryGrowth | None) -> str:
     if found is None:
         return ""
     per_epoch = found.epoch_elements is not None
     unit = found.epoch_elements or 1000
     slope = found.bytes_per_element
     low, median, high = (words.byte_size(one * unit) for one in (slope.low, slope.median, slope.high))
-    watched = (
-        f"{words.plain(found.epochs)} epochs" if found.epochs is not None else f"{found.elements:,} elements"
-    )
+    watched = f"{words.plain(found.epochs)} epochs" if found.epochs is not None else f"{found.elements:,} elements"
     per = "epoch" if per_epoch else "1,000 elements"
     end = "and does not stop" if found.steady else "which is not steady growth"
     return f"Over {watched} of the input alone memory moved by {median} per {per} ({low} to {high}), {end}."

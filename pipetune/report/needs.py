@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipetune.core.sizing import Basis, Feed, Quantity, Sizing
+from pipetune.core.sizing import InputRequirements, Origin, QuantityRange, Sizing
 from pipetune.report import words
 from pipetune.report.quantities import UNKNOWN, bits, span, speed
 
@@ -19,7 +19,9 @@ class NeedRow:
     basis: str  # of the last cell
 
 
-def _row(label: str, sizing: Sizing, read: Callable[[Feed], Quantity | None], form: Callable[[float], str]) -> NeedRow:
+def _row(
+    label: str, sizing: Sizing, read: Callable[[InputRequirements], QuantityRange | None], form: Callable[[float], str]
+) -> NeedRow:
     found = [read(feed) for feed in sizing.feeds]
     last = found[-1]
     return NeedRow(label, tuple(span(one, form) for one in found), last.basis.value if last is not None else "")
@@ -48,16 +50,16 @@ def job_rows(sizing: Sizing) -> Iterator[NeedRow]:
     """What all hosts need together: storage, workers, networks, files."""
     job, columns = sizing.job, len(sizing.feeds)
 
-    def same(label: str, quantity: Quantity | None, form: Callable[[float], str]) -> NeedRow:
+    def same(label: str, quantity: QuantityRange | None, form: Callable[[float], str]) -> NeedRow:
         return NeedRow(label, (span(quantity, form),) * columns, quantity.basis.value if quantity else "")
 
     hosts = job.hosts
     yield _row("read from storage, all hosts", sizing, lambda feed: feed.storage_bytes_per_second, speed)
     if hosts > 1:
 
-        def into_one(feed: Feed) -> Quantity | None:
+        def into_one(feed: InputRequirements) -> QuantityRange | None:
             whole = feed.storage_bytes_per_second
-            return None if whole is None else whole.times(job.on_one_host / job.replicas)
+            return None if whole is None else whole.times(job.replicas_on_full_host / job.replicas)
 
         yield _row("the same over a host's network", sizing, into_one, bits)
     yield _row("tf.data service workers", sizing, lambda feed: feed.service_workers, lambda value: f"{value:,.0f}")
@@ -71,7 +73,7 @@ def job_rows(sizing: Sizing) -> Iterator[NeedRow]:
     if files.to_overlap is not None and files.to_overlap > files.at_least:
         yield NeedRow("files to read as many at once", (f"{files.to_overlap:,}",) * columns, "")
     there = UNKNOWN if files.files is None else f"{files.files:,}"
-    yield NeedRow("files there are", (there,) * columns, Basis.MEASURED.value if files.files else "")
+    yield NeedRow("files there are", (there,) * columns, Origin.MEASURED.value if files.files else "")
     if files.used_share is not None and files.used_share < 1 and (files.files or 0) >= job.hosts:
         share = words.percent(files.used_share)
-        yield NeedRow("of the hosts' time used, files alike", (share,) * columns, Basis.PREDICTED.value)
+        yield NeedRow("of the hosts' time used, files alike", (share,) * columns, Origin.PREDICTED.value)

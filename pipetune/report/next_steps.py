@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from posixpath import join
 
-from pipetune.core.session import Session
-from pipetune.core.session_outcome import SessionOutcome, outcome_of
+from pipetune.core.session import Session, SessionOutcome, outcome_of
 from pipetune.core.settings import Settings
 from pipetune.report.places import analyze_words, results_folder, script_words, shell
 from pipetune.report.values import Fact
@@ -28,7 +27,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     """Commands, the most useful first, each with what it does. The label is the command."""
     paths = _Paths(results_folder(session))
     script = script_words(session)
-    result = session.tuned_dataset
+    result = session.main_dataset
     steps: list[Fact] = []
     patch = session.patch
     if patch and patch.diff and patch.verified is not False:
@@ -61,7 +60,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
 def report_step(session: Session) -> Fact | None:
     """How to see the report, for who does not look at it yet."""
     folder = results_folder(session)
-    if not folder or session.tuned_dataset is None:
+    if not folder or session.main_dataset is None:
         return None
     return Fact(shell("pipetune", "report", folder, "--open"), "see why, in the browser")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.measurement import Interval
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Value
 from pipetune.core.profile import OperatorProfile, Profile, Stage
+from pipetune.core.results import Interval
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
 from pipetune.report.places import Places

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipetune.core.autotuned import BUFFER_SIZE, PARALLELISM, AutotuneReading, TunedValue
-from pipetune.core.optimisations import Optimisations, PassResult, PassState
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.results import (
+    BUFFER_SIZE,
+    PARALLELISM,
+    AutotuneValues,
+    OptimizationPasses,
+    PassResult,
+    PassState,
+    TunedValue,
+)
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
 from pipetune.report.places import Places
@@ -16,7 +23,7 @@ _PARAMETERS = {PARALLELISM: "calls at once", BUFFER_SIZE: "elements ahead"}
 _STATES = {
     PassState.FIRED: "fired",
     PassState.IDLE: "found nothing",
-    PassState.COULD: "off, would fire",
+    PassState.WOULD_FIRE: "off, would fire",
     PassState.OFF: "off",
 }
 
@@ -66,11 +73,9 @@ class OwnWork:
 def own_work(result: DatasetResult, places: Places) -> OwnWork:
     pipeline = result.pipeline
     readings = [(name, result.autotuned[name]) for name in _VARIANTS if name in result.autotuned]
-    found = result.optimisations or Optimisations()
+    found = result.optimisations or OptimizationPasses()
     return OwnWork(
-        chosen=tuple(
-            _chosen(name, value, pipeline, places) for name, reading in readings for value in _shown(reading)
-        ),
+        chosen=tuple(_chosen(name, value, pipeline, places) for name, reading in readings for value in _shown(reading)),
         settled=tuple(_settled(name, reading) for name, reading in readings),
         passes=tuple(_pass(one, pipeline, places) for one in found.passes),
         sentence=_sentence(found),
@@ -78,7 +83,7 @@ def own_work(result: DatasetResult, places: Places) -> OwnWork:
     )
 
 
-def _shown(reading: AutotuneReading) -> list[TunedValue]:
+def _shown(reading: AutotuneValues) -> list[TunedValue]:
     return [value for value in reading.values if value.parameter in _PARAMETERS]
 
 
@@ -114,7 +119,7 @@ def _moved(value: TunedValue) -> str:
     return "never moved" if value.moved_seconds is None else f"after {words.seconds(value.moved_seconds)}"
 
 
-def _settled(name: str, reading: AutotuneReading) -> str:
+def _settled(name: str, reading: AutotuneValues) -> str:
     who = words.sentence(_VARIANTS[name]).rstrip(".")
     if reading.note:
         return f"{who}: {words.clean(reading.note)}"
@@ -142,7 +147,7 @@ def _pass(one: PassResult, pipeline: Pipeline, places: Places) -> PassRow:
     )
 
 
-def _sentence(found: Optimisations) -> str:
+def _sentence(found: OptimizationPasses) -> str:
     fired = [one.name for one in found.passes if one.state is PassState.FIRED]
     if not found.passes:
         return ""

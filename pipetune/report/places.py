@@ -6,8 +6,7 @@ import os
 import shlex
 from dataclasses import dataclass
 
-from pipetune.core.location import SourceLocation
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.session import Session
 from pipetune.core.summary import location_of
 from pipetune.report.words import clean, sentence

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipetune.core.sizing import Quantity
+from pipetune.core.sizing import QuantityRange
 from pipetune.report import words
 
 UNKNOWN = "-"
 
 
-def span(quantity: Quantity | None, form: Callable[[float], str]) -> str:
+def span(quantity: QuantityRange | None, form: Callable[[float], str]) -> str:
     """ "62.1 to 67.4 us": the unit once where both ends have the same."""
     if quantity is None:
         return UNKNOWN

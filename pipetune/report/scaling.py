@@ -6,18 +6,26 @@ import math
 from dataclasses import dataclass
 
 from pipetune.core.session import DatasetResult
-from pipetune.core.sizing import PER_HOST, Ceiling, Job, Limit, Quantity, Rung, Sizing
+from pipetune.core.sizing import (
+    PER_HOST_LIMITS,
+    JobSize,
+    QuantityRange,
+    ReplicaLimit,
+    ScalingLimit,
+    Sizing,
+    TrainingJob,
+)
 from pipetune.report import words
 from pipetune.report.places import Places
 
 _HELD_BY = {
-    Limit.CORES: "cores of a host",
-    Limit.THREADS: "threads of the input",
-    Limit.NETWORK: "network of a host",
-    Limit.STORAGE: "storage",
-    Limit.FILES: "too few files",
-    Limit.DATA: "less than a step of data",
-    Limit.INPUT: "input of a host",
+    ScalingLimit.CORES: "cores of a host",
+    ScalingLimit.THREADS: "threads of the input",
+    ScalingLimit.NETWORK: "network of a host",
+    ScalingLimit.STORAGE: "storage",
+    ScalingLimit.FILES: "too few files",
+    ScalingLimit.DATA: "less than a step of data",
+    ScalingLimit.INPUT: "input of a host",
 }
 
 
@@ -70,20 +78,20 @@ def named(node_id: str | None, result: DatasetResult, places: Places) -> str:
     return f"{title} ({where})" if where else title
 
 
-def _first(first: Ceiling | None, job: Job) -> str:
+def _first(first: ReplicaLimit | None, job: TrainingJob) -> str:
     """Where it stops, and at what."""
     size = words.count(job.replicas, "replica")
     if first is None:
         return f"Nothing that is known stops it at {size}, or at more on as many hosts more."
     replicas, why = whole_replicas(first.replicas), _HELD_BY[first.limit]
-    if first.limit in PER_HOST:
-        return f"It stops on every host, at {replicas} of {job.on_one_host:,}: {why}."
+    if first.limit in PER_HOST_LIMITS:
+        return f"It stops on every host, at {replicas} of {job.replicas_on_full_host:,}: {why}."
     if first.reached:
         return f"It stops at {replicas} of {job.replicas:,}: {why}."
     return f"Nothing that is known stops it at {size}; the first limit comes at {replicas}: {why}."
 
 
-def whole_replicas(quantity: Quantity) -> str:
+def whole_replicas(quantity: QuantityRange) -> str:
     """Replicas that are fed in full: "23 replicas", "23 to 25 replicas", "less than one replica"."""
     low, high = math.floor(quantity.low), math.floor(quantity.high)
     if high < 1:
@@ -92,32 +100,32 @@ def whole_replicas(quantity: Quantity) -> str:
     return f"{numbers} replica{'' if high == 1 else 's'}"
 
 
-def _sentence(one: Ceiling, sizing: Sizing, result: DatasetResult, places: Places) -> str:
+def _sentence(one: ReplicaLimit, sizing: Sizing, result: DatasetResult, places: Places) -> str:
     job, replicas = sizing.job, whole_replicas(one.replicas)
     match one.limit:
-        case Limit.CORES:
+        case ScalingLimit.CORES:
             return f"{words.plain(job.host_cores)} cores feed {replicas} on a host."
-        case Limit.THREADS:
-            cores = "" if sizing.feed.host_limit is Limit.THREADS else ", whatever its cores"
+        case ScalingLimit.THREADS:
+            cores = "" if sizing.best_requirements.host_limit is ScalingLimit.THREADS else ", whatever its cores"
             return f"{words.sentence(named(one.node, result, places)).rstrip('.')} feeds {replicas} on a host{cores}."
-        case Limit.INPUT:
+        case ScalingLimit.INPUT:
             return f"As measured it feeds {replicas} on a host."
-        case Limit.NETWORK:
+        case ScalingLimit.NETWORK:
             return f"It carries what {replicas} on a host read, where storage is reached over it."
-        case Limit.STORAGE:
+        case ScalingLimit.STORAGE:
             return f"It delivers what {replicas} read."
-        case Limit.FILES:
+        case ScalingLimit.FILES:
             files = words.count(sizing.files.files or 0, "file")
             return (
                 f"{files} divide over as many hosts, {replicas}: a host more gets none, or each reads everything and "
                 "keeps its share."
             )
-        case Limit.DATA:
+        case ScalingLimit.DATA:
             examples = f"{sizing.epoch_examples:,}" if sizing.epoch_examples is not None else "its"
             return f"An epoch of {examples} examples is one step of {replicas}."
 
 
-def _rung(one: Rung, sizing: Sizing) -> RungRow:
+def _rung(one: JobSize, sizing: Sizing) -> RungRow:
     return RungRow(
         replicas=f"{one.replicas:,}",
         hosts=f"{one.hosts:,}",

@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetune.core.coverage import AsWritten, Coverage, Identity, WorkerShare
+from pipetune.core.distribution import Coverage, ElementIdentity, OriginalSharding, WorkerShare
 from pipetune.report import words
 from pipetune.report.values import Fact
 
 _TOLD = {
-    Identity.NUMBER: "Elements were told apart by a number given to each as it was read.",
-    Identity.DIGEST: "Elements were told apart by their values; how often equal ones come is counted for all together.",
-    Identity.NAME: "Files were counted, by their names, not what is in them.",
-    Identity.ARITHMETIC: "Nothing was run for this: it follows from how TensorFlow 2.21 divides data.",
+    ElementIdentity.INDEX: "Elements were told apart by a number given to each as it was read.",
+    ElementIdentity.DIGEST: "Elements were told apart by their values; equal ones are counted together.",
+    ElementIdentity.NAME: "Files were counted, by their names, not what is in them.",
+    ElementIdentity.ARITHMETIC: "Nothing was run for this: it follows from how TensorFlow 2.21 divides data.",
 }
 
 
@@ -98,7 +98,7 @@ _HOW = {
 }
 
 
-def division(found: AsWritten | None) -> Division | None:
+def division(found: OriginalSharding | None) -> Division | None:
     """What the workers get of the script as it is; None where it has one worker."""
     if found is None:
         return None
@@ -206,9 +206,7 @@ def _nobody(found: Coverage, places: Sequence[float]) -> ShardRow | None:
     for cell, size in enumerate(found.cells):
         given = sum(one.cells[cell] for one in found.workers)
         if given < size:
-            cells.append(
-                ShardCell(places[cell], places[cell + 1] - places[cell], (size - given) / size, "never")
-            )
+            cells.append(ShardCell(places[cell], places[cell + 1] - places[cell], (size - given) / size, "never"))
     return ShardRow("no worker", words.count(found.never, "element"), tuple(cells)) if cells else None
 
 

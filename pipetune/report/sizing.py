@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipetune.core.session import DatasetResult
-from pipetune.core.sizing import Basis, Job, Missing, Sizing
+from pipetune.core.sizing import MissingFigure, Origin, Sizing, TrainingJob
 from pipetune.report import words
 from pipetune.report.feeding import advice, need, verdict
 from pipetune.report.needs import NeedRow, host_rows, job_rows
@@ -71,19 +71,19 @@ def _taken(sizing: Sizing) -> Iterator[TakenRow]:
     for name, label, text in rows:
         yield TakenRow(label, text, _basis(job, name))
     if job.storage_bytes_per_second is not None:
-        yield TakenRow("storage, to all hosts", speed(job.storage_bytes_per_second), Basis.GIVEN.value)
+        yield TakenRow("storage, to all hosts", speed(job.storage_bytes_per_second), Origin.GIVEN.value)
     if job.network_bytes_per_second is not None:
-        yield TakenRow("network, into a host", bits(job.network_bytes_per_second), Basis.GIVEN.value)
+        yield TakenRow("network, into a host", bits(job.network_bytes_per_second), Origin.GIVEN.value)
     if sizing.processor:
-        yield TakenRow("a core", words.clean(sizing.processor), Basis.MEASURED.value)
+        yield TakenRow("a core", words.clean(sizing.processor), Origin.MEASURED.value)
     if sizing.epoch_examples is not None:
-        yield TakenRow("examples in an epoch", f"{sizing.epoch_examples:,}", Basis.MEASURED.value)
+        yield TakenRow("examples in an epoch", f"{sizing.epoch_examples:,}", Origin.MEASURED.value)
 
 
-def _basis(job: Job, name: str) -> str:
-    return job.bases.get(name, Basis.ASSUMED).value
+def _basis(job: TrainingJob, name: str) -> str:
+    return job.bases.get(name, Origin.ASSUMED).value
 
 
-def _left_out(one: Missing) -> str:
+def _left_out(one: MissingFigure) -> str:
     ask = f" ({one.ask})" if one.ask else ""
     return f"{one.figure[0].upper()}{one.figure[1:]}: {words.clean(one.why)}{ask}."

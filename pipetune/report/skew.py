@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pipetune.core.distribution import InputSkew
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.session import DatasetResult
-from pipetune.core.skew import InputSkew
 from pipetune.report import words
 
 
@@ -25,7 +25,7 @@ def awaited(result: DatasetResult) -> tuple[ConsumerProfile | None, str]:
     Workers in step wait in every step for the slowest input, of which the first worker's profile knows nothing.
     """
     consumer = result.profile.consumer if result.profile else None
-    slowest = result.skew.slowest if result.skew is not None and result.skew.certain else None
+    slowest = result.skew.slowest if result.skew is not None and result.skew.is_certain else None
     if consumer is None or consumer.input_seconds is None or slowest is None or slowest.worker == 0:
         return consumer, ""
     if slowest.seconds <= consumer.input_seconds:
@@ -34,15 +34,15 @@ def awaited(result: DatasetResult) -> tuple[ConsumerProfile | None, str]:
 
 
 def _apart(found: InputSkew) -> str:
-    slowest, ratio, first = found.slowest, found.ratio, found.first_batch_seconds
+    slowest, ratio, first = found.slowest, found.ratio, found.first_batch_spread_seconds
     if slowest is None or ratio is None:
         return ""
-    fastest = min(one.seconds for one in found.measured)
+    fastest = min(one.seconds for one in found.measured_inputs)
     said = (
-        f"Input skew: each alone, the inputs of {len(found.measured)} workers take {words.seconds(fastest)} to "
+        f"Input skew: each alone, the inputs of {len(found.measured_inputs)} workers take {words.seconds(fastest)} to "
         f"{words.seconds(slowest.seconds)} a step"
     )
-    if found.certain:
+    if found.is_certain:
         said += f", worker {slowest.worker} {words.ratio(ratio)} the median, and every step waits for it"
     else:
         said += ", no further apart than the rounds of one worker"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipetune.core.session import DatasetResult, Session
+from pipetune.core.session import Session
 from pipetune.report.view import make_view
 
 if TYPE_CHECKING:
@@ -47,11 +47,6 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 def to_frame(session: Session) -> pandas.DataFrame:
     """One row per operator of every studied dataset, see `COLUMNS`; what was not measured is NaN."""
     return _frame(_rows(session))
-
-
-def profile_frame(result: DatasetResult) -> pandas.DataFrame:
-    """The same for one dataset alone, its profile all that is known."""
-    return to_frame(Session(version="", command={}, datasets=(result,)))
 
 
 def csv(session: Session) -> str:

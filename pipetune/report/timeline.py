@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipetune.core.session import DatasetResult, Training
+from pipetune.core.session import DatasetResult, TrainingResult
 from pipetune.report import skew, words
 from pipetune.report.values import Figure, figure
 
@@ -46,7 +46,7 @@ class Timeline:
     why: str = ""  # why it cannot be drawn
 
 
-def timeline(result: DatasetResult, training: Training | None) -> Timeline:
+def timeline(result: DatasetResult, training: TrainingResult | None) -> Timeline:
     """Rows in the order: predicted sum, as written, tuned, predicted maximum."""
     consumer, whose = skew.awaited(result)
     if consumer is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipetune.core.measurement import Interval
+from pipetune.core.results import Interval
 from pipetune.report import words
 
 NOT_MEASURED = "not measured"

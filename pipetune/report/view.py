@@ -111,7 +111,7 @@ def make_view(session: Session) -> View:
         status=words.clean(session.status),
         confidential=confidential,
         headline=headline(session, places),
-        verdict=verdict(session.tuned_dataset, places),
+        verdict=verdict(session.main_dataset, places),
         steps=step_ladder(session),
         over_autotune=interval(
             session.training.speedup_over_autotune if session.training else None, words.ratio, why="not measured"
@@ -145,7 +145,7 @@ def _command(run: tuple[str, ...]) -> str:
 
 
 def _dataset(session: Session, result: DatasetResult, places: Places) -> DatasetView:
-    main = result is session.tuned_dataset
+    main = result is session.main_dataset
     return DatasetView(
         name=words.clean(result.pipeline.name),
         role=words.clean(result.role),

@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, Outcome, OutOfBudget, RunFailed, Trial
+from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.search.budget import Part
 from pipetune.search.expectation import Expectation
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.pairs import Arm, ratios
 from pipetune.search.sparing import NOT_SLOWER, spares_memory
 from pipetune.search.statistics import ACCEPT_ABOVE, block_intervals
@@ -39,7 +39,7 @@ class Ablated:
     note: str = ""
 
 
-def ablate(plan: Plan, kit: Kit) -> Ablated:
+def ablate(plan: Plan, kit: SearchContext) -> Ablated:
     """Measure the plan beside itself without each of its rewrites, in rounds of one window each.
 
     The gain of a rewrite is the plan's rate over the rate without it. The fewest rounds (4) are of all; those
@@ -97,7 +97,7 @@ def ablate(plan: Plan, kit: Kit) -> Ablated:
     return Ablated(kit.composer.without(plan, dropped), gains, tuple(dropped), tuple(trials))
 
 
-def _gains(plan: Plan, arms: Sequence[Arm], kit: Kit, spares: Collection[str]) -> dict[str, Interval]:
+def _gains(plan: Plan, arms: Sequence[Arm], kit: SearchContext, spares: Collection[str]) -> dict[str, Interval]:
     """What each rewrite adds, by key; none for one without which the plan fails. `arms`: the plan, then each variant.
 
     Raises:
@@ -135,12 +135,12 @@ def _stays(rewrite: Rewrite, gain: Interval, *, spares: bool) -> bool:
     return gain.median >= WORTH and gain.low > NOT_BELOW
 
 
-def _affords(arms: int, kit: Kit, *, more_seconds: float = 0.0) -> bool:
+def _affords(arms: int, kit: SearchContext, *, more_seconds: float = 0.0) -> bool:
     """Whether there is time for the fewest rounds of this many plans."""
     return kit.meter.budget.affords(Part.ABLATION, kit.seconds(arms, rounds=FEWEST_ROUNDS) + more_seconds)
 
 
-def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectation, kit: Kit) -> Plan:
+def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectation, kit: SearchContext) -> Plan:
     """`plan` and what spares memory and is not expected to be slower, where time to ablate is left.
 
     Whether they are slower is for the ablation's pairs.
@@ -157,7 +157,7 @@ def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectati
     return grown if added and kit.gate.equal(grown) else plan
 
 
-def _keeps(rest: Plan, plan: Plan, kit: Kit) -> bool:
+def _keeps(rest: Plan, plan: Plan, kit: SearchContext) -> bool:
     """Whether `rest` has `WHOLE` of the rate of `plan`, by `FEWEST_ROUNDS` pairs, or twice as many if not."""
     arms = [Arm(plan), Arm(rest)]
     for _ in range(2):
@@ -175,7 +175,7 @@ def _keeps(rest: Plan, plan: Plan, kit: Kit) -> bool:
     return False
 
 
-def _droppable(plan: Plan, idle: Sequence[Rewrite], kit: Kit) -> list[Rewrite]:
+def _droppable(plan: Plan, idle: Sequence[Rewrite], kit: SearchContext) -> list[Rewrite]:
     """The rewrites that may leave together; `idle` is sorted, least gain first."""
     dropped = list(idle)
     while len(dropped) > 1:

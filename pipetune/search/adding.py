@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import OutOfBudget, RunFailed
+from pipetune.core.results import OutOfBudget, RunFailed
 from pipetune.search.budget import Part
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Refused
 from pipetune.search.pairs import Arm, ratios
 
@@ -25,14 +25,14 @@ class Added:
     seconds: float
 
 
-def affordable_pairs(kit: Kit, *, waiting: int, fewest: int, most: int) -> int:
+def affordable_pairs(kit: SearchContext, *, waiting: int, fewest: int, most: int) -> int:
     """Pairs for the next of `waiting` rewrites that share the time left; 0 for fewer than `fewest`."""
     share = _seconds_left(kit) / waiting
     count = min(most, int(share / kit.seconds(2, rounds=1)))
     return count if count >= fewest else 0
 
 
-def _seconds_left(kit: Kit) -> float:
+def _seconds_left(kit: SearchContext) -> float:
     """For what is told and decides nothing: all but what good confirmations take, and a third of the part at least."""
     meter = kit.meter
     left = meter.budget.left(Part.ABLATION)
@@ -40,7 +40,7 @@ def _seconds_left(kit: Kit) -> float:
     return min(left, max(left / 3, meter.budget.left(Part.CONFIRMATION) - confirming))
 
 
-def measure_added(rewrite: Rewrite, reference: Plan, kit: Kit, *, pairs: int, fewest: int) -> Added | None:
+def measure_added(rewrite: Rewrite, reference: Plan, kit: SearchContext, *, pairs: int, fewest: int) -> Added | None:
     """`reference` and `rewrite` over `reference`; None where that changes the data: the gate blames it.
 
     Args:

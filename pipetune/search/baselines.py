@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Outcome, OutOfBudget, Rate, RunFailed, Trial, Window
+from pipetune.core.results import Outcome, OutOfBudget, Rate, RunFailed, Trial, Window
 from pipetune.search.budget import Part
 from pipetune.search.meter import FEWEST_STEPS, Meter, Refused
 from pipetune.search.runner import Notify

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from pipetune.core.measurement import OutOfBudget
+from pipetune.core.results import OutOfBudget
 from pipetune.search.runner import Clock
 
 
@@ -71,6 +71,4 @@ class Budget:
             OutOfBudget: it would overrun the part by more than `GRACE` of the total.
         """
         if self.spent() + seconds > self.ends(part) + GRACE * self.seconds:
-            raise OutOfBudget(
-                f"the time for the {part} part ({SHARES[part]:.0%} of {self.seconds:.0f} s) is used up"
-            )
+            raise OutOfBudget(f"the time for the {part} part ({SHARES[part]:.0%} of {self.seconds:.0f} s) is used up")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Outcome, Rate, RunFailed, Trial, Window, WindowPair
-from pipetune.core.session import Training
+from pipetune.core.results import Interval, Outcome, Rate, RunFailed, Trial, Window, WindowPair
+from pipetune.core.session import TrainingResult
 from pipetune.core.settings import Settings
 from pipetune.search.baselines import DEFAULTS, MOST_STEPS, rate_from
 from pipetune.search.meter import FEWEST_STEPS, LONGEST_EPOCHS, rate_of
@@ -84,7 +84,7 @@ class Confirmation:
     pairs: tuple[WindowPair, ...] = ()
     input_speedup: Interval | None = None
     input_speedup_over_autotune: Interval | None = None
-    training: Training | None = None
+    training: TrainingResult | None = None
     rates: dict[str, Rate] = field(default_factory=dict)  # "defaults", "autotune", "tuned": the input alone
 
     def trial(self, plan: Plan, *, kind: str) -> Trial:
@@ -331,9 +331,9 @@ class _Race:
             sample = [rate_of(tuned, unit) / rate_of(other, unit) for tuned, other in both]
         return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
 
-    def training(self, gain: Interval, bound_step_seconds: float | None) -> Training:
+    def training(self, gain: Interval, bound_step_seconds: float | None) -> TrainingResult:
         """The step times, and their ratios."""
-        return Training(
+        return TrainingResult(
             defaults_step_ms=self._step_ms(DEFAULTS),
             tuned_step_ms=self._step_ms(TUNED),
             bound_step_ms=None if bound_step_seconds is None else 1000 * bound_step_seconds,

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from pipetune.core.course import Drift
-from pipetune.core.measurement import Interval
+from pipetune.core.results import Drift, Interval
 from pipetune.search.statistics import LAG_LIMIT, lag_one
 
 DRIFT_MATTERS = 1.10

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Outcome, OutOfBudget, Trial
+from pipetune.core.results import Interval, Outcome, OutOfBudget, Trial
 from pipetune.search.budget import Part
 from pipetune.search.meter import Meter
 from pipetune.search.pairs import Arm, measure_round, ratios
@@ -112,9 +112,7 @@ def _look(candidates: Sequence[_Candidate], base: Arm, *, error: float) -> None:
     judged = [candidate.outcome is None for candidate in candidates]
     measured = [ratios(candidate.arm, base) for candidate in candidates]
     values = [p_value(sample) if open_ else 1.0 for sample, open_ in zip(measured, judged, strict=True)]
-    for candidate, sample, open_, passed in zip(
-        candidates, measured, judged, holm(values, error=error), strict=True
-    ):
+    for candidate, sample, open_, passed in zip(candidates, measured, judged, holm(values, error=error), strict=True):
         if not open_:
             continue
         if passed is not None:

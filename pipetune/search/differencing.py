@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
-from pipetune.core.measurement import Interval
+from pipetune.core.results import Interval
 
 SPIN_SECONDS = 100e-6
 """CPU time beyond the wall time of a call up to which it counts as idle threads of the pool that look for work.
@@ -80,9 +80,7 @@ def operator_costs(
         found[name] = Cost(
             cpu=_interval(cpu_points[row] - spin, cpu_rounds[row] - spin, error),
             wall=_interval(wall_points[row], wall_rounds[row], error),
-            waiting=_interval(
-                max(0.0, wall_points[row] - cpu_points[row]), wall_rounds[row] - cpu_rounds[row], error
-            ),
+            waiting=_interval(max(0.0, wall_points[row] - cpu_points[row]), wall_rounds[row] - cpu_rounds[row], error),
         )
     return found
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pipetune.core.comparison import Comparison
-from pipetune.core.edits import Plan, Rewrite, needs_proof
+from pipetune.core.edits import Plan, Rewrite, needs_comparison
 from pipetune.core.errors import PipetuneError
-from pipetune.core.measurement import Outcome, RunFailed, Trial
-from pipetune.core.session import Reason
+from pipetune.core.results import Comparison, Outcome, RunFailed, Trial
+from pipetune.core.session import RejectionReason
 from pipetune.search.budget import Part
 from pipetune.search.runner import Clock, Notify, Runner
 
@@ -20,7 +19,7 @@ class EqualityGate:
         self._seconds: list[float] = []
         self._notify = notify
         self._known: dict[str, Comparison | None] = {}
-        self.blamed: dict[str, tuple[Reason, str]] = {}  # by rewrite key
+        self.blamed: dict[str, tuple[RejectionReason, str]] = {}  # by rewrite key
         self.trials: list[Trial] = []
 
     def cost(self, guess: float) -> float:
@@ -36,7 +35,9 @@ class EqualityGate:
         why = next(trial.why for trial in self.trials if trial.plan.key == plan.key)
         comparison = self._known[plan.key]
         different = comparison is not None and not comparison.equal
-        self.blamed.setdefault(rewrite.key, (Reason.NOT_EQUAL if different else Reason.NOT_COMPARED, why))
+        self.blamed.setdefault(
+            rewrite.key, (RejectionReason.NOT_EQUAL if different else RejectionReason.NOT_COMPARED, why)
+        )
 
     def equal(self, plan: Plan) -> bool:
         """Whether the plan yields the same data; a plan that does not, or is not shown to, is a trial."""
@@ -65,7 +66,7 @@ class EqualityGate:
 
 def allows(comparison: Comparison, plan: Plan) -> bool:
     """Whether the plan may be used: proven equal, or of a kind that needs no proof and nothing found different."""
-    return comparison.proven or (comparison.equal and not needs_proof(plan.edits))
+    return comparison.proven or (comparison.equal and not needs_comparison(plan.edits))
 
 
 def _unproven(comparison: Comparison) -> str:

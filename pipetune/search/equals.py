@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite, SetArgument
-from pipetune.core.measurement import Interval, Outcome, Trial
-from pipetune.core.session import Offer
+from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.session import OptionalRewrite
 from pipetune.search.adding import affordable_pairs, measure_added
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.statistics import ratio_interval
 
 NOT_SLOWER = 0.97
@@ -22,11 +22,11 @@ FEWEST_PAIRS, MOST_PAIRS = 6, 16
 class Equals:
     """What came of them: offers, the trials behind them, and why others are not offered."""
 
-    offers: list[Offer] = field(default_factory=list)
+    offers: list[OptionalRewrite] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
 
 
-def measure_equals(rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit) -> Equals:
+def measure_equals(rewrites: Sequence[Rewrite], plan: Plan | None, kit: SearchContext) -> Equals:
     """Each rewrite added to the plan (or alone) over the plan (or the base), in pairs fixed beforehand.
 
     Never a way into the plan: the acceptance rule is the only one. Not offered: what the plan already says, what
@@ -38,7 +38,7 @@ def measure_equals(rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit) -> 
             continue
         pairs = affordable_pairs(kit, waiting=len(rewrites) - position, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
         if not pairs:
-            found.offers.append(Offer(rewrite, None, "", "no time was left to measure that it is not slower"))
+            found.offers.append(OptionalRewrite(rewrite, None, "", "no time was left to measure that it is not slower"))
             continue
         added = measure_added(rewrite, plan or kit.base, kit, pairs=pairs, fewest=FEWEST_PAIRS)
         if added is None:
@@ -57,7 +57,7 @@ def measure_equals(rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit) -> 
         found.trials.append(trial)
         kit.tell([trial])
         if gain is not None and gain.low > NOT_SLOWER:
-            found.offers.append(Offer(rewrite, gain, "", why))
+            found.offers.append(OptionalRewrite(rewrite, gain, "", why))
     return found
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.prediction import Foreseen
+from pipetune.core.results import Prediction
 from pipetune.search.composing import Composer
 from pipetune.search.forecast import Forecast
 from pipetune.search.screening import Screened
@@ -158,15 +158,15 @@ class Expectation:
         return Belief(math.log(guess) if guess else 0.0, UNKNOWN_ERROR, None)
 
 
-def _seconds(foreseen: Foreseen, *, cpu: bool) -> float | None:
+def _seconds(foreseen: Prediction, *, cpu: bool) -> float | None:
     """Seconds per example: of CPU time, or of wall time."""
     if cpu:
         return foreseen.cpu_seconds_per_example
     return 1 / foreseen.examples_per_second if foreseen.examples_per_second else None
 
 
-def _guess(foreseen: Foreseen) -> float | None:
-    return foreseen.examples_per_second or foreseen.guess
+def _guess(foreseen: Prediction) -> float | None:
+    return foreseen.examples_per_second or foreseen.fallback_rate
 
 
 def _ratio(one: float | None, other: float | None) -> float | None:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Outcome, Trial
+from pipetune.core.results import Outcome, Trial
 from pipetune.search.budget import Part
 from pipetune.search.composing import Composer, structural
 from pipetune.search.deciding import Decision
 from pipetune.search.expectation import WORTH, Expectation, spread_of
 from pipetune.search.forecast import Forecast
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.outdone import find_outdone
 from pipetune.search.screening import Screener
 from pipetune.search.statistics import LOOKS
@@ -27,7 +27,7 @@ class Finalists:
         proven_alone: keys of those that stand in no plan before they were proven better by themselves.
     """
 
-    kit: Kit
+    kit: SearchContext
     expectation: Expectation
     rewrites: list[Rewrite]
     trials: list[Trial]

@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Rate
-from pipetune.core.prediction import Foreseen
+from pipetune.core.results import Prediction, Rate
 
-Expected = Callable[[Plan], Foreseen]
+Expected = Callable[[Plan], Prediction]
 """What is predicted of a plan. May be called often with the same one."""
 
 LEAST_MARGIN = 0.15
 """A plan predicted to lose less than this is run: so far off the model may be on any pipeline."""
 
-_NOTHING = Foreseen()
+_NOTHING = Prediction()
 
 
 class Forecast:
@@ -30,10 +29,10 @@ class Forecast:
         self._expected = expected
         self._baselines = dict(baselines)
         self._base = base
-        self._known: dict[str, Foreseen] = {}
+        self._known: dict[str, Prediction] = {}
         self._margin = math.inf
 
-    def of(self, plan: Plan) -> Foreseen:
+    def of(self, plan: Plan) -> Prediction:
         if self._expected is None:
             return _NOTHING
         if plan.key not in self._known:
@@ -46,7 +45,7 @@ class Forecast:
     def promise(self, plan: Plan) -> tuple[float, float]:
         """What to try first, the larger the earlier: by what is predicted, and behind that by what is guessed."""
         found = self.of(plan)
-        return found.examples_per_second or 0.0, found.guess or 0.0
+        return found.examples_per_second or 0.0, found.fallback_rate or 0.0
 
     @property
     def margin(self) -> float:

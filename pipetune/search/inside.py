@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, OutOfBudget, RunFailed, Trial
-from pipetune.core.session import Reason
+from pipetune.core.results import Interval, OutOfBudget, RunFailed, Trial
+from pipetune.core.session import RejectionReason
 from pipetune.search.baselines import choose_steps
 from pipetune.search.budget import Part
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.rejecting import REASONS
 
 
@@ -21,12 +21,12 @@ class Inside:
     plan: Plan | None
     trials: tuple[Trial, ...] = ()
     gains: dict[str, Interval] = field(default_factory=dict)
-    why: dict[str, tuple[Reason, str]] = field(default_factory=dict)
+    why: dict[str, tuple[RejectionReason, str]] = field(default_factory=dict)
     accepted: Trial | None = None
 
 
 def try_inside(
-    rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit, *, steps: int | None = None
+    rewrites: Sequence[Rewrite], plan: Plan | None, kit: SearchContext, *, steps: int | None = None
 ) -> Inside:
     """`plan` (or the base) beside itself with each rewrite added, decided by training steps in pairs.
 
@@ -39,20 +39,20 @@ def try_inside(
     rewrites = [rewrite for rewrite in rewrites if not composer.conflict(composer.added(reference, rewrite))]
     if not rewrites:
         return Inside(plan)
-    problem, reason = _prepare(kit, steps=steps), Reason.REFUSED
+    problem, reason = _prepare(kit, steps=steps), RejectionReason.REFUSED
     added = {composer.added(reference, rewrite).key: rewrite for rewrite in rewrites}
     tried = [composer.added(reference, rewrite) for rewrite in rewrites]
     tried = [one for one in tried if not problem and kit.gate.equal(one)]
     while tried and not kit.affords_race(len(tried), part):
         tried.pop()
-        problem, reason = "no time was left to measure it inside the training step", Reason.NO_TIME
+        problem, reason = "no time was left to measure it inside the training step", RejectionReason.NO_TIME
     if not tried:
         return Inside(plan, why={rewrite.key: (reason, problem) for rewrite in rewrites if problem})
     kit.notify("stage", name="inside")
     try:
         decision = kit.race(tried, reference, part)
     except RunFailed as failure:
-        return Inside(plan, why={rewrite.key: (Reason.FAILED, str(failure)) for rewrite in rewrites})
+        return Inside(plan, why={rewrite.key: (RejectionReason.FAILED, str(failure)) for rewrite in rewrites})
     proven = next(iter(decision.accepted), None)
     return Inside(
         plan=proven.plan if proven else plan,
@@ -67,7 +67,7 @@ def try_inside(
     )
 
 
-def _prepare(kit: Kit, *, steps: int | None) -> str:
+def _prepare(kit: SearchContext, *, steps: int | None) -> str:
     """Finds the length of training windows where it is not known yet; why there can be none, or ''."""
     if not kit.meter.runner.trains:
         return "its gain shows inside the training step only, and no other input can be served there"

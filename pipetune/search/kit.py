@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Trial
+from pipetune.core.results import Trial
 from pipetune.search.budget import Part
 from pipetune.search.composing import Composer
 from pipetune.search.deciding import Decision, decide, rounds_seconds
@@ -19,7 +19,7 @@ from pipetune.search.statistics import FIRST_RACE, TOTAL_ERROR, USUAL_PAIRS
 
 
 @dataclass
-class Kit:
+class SearchContext:
     """The tools of one search, and what its decisions are made by."""
 
     base: Plan  # the pipeline as written: what gains are over

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, Rate, Trial
-from pipetune.core.session import Reason
+from pipetune.core.results import Interval, Rate, Trial
+from pipetune.core.session import RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.search.baselines import DEFAULTS
 from pipetune.search.expectation import Expectation
 from pipetune.search.finalists import Finalists
 from pipetune.search.forecast import Expected, Forecast
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 
 
-class Known:
+class SearchState:
     """What one search works with, and what it knows so far."""
 
     def __init__(
         self,
         candidates: Sequence[Rewrite],
-        kit: Kit,
+        kit: SearchContext,
         *,
         baselines: Mapping[str, Plan],
         settings: Settings,
@@ -39,7 +39,7 @@ class Known:
         self.gains: dict[str, Interval] = {}  # by rewrite key: what each added to the plan that it was tried with
         self.granted: list[Rewrite] = []
         self.inside: list[Rewrite] = []  # granted, and to be measured inside training steps only
-        self.left_inside: dict[str, tuple[Reason, str]] = {}  # keys of those that are not in the plan, and why
+        self.left_inside: dict[str, tuple[RejectionReason, str]] = {}  # keys of those that are not in the plan, and why
         self.asking: list[Rewrite] = []
         self.chosen: Plan | None = None
         self.accepted: Trial | None = None
@@ -53,6 +53,6 @@ class Known:
     def sort_by_consent(self, *, randomness_fixed: bool) -> None:
         """Tell the rewrites that may enter the plan from those that are measured as offers only."""
         for rewrite in self.candidates:
-            allowed = self.settings.grants(rewrite.safety, rewrite.needs, randomness_fixed=randomness_fixed)
+            allowed = self.settings.permits(rewrite.safety, rewrite.needs, randomness_fixed=randomness_fixed)
             granted = self.inside if rewrite.only_training else self.granted
             (granted if allowed else self.asking).append(rewrite)

@@ -12,7 +12,7 @@ from functools import partial
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
-from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.results import RunFailed, Window
 from pipetune.search.budget import Budget, Part
 from pipetune.search.runner import Clock, Notify, Runner, silent
 
@@ -196,9 +196,7 @@ class Meter:
         before = self.clock.now()
         try:
             window = measure()
-        except (
-            PipetuneError
-        ) as problem:  # edits that cannot be applied together, a step that cannot be replayed
+        except PipetuneError as problem:  # edits that cannot be applied together, a step that cannot be replayed
             raise RunFailed(problem.message) from problem
         finally:
             self._costs[unit].append(self.clock.now() - before)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import OutOfBudget, Trial
+from pipetune.core.results import OutOfBudget, Trial
 from pipetune.search.budget import Part
 from pipetune.search.composing import numbers_for
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.screening import PROMISE, Screener
 
 NUMBERS_TRIED = 2
 """Numbers measured in pairs against what the plan has, at most."""
 
 
-def try_numbers(plan: Plan, granted: Sequence[Rewrite], kit: Kit) -> tuple[Plan, tuple[Trial, ...]]:
+def try_numbers(plan: Plan, granted: Sequence[Rewrite], kit: SearchContext) -> tuple[Plan, tuple[Trial, ...]]:
     """`plan`, or the same with one number changed that is proven faster; and what was tried.
 
     The numbers that promise most in a short window are decided on against `plan`, if there is time for it.
@@ -24,9 +24,7 @@ def try_numbers(plan: Plan, granted: Sequence[Rewrite], kit: Kit) -> tuple[Plan,
         RunFailed: the plan itself cannot be measured any more.
     """
     variants = [
-        kit.composer.added(plan, number)
-        for rewrite in plan.rewrites
-        for number in numbers_for(rewrite, granted)
+        kit.composer.added(plan, number) for rewrite in plan.rewrites for number in numbers_for(rewrite, granted)
     ]
     if not variants or not kit.affords_race(1):
         return plan, ()

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 from pipetune.core.edits import Consent, Plan, Rewrite, Safety
-from pipetune.core.measurement import Outcome, Trial
-from pipetune.core.session import Offer
+from pipetune.core.results import Outcome, Trial
+from pipetune.core.session import OptionalRewrite
 from pipetune.core.settings import Settings
 from pipetune.search.adding import affordable_pairs, measure_added
 from pipetune.search.forecast import Forecast
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.statistics import ratio_interval
 
 FEWEST_PAIRS, MOST_PAIRS = 4, 8
@@ -35,15 +35,15 @@ def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
 
 
 def measure_offers(
-    rewrites: Sequence[Rewrite], plan: Plan | None, kit: Kit, *, settings: Settings, forecast: Forecast
-) -> tuple[list[Offer], list[Trial]]:
+    rewrites: Sequence[Rewrite], plan: Plan | None, kit: SearchContext, *, settings: Settings, forecast: Forecast
+) -> tuple[list[OptionalRewrite], list[Trial]]:
     """Each rewrite added to the plan (or alone), over the plan (or the base), in 4 to 8 pairs fixed
     beforehand; those that the cost model expects most of come first.
 
     What no time is left for is offered unmeasured, with what the model expects. What changes the data beyond its
     safety class is not offered: the gate blames it.
     """
-    offers: list[Offer] = []
+    offers: list[OptionalRewrite] = []
     trials: list[Trial] = []
     expected = {rewrite.key: _expected(rewrite, plan or kit.base, kit, forecast) for rewrite in rewrites}
     ranked = sorted(rewrites, key=lambda rewrite: -(expected[rewrite.key] or 1.0))
@@ -51,14 +51,14 @@ def measure_offers(
         consent = missing_consent(rewrite, settings)
         pairs = affordable_pairs(kit, waiting=len(rewrites) - position, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
         if not pairs:
-            offers.append(Offer(rewrite, None, consent, _unmeasured(expected[rewrite.key])))
+            offers.append(OptionalRewrite(rewrite, None, consent, _unmeasured(expected[rewrite.key])))
             continue
         added = measure_added(rewrite, plan or kit.base, kit, pairs=pairs, fewest=FEWEST_PAIRS)
         if added is None:
             continue
         why = added.why or added.failure
         gain = ratio_interval(added.ratios) if not why and len(added.ratios) >= 2 else None
-        offers.append(Offer(rewrite, gain, consent, why))
+        offers.append(OptionalRewrite(rewrite, gain, consent, why))
         trial = Trial(
             added.plan,
             Outcome.REFUSED,
@@ -73,7 +73,7 @@ def measure_offers(
     return offers, trials
 
 
-def _expected(rewrite: Rewrite, reference: Plan, kit: Kit, forecast: Forecast) -> float | None:
+def _expected(rewrite: Rewrite, reference: Plan, kit: SearchContext, forecast: Forecast) -> float | None:
     """What the input's rate would become, over that of `reference`, by the cost model; None where it cannot tell."""
     ours, theirs = forecast.rate(kit.composer.added(reference, rewrite)), forecast.rate(reference)
     return ours / theirs if ours and theirs and ours < math.inf else None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import Rewrite
-from pipetune.core.measurement import RunFailed
+from pipetune.core.results import RunFailed
 from pipetune.search.composing import Composer
 from pipetune.search.forecast import Forecast
 from pipetune.search.meter import Meter, Refused

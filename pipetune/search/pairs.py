@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import RunFailed
+from pipetune.core.results import RunFailed
 from pipetune.search.budget import Part
 from pipetune.search.meter import Meter, Refused
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Interval, Outcome, Trial
-from pipetune.core.session import Reason, Rejection
+from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.session import Rejection, RejectionReason
 from pipetune.search.composing import group_of, shape_of
 from pipetune.search.finalists import Finalists
 from pipetune.search.statistics import ACCEPT_ABOVE
 
-REASONS: Mapping[Outcome, Reason] = {
-    Outcome.FAILED: Reason.FAILED,
-    Outcome.REFUSED: Reason.REFUSED,
-    Outcome.SKIPPED: Reason.PREDICTED_SLOWER,
-    Outcome.REJECTED: Reason.NOT_FASTER,
-    Outcome.UNDECIDED: Reason.UNDECIDED,
-    Outcome.ACCEPTED: Reason.ADDS_NOTHING,  # faster than what the plan was then, and not in what it is now
+REASONS: Mapping[Outcome, RejectionReason] = {
+    Outcome.FAILED: RejectionReason.FAILED,
+    Outcome.REFUSED: RejectionReason.REFUSED,
+    Outcome.SKIPPED: RejectionReason.PREDICTED_SLOWER,
+    Outcome.REJECTED: RejectionReason.NOT_FASTER,
+    Outcome.UNDECIDED: RejectionReason.UNDECIDED,
+    Outcome.ACCEPTED: RejectionReason.ADDS_NOTHING,  # faster than what the plan was then, and not in what it is now
 }
 
 
@@ -27,7 +27,7 @@ def rejections(
     trials: Sequence[Trial],
     *,
     finalists: Finalists,
-    known: Mapping[str, tuple[Reason, str]],
+    known: Mapping[str, tuple[RejectionReason, str]],
     gains: Mapping[str, Interval],
     asking: Mapping[str, str],
     over: str = "the time was up",
@@ -51,28 +51,31 @@ def rejections(
     groups = {group_of(one) for one in plan.rewrites} if plan else set()
     shapes = {shape_of(one) for one in plan.rewrites} if plan else set()
 
-    def why_not(rewrite: Rewrite) -> tuple[Reason, str]:
+    def why_not(rewrite: Rewrite) -> tuple[RejectionReason, str]:
         key = rewrite.key
         if key in known:
             return known[key]
         if key in gains:
-            return Reason.ADDS_NOTHING, "adds nothing to the plan"
+            return RejectionReason.ADDS_NOTHING, "adds nothing to the plan"
         if key in decided:
             return REASONS[decided[key].outcome], decided[key].why
         if key in asking:
-            return Reason.NEEDS_CONSENT, f"needs {asking[key]}; another of its kind is offered"
+            return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; another of its kind is offered"
         if group_of(rewrite) in groups or shape_of(rewrite) in shapes:
-            return Reason.OTHER_KIND, "another of its kind is in the plan"
+            return RejectionReason.OTHER_KIND, "another of its kind is in the plan"
         conflict = finalists.kit.composer.conflict(finalists.kit.composer.added(plan, rewrite)) if plan else ""
         if conflict:
-            return Reason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
+            return RejectionReason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
         if key in waiting:
-            return Reason.NO_TIME, f"{over} before it was measured in pairs{_seen(key)}"
+            return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{_seen(key)}"
         if key in left and not _unknown(rewrite):
-            return Reason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{_seen(key)}"
+            return RejectionReason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{_seen(key)}"
         if key not in left and shape_of(rewrite) in tried:
-            return Reason.OTHER_KIND, "other numbers are tried only where the rewrite is in a plan proven faster"
-        return Reason.NO_TIME, f"{over} before it was tried"
+            return (
+                RejectionReason.OTHER_KIND,
+                "other numbers are tried only where the rewrite is in a plan proven faster",
+            )
+        return RejectionReason.NO_TIME, f"{over} before it was tried"
 
     def _unknown(rewrite: Rewrite) -> bool:
         """Whether neither the model nor a window says what it gains."""
@@ -94,9 +97,7 @@ def rejections(
 
 def _decides(trial: Trial) -> bool:
     """Whether it is about one rewrite alone, and decided something."""
-    return (
-        len(trial.plan.rewrites) == 1 and trial.outcome is not Outcome.SCREENED and trial.kind != "ablation"
-    )
+    return len(trial.plan.rewrites) == 1 and trial.outcome is not Outcome.SCREENED and trial.kind != "ablation"
 
 
 def _words(rate: float) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipetune.core.comparison import Comparison
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Rate, Trial
-from pipetune.core.prediction import PredictedRate
-from pipetune.core.session import Offer, Rejection
+from pipetune.core.results import Comparison, Interval, PredictedRate, Rate, Trial
+from pipetune.core.session import OptionalRewrite, Rejection
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class SearchResult:
     trials: tuple[Trial, ...] = ()
     gain: Interval | None = None  # of the plan over defaults, as it was accepted
     gains: dict[str, Interval] = field(default_factory=dict)  # per rewrite key, by ablation
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[OptionalRewrite, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     rates: dict[str, Rate] = field(default_factory=dict)  # per baseline
     comparison: Comparison | None = None  # of the chosen plan

@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from pipetune.core.comparison import Comparison
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Window
+from pipetune.core.results import Comparison, Window
 
 
 class Clock(Protocol):

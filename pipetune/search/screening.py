@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Outcome, OutOfBudget, RunFailed, Trial, Window
+from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial, Window
 from pipetune.search.budget import Part
 from pipetune.search.composing import Composer
 from pipetune.search.meter import Meter, Refused

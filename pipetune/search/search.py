@@ -6,8 +6,8 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.measurement import Outcome, OutOfBudget, RunFailed, Trial
-from pipetune.core.session import Offer
+from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial
+from pipetune.core.session import OptionalRewrite
 from pipetune.core.settings import Settings
 from pipetune.search.ablation import ablate, with_sparing
 from pipetune.search.baselines import DEFAULTS, choose_steps, choose_window, fit_windows, measure_baselines
@@ -17,8 +17,8 @@ from pipetune.search.equality import EqualityGate
 from pipetune.search.equals import measure_equals
 from pipetune.search.forecast import Expected
 from pipetune.search.inside import try_inside
-from pipetune.search.kit import Kit
-from pipetune.search.known import Known
+from pipetune.search.kit import SearchContext
+from pipetune.search.known import SearchState
 from pipetune.search.meter import Meter
 from pipetune.search.numbers import try_numbers
 from pipetune.search.offers import measure_offers
@@ -78,7 +78,7 @@ def search(
         conflict=composer.conflict,
         notify=notify,
     )
-    kit = Kit(
+    kit = SearchContext(
         base=baselines[DEFAULTS],
         meter=meter,
         composer=composer,
@@ -93,7 +93,7 @@ def search(
     return session.run()
 
 
-class _Search(Known):
+class _Search(SearchState):
     """One search: the steps in order."""
 
     def run(self) -> SearchResult:
@@ -123,7 +123,7 @@ class _Search(Known):
         offers += self.offer_equals()
         return summed_up(self, offers=offers)
 
-    def offer_equals(self) -> list[Offer]:
+    def offer_equals(self) -> list[OptionalRewrite]:
         """Rewrites worth an offer where they are not slower, those that are not in the plan anyway."""
         kept = {rewrite.key for rewrite in self.chosen.rewrites} if self.chosen else set()
         wanted = [one for one in self.granted if one.equal_is_enough and one.key not in kept]
@@ -216,8 +216,9 @@ class _Search(Known):
         """Drop what adds nothing; the plan left must itself pass the equality gate, or the whole stays."""
         assert self.chosen is not None
         self.kit.notify("stage", name="ablation")
-        proven, self.chosen = self.chosen, with_sparing(
-            self.chosen, self.finalists.rewrites, self.finalists.expectation, self.kit
+        proven, self.chosen = (
+            self.chosen,
+            with_sparing(self.chosen, self.finalists.rewrites, self.finalists.expectation, self.kit),
         )
         found = ablate(self.chosen, self.kit)
         self.trials += found.trials

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipetune.core.measurement import Interval, Window
+from pipetune.core.results import Interval, Window
 from pipetune.search.runner import Clock
 from pipetune.search.statistics import ratio_interval
 

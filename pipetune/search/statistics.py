@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from scipy import special
 
-from pipetune.core.measurement import Interval
+from pipetune.core.results import Interval
 
 ACCEPT_ABOVE = 1.03
 """A gain counts only when its whole interval lies above this."""

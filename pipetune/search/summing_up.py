@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipetune.core.measurement import Trial
-from pipetune.core.prediction import PredictedRate
-from pipetune.core.session import Offer
+from pipetune.core.results import PredictedRate, Trial
+from pipetune.core.session import OptionalRewrite
 from pipetune.search.baselines import DEFAULTS
-from pipetune.search.known import Known
+from pipetune.search.known import SearchState
 from pipetune.search.offers import missing_consent
 from pipetune.search.rejecting import rejections
 from pipetune.search.result import SearchResult
@@ -20,7 +19,7 @@ MOST = 0.95
 _BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
 
 
-def _ending(known: Known, *, too_small: bool) -> str:
+def _ending(known: SearchState, *, too_small: bool) -> str:
     """One sentence: how the search ended."""
     if known.chosen:
         return "A plan was proven faster than the pipeline as written."
@@ -31,14 +30,14 @@ def _ending(known: Known, *, too_small: bool) -> str:
     return "No plan was proven faster than the pipeline as written."
 
 
-def _restless(known: Known) -> list[str]:
+def _restless(known: SearchState) -> list[str]:
     plans = list(dict.fromkeys(_in_words(key) for key in known.kit.meter.restless))
     if not plans:
         return []
     return [f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(plans)}."]
 
 
-def summed_up(known: Known, *, offers: Sequence[Offer] = (), why: str = "") -> SearchResult:
+def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why: str = "") -> SearchResult:
     """Everything that is known, as the value that leaves the search; `why`: what ended it, where something did."""
     meter = known.kit.meter
     trials = [_beside_prediction(known, trial) for trial in (*known.trials, *known.kit.gate.trials)]
@@ -55,7 +54,7 @@ def summed_up(known: Known, *, offers: Sequence[Offer] = (), why: str = "") -> S
         asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
         over="the search ended" if known.ended_early else "the time was up",
     )
-    too_small = known.chosen is None and any(one.open for one in left_out)
+    too_small = known.chosen is None and any(one.undecided for one in left_out)
     return SearchResult(
         chosen=known.chosen,
         why=why or _ending(known, too_small=too_small),
@@ -79,12 +78,12 @@ def summed_up(known: Known, *, offers: Sequence[Offer] = (), why: str = "") -> S
     )
 
 
-def _beside_prediction(known: Known, trial: Trial) -> Trial:
+def _beside_prediction(known: SearchState, trial: Trial) -> Trial:
     predicted, measured = known.forecast.rate(trial.plan), known.kit.meter.median_rate(trial.plan, "input")
     return replace(trial, predicted=predicted, measured=measured)
 
 
-def _predictions(known: Known, trials: Sequence[Trial]) -> tuple[PredictedRate, ...]:
+def _predictions(known: SearchState, trials: Sequence[Trial]) -> tuple[PredictedRate, ...]:
     """Every plan once that was tried or run, the baselines first."""
     plans = {plan.key: plan for plan in (*known.baselines.values(), *(trial.plan for trial in trials))}
     return tuple(

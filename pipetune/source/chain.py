@@ -8,21 +8,20 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.draft import Draft, Site, Splice
-from pipetune.source.signatures import CONSTRUCTORS
+from pipetune.source.call_arguments import CONSTRUCTORS, is_unbound, method_arguments, receiver_of
+from pipetune.source.draft import CallSite, Draft, Splice
+from pipetune.source.source_files import NEWLINE, line_end, line_start, newline_of
 from pipetune.source.statements import Statement, statement_of
-from pipetune.source.text import NEWLINE, line_end, line_start, newline_of
-from pipetune.source.tree import SyntaxTree
-from pipetune.source.unbound import is_unbound, own_arguments, receiver_of
+from pipetune.source.syntax_tree import SyntaxTree
 
-USUAL_WIDTH = 88
+MIN_LINE_WIDTH = 88
 """Columns that a line may always take; in a file with longer lines, the longest is the limit."""
 
 _COMMENT = re.compile(rb"[ \t]*#[^\r\n]*")
 
 
 @dataclass(frozen=True)
-class Break:
+class LinkBreak:
     """What is around the dot in front of a link: nothing, or a line break in one of its three forms."""
 
     before: bytes = b""
@@ -35,7 +34,7 @@ class Break:
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """A link `.method(...)` behind its receiver; offsets in bytes."""
 
     receiver: cst.BaseExpression
@@ -47,7 +46,7 @@ class Link:
     unbound: tuple[int, int] | None = None  # start of `Dataset.method(receiver, ...)` and of its receiver
 
 
-def link_of(tree: SyntaxTree, call: cst.Call) -> Link:
+def link_of(tree: SyntaxTree, call: cst.Call) -> ChainLink:
     """Returns the link that `call` forms.
 
     Raises:
@@ -55,27 +54,29 @@ def link_of(tree: SyntaxTree, call: cst.Call) -> Link:
     """
     func = call.func
     if not isinstance(func, cst.Attribute) or func.attr.value in CONSTRUCTORS:
-        raise CannotExpress("The call is no method of a dataset, so it cannot be taken out of a chain.")
+        raise CannotExpress("The call is not a method of a dataset, so it cannot be removed from a chain.")
     end = tree.end(call)
     if is_unbound(tree, call):
         return _unbound_link(tree, call, func)
     dot = tree.start(func.dot)
     start = tree.start(func.dot.whitespace_before)
     spread = isinstance(func.dot.whitespace_before, cst.ParenthesizedWhitespace)
-    return Link(func.value, start, dot, end, tree.code[tree.start(func.attr) : end], spread)
+    return ChainLink(func.value, start, dot, end, tree.code[tree.start(func.attr) : end], spread)
 
 
-def _unbound_link(tree: SyntaxTree, call: cst.Call, func: cst.Attribute) -> Link:
-    receiver, own = receiver_of(tree, call), own_arguments(tree, call)
+def _unbound_link(tree: SyntaxTree, call: cst.Call, func: cst.Attribute) -> ChainLink:
+    receiver, own = receiver_of(tree, call), method_arguments(tree, call)
     if receiver is None:
-        raise CannotExpress(f"{func.attr.value} is called through the class, and its dataset is not given first.")
+        raise CannotExpress(
+            f"{func.attr.value} is called through the class, and its first argument is not the dataset."
+        )
     begins, ends = (receiver.lpar[0] if receiver.lpar else receiver), (receiver.rpar[-1] if receiver.rpar else receiver)
     end, first = tree.end(ends), tree.start(own[0]) if own else tree.end(call) - 1
     text = func.attr.value.encode() + b"(" + tree.code[first : tree.end(call)]
-    return Link(receiver, end, end, tree.end(call), text, False, (tree.start(call), tree.start(begins)))
+    return ChainLink(receiver, end, end, tree.end(call), text, False, (tree.start(call), tree.start(begins)))
 
 
-def call_behind(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
+def next_chain_call(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
     """Returns the method call that has `call` itself as its receiver, or None."""
     parent = tree.parent(call)
     outer = tree.parent(parent) if parent is not None else None
@@ -87,14 +88,14 @@ def call_behind(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:
     return outer if unbound else None
 
 
-def top_of(tree: SyntaxTree, call: cst.Call) -> cst.Call:
+def last_chain_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
     """Returns the last call of the chain that contains `call`."""
-    while (outer := call_behind(tree, call)) is not None:
+    while (outer := next_chain_call(tree, call)) is not None:
         call = outer
     return call
 
 
-def links_above(tree: SyntaxTree, call: cst.Call) -> list[cst.Call]:
+def upstream_calls(tree: SyntaxTree, call: cst.Call) -> list[cst.Call]:
     """Returns `call` and the calls upstream of it in its chain, nearest first."""
     found = [call]
     while isinstance(above := receiver_of(tree, found[-1]), cst.Call):
@@ -102,27 +103,27 @@ def links_above(tree: SyntaxTree, call: cst.Call) -> list[cst.Call]:
     return found
 
 
-def root_of(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
+def chain_root(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
     """Returns the expression that the chain begins with: the name `ds` in `ds.map(f).batch(2)`."""
-    first = links_above(tree, call)[-1]
+    first = upstream_calls(tree, call)[-1]
     return receiver_of(tree, first) or first
 
 
-def break_behind(tree: SyntaxTree, call: cst.Call) -> Break:
+def break_for_appended(tree: SyntaxTree, call: cst.Call) -> LinkBreak:
     """Returns the break for a link appended to `call`: that in front of `call`, else that of the next link."""
-    own = break_of(tree, call.func)
+    own = break_before(tree, call.func)
     if own.before or own.after:
         return own
-    outer = call_behind(tree, call)
-    return break_of(tree, outer.func) if outer is not None else Break()
+    outer = next_chain_call(tree, call)
+    return break_before(tree, outer.func) if outer is not None else LinkBreak()
 
 
-def break_of(tree: SyntaxTree, func: cst.BaseExpression) -> Break:
+def break_before(tree: SyntaxTree, func: cst.BaseExpression) -> LinkBreak:
     """Returns what is around the dot of a method, without comments; an empty break for anything else."""
     if not isinstance(func, cst.Attribute):
-        return Break()
+        return LinkBreak()
     before, after = func.dot.whitespace_before, func.dot.whitespace_after
-    return Break(_line_break(before, tree.text(before).encode()), _line_break(after, tree.text(after).encode()))
+    return LinkBreak(_line_break(before, tree.text(before).encode()), _line_break(after, tree.text(after).encode()))
 
 
 def _line_break(whitespace: cst.BaseParenthesizableWhitespace, text: bytes) -> bytes:
@@ -133,25 +134,28 @@ def _line_break(whitespace: cst.BaseParenthesizableWhitespace, text: bytes) -> b
     return text[newlines[-1].start() :] if isinstance(whitespace, cst.ParenthesizedWhitespace) else text
 
 
-def insert_link(draft: Draft, *, anchor: str, node: str, text: bytes, piece: tuple[bytes, int] | None = None) -> Draft:
+def insert_link(
+    draft: Draft, *, anchor: str, node: str, text: bytes, own_lines: tuple[bytes, int] | None = None
+) -> Draft:
     """Returns the draft with `.text` appended to the call of `anchor`, as the call of `node`.
 
     Args:
         anchor: id of the operator whose call is appended to.
         node: id of the operator that the new call builds.
         text: `method(...)`, without the dot.
-        piece: the complete lines to use if the link gets lines of its own, and the offset in them where the call ends.
+        own_lines: the complete lines to use if the link gets lines of its own, and the offset in them where the call
+            ends.
     """
     tree, call = draft.find(anchor)
     site = draft.sites[anchor]
-    style = break_behind(tree, call)
+    style = break_for_appended(tree, call)
     at = tree.end(call)
     if style.own_line and (comment := _COMMENT.match(tree.code, at)):
         at = comment.end()  # the comment keeps its line
     new = style.before + b"." + style.after + text
     ends = len(new)
-    if piece is not None and style.own_line:
-        new, ends = piece
+    if own_lines is not None and style.own_line:
+        new, ends = own_lines
     elif not (style.before or style.after):
         statement = statement_of(tree, call)
         if statement is not None and _too_long(tree, statement, call, extra=len(new)):
@@ -159,27 +163,27 @@ def insert_link(draft: Draft, *, anchor: str, node: str, text: bytes, piece: tup
             indentation = tree.code[start : tree.start(statement.small)]
             new = newline_of(tree.code, at) + indentation + f"{statement.name} = {statement.name}".encode() + new
             ends = len(new)
-    return draft.splice(site.file, [Splice(at, at, new)]).place(node, Site(site.file, at + ends))
+    return draft.splice(site.file, [Splice(at, at, new)]).with_site(node, CallSite(site.file, at + ends))
 
 
 def _too_long(tree: SyntaxTree, statement: Statement, call: cst.Call, *, extra: int) -> bool:
     """Whether a link of `extra` bytes should become a statement of its own after `name = <call>` on one line."""
-    if not statement.alone or statement.name is None or statement.value is not call:
+    if not statement.alone_on_line or statement.name is None or statement.value is not call:
         return False
     lines = [len(line.decode()) for line in NEWLINE.split(tree.code)]
     first, last = tree.line(tree.start(statement.small)), tree.line(tree.end(statement.small))
-    return first == last and lines[first - 1] + extra > max(USUAL_WIDTH, *lines)
+    return first == last and lines[first - 1] + extra > max(MIN_LINE_WIDTH, *lines)
 
 
-def own_piece(tree: SyntaxTree, link: Link) -> tuple[bytes, int] | None:
+def lines_of_link(tree: SyntaxTree, link: ChainLink) -> tuple[bytes, int] | None:
     """Returns the lines of a link that are its own, with comments, and the offset in them where its call ends."""
-    (span, *_) = removal(tree, link, with_comments=True)
+    (span, *_) = remove_link(tree, link, with_comments=True)
     if not link.parenthesized or NEWLINE.match(tree.code, span.start) is None:
         return None
     return tree.code[span.start : span.end], link.end - span.start
 
 
-def removal(tree: SyntaxTree, link: Link, *, with_comments: bool = False) -> list[Splice]:
+def remove_link(tree: SyntaxTree, link: ChainLink, *, with_comments: bool = False) -> list[Splice]:
     """Returns the changes that remove the link from its chain.
 
     A comment behind it on its line is removed, too; comments on the lines above it only if `with_comments`, that is if
@@ -209,13 +213,13 @@ def refuse_bindings(call: cst.Call) -> None:
         CannotExpress: an argument assigns a name, awaits or yields.
     """
     for argument in call.args:
-        finder = _Finder()
+        finder = _EffectFinder()
         argument.visit(finder)
         if finder.found:
-            raise CannotExpress("An argument of the call assigns, awaits or yields, which would be lost.")
+            raise CannotExpress("An argument of the call assigns a name, awaits or yields; this would be lost.")
 
 
-class _Finder(cst.CSTVisitor):
+class _EffectFinder(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
         self.found = False
@@ -230,6 +234,6 @@ class _Finder(cst.CSTVisitor):
         self.found = True
 
 
-def forget(draft: Draft, node: str) -> Draft:
+def drop_site(draft: Draft, node: str) -> Draft:
     """Returns the draft without a site for `node`."""
     return replace(draft, sites={name: site for name, site in draft.sites.items() if name != node})

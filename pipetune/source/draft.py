@@ -1,4 +1,4 @@
-"""The source files while a plan is written into them, and where the call of every operator ends in them."""
+"""The source files while a plan is written into them: locating calls, splicing text, writing several files at once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,85 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
+from libcst.metadata import QualifiedNameSource
 
 from pipetune.core.errors import CannotExpress
-from pipetune.core.location import SourceLocation
-from pipetune.core.pipeline import Pipeline, Value
-from pipetune.source.locate import locate
-from pipetune.source.text import BYTE_ORDER_MARK, read_source
-from pipetune.source.tree import SyntaxTree, parse
+from pipetune.core.pipeline import Pipeline, SourceLocation, Value
+from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
+from pipetune.source.syntax_tree import SyntaxTree, parse
+
+_STATEMENTS: tuple[type[cst.CSTNode], ...] = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
+
+
+def locate(tree: SyntaxTree, location: SourceLocation) -> cst.Call:
+    """Returns the call in `tree` that `location` refers to, found by its end and its method name.
+
+    The end is used because in a multi-line chain CPython's span starts at the method name, while the end is always the
+    call's closing parenthesis. If only the statement is known, the method name alone decides, and only if it occurs
+    there once.
+
+    Raises:
+        CannotExpress: no call, or more than one, matches the location.
+    """
+    if not location.exact:
+        return _only_call_in_statement(tree, location)
+    call = tree.calls.get(tree.offset(location.end_line, location.end_column))
+    if call is None:
+        raise CannotExpress(f"There is no call at the recorded position of {location.method} ({location}).")
+    if called_name(call) != location.method and location.method not in _original_names(tree, call):
+        raise CannotExpress(f"The call at {location} is not a call of {location.method}.")
+    return call
+
+
+def called_name(call: cst.Call) -> str | None:
+    """Returns the last name of the called expression: `map` in `ds.map(f)`, None in `table["map"](f)`."""
+    match call.func:
+        case cst.Attribute(attr=cst.Name(value=name)) | cst.Name(value=name):
+            return name
+    return None
+
+
+def _original_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
+    """Returns the names that the called function has in the modules it is imported from."""
+    scope = tree.scope(call)
+    if scope is None or not isinstance(call.func, cst.Name):
+        return set()
+    names = scope.get_qualified_names_for(call.func)
+    return {name.name.rpartition(".")[2] for name in names if name.source is QualifiedNameSource.IMPORT}
+
+
+def _only_call_in_statement(tree: SyntaxTree, location: SourceLocation) -> cst.Call:
+    statements = _innermost_statements(tree, location.line)
+    found = [
+        call
+        for call in tree.calls.values()
+        if called_name(call) == location.method and _statement_of(tree, call) in statements
+    ]
+    if len(found) != 1:
+        raise CannotExpress(f"{location.method} occurs {len(found)} times in the statement at {location}.")
+    return found[0]
+
+
+def _innermost_statements(tree: SyntaxTree, line: int) -> list[cst.CSTNode]:
+    """Returns the statements on a line that contain no other one on it; several if semicolons separate them."""
+    holding = [
+        statement
+        for statement in tree.nodes(*_STATEMENTS)
+        if tree.line(tree.start(statement)) <= line <= tree.line(tree.end(statement))
+    ]
+    around = {parent for statement in holding for parent in tree.ancestors(statement)}
+    return [statement for statement in holding if statement not in around]
+
+
+def _statement_of(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
+    return next(
+        (
+            parent
+            for parent in tree.ancestors(node)
+            if isinstance(parent, cst.BaseSmallStatement | cst.BaseCompoundStatement)
+        ),
+        None,
+    )
 
 
 @dataclass(frozen=True)
@@ -25,14 +97,14 @@ class Splice:
 
 
 @dataclass(frozen=True)
-class Site:
+class CallSite:
     """The call of an operator: the file, and the byte offset at which the call ends."""
 
     file: str
     end: int
 
 
-Function = tuple[str, tuple[str, ...]]
+FunctionKey = tuple[str, tuple[str, ...]]
 """A function: its file, and the names of the functions and classes around it, followed by its own."""
 
 
@@ -52,24 +124,27 @@ class Draft:
     """
 
     codes: Mapping[str, bytes]
-    sites: Mapping[str, Site]
-    captured: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)  # before any edit
-    ways: Mapping[str, tuple[Site, ...]] = field(default_factory=dict)  # as captured: calls around it, inner first
+    sites: Mapping[str, CallSite]
+    original_calls: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)  # before any edit
+    call_stacks: Mapping[str, tuple[CallSite, ...]] = field(default_factory=dict)
+    """Per captured operator: the calls around its call as captured, innermost first."""
     problems: Mapping[str, str] = field(default_factory=dict)  # why an operator has no site
-    values: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # set so far, by call and name
+    set_arguments: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # by call and name
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
     options: OptionsBlock | None = None
-    under: tuple[tuple[Function, str], ...] = ()  # functions to be changed only if a condition is met
-    own: frozenset[str] = frozenset()  # operators whose calls edits put where they affect this dataset only
-    beside: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # where edits wrote a call: beside that of a
-    # captured operator, or beside the first, second, ... call around it
+    conditional_functions: tuple[tuple[FunctionKey, str], ...] = ()  # to be changed only if a condition is met
+    exclusive: frozenset[str] = frozenset()  # operators whose calls edits put where they affect this dataset only
+    moved_beside: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Per call that edits wrote: the captured operator next to which it was written, and the level in that operator's
+    call stack: 0 for its own call, 1 for the innermost call around it."""
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 
     def tree(self, file: str) -> SyntaxTree:
+        """Returns the syntax tree of the current text of a file."""
         return parse(self.codes[file])
 
-    def opened(self, file: str) -> Draft:
+    def with_file(self, file: str) -> Draft:
         """Returns the draft with one more file.
 
         Raises:
@@ -95,18 +170,18 @@ class Draft:
         tree = self.tree(site.file)
         return tree, tree.calls[site.end]
 
-    def place_of_names(self, node: str) -> tuple[SyntaxTree, cst.Call]:
+    def lookup_position(self, node: str) -> tuple[SyntaxTree, cst.Call]:
         """Returns where to look up names for `node`: in the original text, so that its scopes are computed only once.
 
         This is valid because edits do not rebind the names that are looked up. If an edit writes a call elsewhere,
-        names are looked up at its new place (`at_place_of`).
+        names are looked up at its new place (`with_position_of`).
         """
-        return self.captured[node]
+        return self.original_calls[node]
 
-    def together(self, node: str) -> tuple[str, ...]:
+    def built_by_same_call(self, node: str) -> tuple[str, ...]:
         """Returns the operators built by the same call as `node`, including itself."""
         site = self.sites.get(node)
-        return tuple(other for other, its in self.sites.items() if its == site) if site else (node,)
+        return tuple(other for other, place in self.sites.items() if place == site) if site else (node,)
 
     def splice(self, file: str, splices: Iterable[Splice]) -> Draft:
         """Returns the draft after replacing parts of one file; sites inside a replaced part are dropped."""
@@ -122,37 +197,41 @@ class Draft:
             end = _shift(site.end, ordered) if site.file == file else site.end
             if end is not None:
                 sites[name] = replace(site, end=end)
-        ways = {name: tuple(_moved(one, file, ordered) for one in way) for name, way in self.ways.items()}
-        return replace(self, codes={**self.codes, file: new_code}, sites=sites, ways=ways)
+        stacks = {
+            name: tuple(_shift_site(one, file, ordered) for one in stack) for name, stack in self.call_stacks.items()
+        }
+        return replace(self, codes={**self.codes, file: new_code}, sites=sites, call_stacks=stacks)
 
-    def place(self, node: str, site: Site) -> Draft:
+    def with_site(self, node: str, site: CallSite) -> Draft:
+        """Returns the draft with `site` as the call of `node`."""
         return replace(self, sites={**self.sites, node: site})
 
-    def at_place_of(self, anchor: str, node: str, *, level: int = 0) -> Draft:
-        """Returns the draft in which `node` is written beside `anchor`, or beside a call around it.
+    def with_position_of(self, anchor: str, node: str, *, level: int = 0) -> Draft:
+        """Returns the draft in which `node` is written next to `anchor`, or next to a call around it.
 
         Names for it are looked up at `anchor`.
 
         Args:
             level: 0 for the call of `anchor`, 1 for the innermost call around it.
         """
-        captured, above = self.beside.get(anchor, (anchor, 0))
+        captured, above = self.moved_beside.get(anchor, (anchor, 0))
         return replace(
             self,
-            captured={**self.captured, node: self.captured[anchor]},
-            beside={**self.beside, node: (captured, above + level)},
+            original_calls={**self.original_calls, node: self.original_calls[anchor]},
+            moved_beside={**self.moved_beside, node: (captured, above + level)},
         )
 
-    def around(self, node: str) -> tuple[Site, ...]:
-        """Returns the calls around that of `node`, inner first, where it is now."""
-        captured, level = self.beside.get(node, (node, 0))
-        return self.ways.get(captured, ())[level:]
+    def calls_around(self, node: str) -> tuple[CallSite, ...]:
+        """Returns the calls around that of `node`, innermost first, where it is now."""
+        captured, level = self.moved_beside.get(node, (node, 0))
+        return self.call_stacks.get(captured, ())[level:]
 
-    def note(self, text: str) -> Draft:
+    def with_note(self, text: str) -> Draft:
+        """Returns the draft with one more note for the reader of the patch, unless it has it already."""
         return self if text in self.notes else replace(self, notes=(*self.notes, text))
 
 
-def _moved(site: Site, file: str, splices: Iterable[Splice]) -> Site:
+def _shift_site(site: CallSite, file: str, splices: Iterable[Splice]) -> CallSite:
     """Returns where a call around an operator ends after a change; -1 if the change removed it."""
     if site.file != file or site.end < 0:
         return site
@@ -173,12 +252,12 @@ def _shift(end: int, splices: Iterable[Splice]) -> int | None:
 def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
     """Returns the draft, before any edit, of the files that build a pipeline; `read` returns a file by its path."""
     codes: dict[str, bytes] = {}
-    sites: dict[str, Site] = {}
+    sites: dict[str, CallSite] = {}
     captured: dict[str, tuple[SyntaxTree, cst.Call]] = {}
     problems: dict[str, str] = {}
-    ways: dict[str, tuple[Site, ...]] = {}
+    stacks: dict[str, tuple[CallSite, ...]] = {}
     for node in pipeline:
-        ways[node.id] = tuple(_site(codes, read, one) for one in node.calls)
+        stacks[node.id] = tuple(_site(codes, read, one) for one in node.calls)
         location = node.location
         if location is None:
             problems[node.id] = f"pipetune has no source line for {node.title} ({node.id})."
@@ -186,12 +265,12 @@ def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
         try:
             tree = _tree(codes, read, location.file)
             call = locate(tree, location)
-            sites[node.id], captured[node.id] = Site(location.file, tree.end(call)), (tree, call)
+            sites[node.id], captured[node.id] = CallSite(location.file, tree.end(call)), (tree, call)
         except CannotExpress as error:
             problems[node.id] = error.message
         except (OSError, SyntaxError, UnicodeError) as error:
             problems[node.id] = f"{location.file} cannot be read: {error}"
-    return Draft(codes, sites, captured, ways, problems, read=read)
+    return Draft(codes, sites, captured, stacks, problems, read=read)
 
 
 def _tree(codes: dict[str, bytes], read: Callable[[str], str], file: str) -> SyntaxTree:
@@ -200,10 +279,10 @@ def _tree(codes: dict[str, bytes], read: Callable[[str], str], file: str) -> Syn
     return parse(codes[file])
 
 
-def _site(codes: dict[str, bytes], read: Callable[[str], str], call: SourceLocation) -> Site:
+def _site(codes: dict[str, bytes], read: Callable[[str], str], call: SourceLocation) -> CallSite:
     """Returns where a call on the stack of an operator ends; -1 if its file cannot be read or parsed."""
     try:
         tree = _tree(codes, read, call.file)
     except (CannotExpress, OSError, SyntaxError, UnicodeError):
-        return Site(call.file, -1)
-    return Site(call.file, tree.offset(call.end_line, call.end_column))
+        return CallSite(call.file, -1)
+    return CallSite(call.file, tree.offset(call.end_line, call.end_column))

@@ -1,32 +1,215 @@
-"""Replaces the rows of arrays by indices, and gathers rows after the batch; `tf/pipelines/gathering.py` at run time."""
+"""Replaces arrays and windows over them by indices, and gathers their rows after the batch."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from pipetune.core.edits import ReplaceSource
+from pipetune.core.element_spec import ElementSpec
 from pipetune.core.errors import CannotExpress
-from pipetune.source.chain import insert_link, links_above
-from pipetune.source.draft import Draft, Site, Splice
-from pipetune.source.flow import refuse_unsafe
-from pipetune.source.literals import tensorflow_text
-from pipetune.source.purity import evaluated_first
+from pipetune.core.pipeline import Pipeline
+from pipetune.source.call_arguments import METHODS, method_arguments, module_text, tensorflow_text
+from pipetune.source.chain import insert_link, upstream_calls
+from pipetune.source.dataset_flow import refuse_unsafe
+from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.side_effects import is_evaluated_first
+from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import Statement, block_index, statement_of
-from pipetune.source.text import line_start, newline_of
-from pipetune.source.tree import SyntaxTree
-from pipetune.source.windows import WrittenWindows, written_windows
-
-_FIRST_COMPONENT = re.compile(r"(?P<single>TensorSpec)|(?P<tuple>\(TensorSpec)|\{(?P<key>'[^'\\]*'): TensorSpec")
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.window_decoding import add_functions, outermost
 
 
-def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str, window: str = "") -> Draft:
+@dataclass(frozen=True)
+class WindowArguments:
+    """Size, shift and stride of a `window` call, as source text."""
+
+    size: str
+    shift: str
+    stride: str
+
+    @property
+    def offset_range_arguments(self) -> str:
+        """Arguments of a `range` over the rows of a window, relative to its first row."""
+        return self.size if self.stride == "1" else f"0, {_product(self.size, self.stride)}, {self.stride}"
+
+    def start_range_arguments(self, array: str) -> str:
+        """Returns the arguments of a `range` over the rows of `array` at which windows start."""
+        if self.size.isdigit() and self.stride.isdigit():
+            reach = (int(self.size) - 1) * int(self.stride)
+            stop = f"len({array}) - {reach}" if reach else f"len({array})"
+        elif self.stride == "1":
+            stop = f"len({array}) - {_parenthesized(self.size)} + 1"
+        else:
+            stop = f"len({array}) - ({self.size} - 1) * {_parenthesized(self.stride)}"
+        return stop if self.shift == "1" else f"0, {stop}, {self.shift}"
+
+
+def read_window_arguments(draft: Draft, source: str, window: str) -> WindowArguments:
+    """Returns the arguments of the call of operator `window`, which can also be written at the call of `source`.
+
+    Raises:
+        CannotExpress: an argument is more than a name, a number or arithmetic, or may mean something else there.
+    """
+    if source not in draft.original_calls or window not in draft.original_calls:
+        raise CannotExpress(draft.problems.get(window, "The call of window is not in the source."))
+    tree, call = draft.original_calls[window]
+    other, arrays = draft.original_calls[source]
+    if tree is not other:
+        raise CannotExpress("The arrays and the call of window are in different files.")
+    if arrays not in upstream_calls(tree, call):
+        refuse_unsafe(draft, tree, call, anchor=arrays)
+    own = method_arguments(tree, call)
+    given = dict(zip(METHODS["window"], (arg for arg in own if arg.keyword is None), strict=False))
+    given |= {arg.keyword.value: arg for arg in own if arg.keyword is not None}
+    if any(arg.star for arg in own) or "size" not in given:
+        raise CannotExpress("The arguments of the window call cannot be copied: they are starred, or size is missing.")
+    size = _value_text(tree, given["size"])
+    shift = _value_text(tree, given["shift"]) if "shift" in given else "None"
+    stride = _value_text(tree, given["stride"]) if "stride" in given else "1"
+    return WindowArguments(size, size if shift == "None" else shift, stride)
+
+
+def _value_text(tree: SyntaxTree, argument: cst.Arg) -> str:
+    value = argument.value
+    if not _is_plain_value(value):
+        raise CannotExpress("The arguments of window are not plain numeric expressions.")
+    return tree.text(value)
+
+
+def _is_plain_value(value: cst.BaseExpression) -> bool:
+    match value:
+        case cst.BinaryOperation(left=left, right=right):
+            return _is_plain_value(left) and _is_plain_value(right)
+        case cst.UnaryOperation(expression=inner) | cst.Attribute(value=inner):
+            return _is_plain_value(inner)
+    return isinstance(value, cst.Name | cst.BaseNumber)
+
+
+def _product(size: str, stride: str) -> str:
+    if size.isdigit() and stride.isdigit():
+        return str(int(size) * int(stride))
+    return f"{_parenthesized(size)} * {_parenthesized(stride)}"
+
+
+def _parenthesized(text: str) -> str:
+    """Returns the value, in parentheses if a sum or product needs them."""
+    return text if text.isdigit() or text.replace(".", "").isidentifier() else f"({text})"
+
+
+UTILITY = "timeseries_dataset_from_array"
+_NAME = "timeseries_batches"
+_ARGUMENTS = ("data", "targets", "sequence_length", "sequence_stride", "sampling_rate", "batch_size", "shuffle", "seed",
+              "start_index", "end_index")  # fmt: skip
+
+_HEAD = '''\
+def timeseries_batches(
+    data,
+    targets,
+    sequence_length,
+    sequence_stride=1,
+    sampling_rate=1,
+    batch_size=128,
+    shuffle=False,
+    seed=None,
+    start_index=None,
+    end_index=None,
+):
+    """Like keras.utils.timeseries_dataset_from_array, but gathers the windows of a batch at once."""
+'''
+
+_BODY = """\
+    series = data[start_index:end_index]
+    windows = len(series) - (sequence_length - 1) * sampling_rate
+    if targets is not None:
+        windows = min(windows, len(targets))
+    starts = np.arange(0, windows, sequence_stride, dtype="int32")
+    if shuffle:
+        seed = np.random.randint(1_000_000) if seed is None else seed
+        np.random.RandomState(seed).shuffle(starts)
+    arrays = (series, starts) if targets is None else (series, starts, targets[start_index:end_index])
+    series, starts, *beside = tf.data.Dataset.from_tensors(arrays).get_single_element()
+
+    def windows_at(index):
+        first = tf.gather(starts, index)
+        rows = first[:, tf.newaxis] + tf.range(0, sequence_length * sampling_rate, sampling_rate)
+        taken = tf.gather(series, rows)
+        # As before, the window length is not part of the static shape.
+        taken = tf.compat.v1.placeholder_with_default(taken, [*index.shape, None, *series.shape[1:]])
+        return (taken, tf.gather(beside[0], first)) if beside else taken
+
+    dataset = tf.data.Dataset.range(len(starts))
+    if shuffle:
+        dataset = dataset.shuffle(8 * batch_size, seed=seed)
+    return dataset.batch(batch_size).map(windows_at)
+"""
+
+
+def is_made_by_timeseries_utility(pipeline: Pipeline, node: str) -> bool:
+    """Whether an operator is made inside a call of `timeseries_dataset_from_array`."""
+    location = pipeline[node].location
+    return location is not None and location.method == UTILITY
+
+
+def gather_timeseries_windows(draft: Draft, edit: ReplaceSource, current: Pipeline) -> Draft:
+    """Returns the draft in which the call of the utility is replaced by one that gathers batches of windows.
+
+    Raises:
+        CannotExpress: the utility does not batch the windows itself, or is called in a way that cannot be changed.
+    """
+    if current[edit.after].location != current[edit.node].location:
+        raise CannotExpress(f"Here {UTILITY} emits single windows, so their batch size is not known in its call.")
+    tree, call = draft.find(edit.after)
+    site = draft.sites[edit.after]
+    if called_name(call) != UTILITY:
+        raise CannotExpress(f"{UTILITY} is called under another name.")
+    positional = [argument for argument in call.args if argument.keyword is None]
+    named = {argument.keyword.value: argument for argument in call.args if argument.keyword is not None}
+    if len(positional) > len(_ARGUMENTS) or "format" in named or any(argument.star for argument in call.args):
+        raise CannotExpress(f"{UTILITY} is called with arguments that {_NAME} does not accept.")
+    top = outermost(tree, call)
+    modules = {"np": module_text(tree, top, "numpy"), "tf": module_text(tree, top, "tensorflow")}
+    imports = [f"    import {_MODULES[name]} as {name}\n" for name, known in modules.items() if known is None]
+    body = _BODY
+    for name, known in modules.items():
+        body = body.replace(f"{name}.", f"{known or name}.")
+    text = _HEAD + "".join(imports) + ("\n" if imports else "") + body
+    start, end = tree.start(call.func), tree.end(call.func)
+    splice = Splice(start, end, _NAME.encode())
+    draft = add_functions(draft, site.file, {_NAME: text}, [splice], before=call)
+    inside = {node.id for node in current if node.location == current[edit.node].location}
+    end_of_call = draft.sites[edit.after].end
+    draft = draft.with_position_of(edit.after, edit.gather).with_note(
+        f"{_NAME} does not validate its arguments, unlike {UTILITY}."
+    )
+    given = dict(zip(_ARGUMENTS, positional, strict=False)) | named
+    if _shuffles(given) and "seed" not in given:
+        draft = draft.with_note(
+            f"Without a seed, {UTILITY} shuffles differently in each run, so the patch cannot be verified by a run."
+        )
+    return replace(
+        draft,
+        sites={name: one for name, one in draft.sites.items() if name not in inside}
+        | {edit.gather: CallSite(site.file, end_of_call)},
+        problems={**draft.problems, **dict.fromkeys(inside, f"It is made inside {_NAME}, which the patch adds.")},
+    )
+
+
+def _shuffles(given: Mapping[str, cst.Arg]) -> bool:
+    shuffle = given.get("shuffle")
+    return shuffle is not None and not (isinstance(shuffle.value, cst.Name) and shuffle.value.value == "False")
+
+
+_MODULES = {"np": "numpy", "tf": "tensorflow"}
+
+
+def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window: str = "") -> Draft:
     """Returns the draft in which a variable has the arrays as tensors, and batches of their rows are gathered by index.
 
     Args:
-        spec: element spec of a row, as text.
+        spec: of a row.
         window: id of the operator that formed windows of the rows; empty if none did. Its call may be removed already.
 
     Raises:
@@ -37,42 +220,42 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: str, window: str = "
     _, batch = draft.find(edit.after)
     file = draft.sites[edit.node].file
     if draft.sites[edit.after].file != file:
-        raise CannotExpress("The arrays and the batch stand in different files.")
+        raise CannotExpress("The arrays and the batch are in different files.")
     owner, arrays = _constructor(call)
     statement = _statement(tree, call)
-    if call not in links_above(tree, batch):
+    if call not in upstream_calls(tree, batch):
         refuse_unsafe(draft, tree, call, anchor=batch)
-    tf = _tensorflow(draft, edit.after)
-    variable = next(name for name in _names() if name not in _taken(tree))
+    tf = _tensorflow_name(draft, edit.after)
+    variable = next(name for name in _array_names() if name not in _used_names(tree))
     array = _first_array(variable, spec, tf)
     receiver = tree.text(owner)
     start = line_start(tree.code, tree.start(statement.small))
     indentation = tree.code[start : tree.start(statement.small)].decode()
     newline = newline_of(tree.code, start).decode()
-    lines = [f"{variable} = {receiver}.from_tensors({_with_parentheses(tree, arrays)}).get_single_element()"]
-    function = _lambda(variable, tf, single=array == variable)
-    windows = written_windows(draft, edit.node, window) if window else None
+    lines = [f"{variable} = {receiver}.from_tensors({_parenthesized_text(tree, arrays)}).get_single_element()"]
+    function = _gather_lambda(variable, tf, single=array == variable)
+    windows = read_window_arguments(draft, edit.node, window) if window else None
     if windows is not None and edit.windows is not None:
-        function = next(name for name in _function_names() if name not in _taken(tree))
+        function = next(name for name in _function_names() if name not in _used_names(tree))
         closed = edit.windows.length_known
-        lines += _definition(function, variable, tf, windows, single=array == variable, length_known=closed)
+        lines += _windows_definition(function, variable, tf, windows, single=array == variable, length_known=closed)
     above = "".join((indentation + line if line else "") + newline for line in lines)
     first = Splice(start, start, above.encode())
-    starts = windows.starts(array) if windows is not None else f"len({array})"
+    starts = windows.start_range_arguments(array) if windows is not None else f"len({array})"
     numbers = Splice(tree.start(call), tree.end(call), f"{receiver}.range({starts})".encode())
     draft = draft.splice(file, [first, numbers])
     end = tree.start(call) + len(first.new) + len(numbers.new)
-    draft = draft.place(edit.node, Site(file, end)).at_place_of(edit.after, edit.gather)
+    draft = draft.with_site(edit.node, CallSite(file, end)).with_position_of(edit.after, edit.gather)
     return insert_link(draft, anchor=edit.after, node=edit.gather, text=f"map({function})".encode())
 
 
-def _tensorflow(draft: Draft, node: str) -> str:
+def _tensorflow_name(draft: Draft, node: str) -> str:
     """Returns the file's name for TensorFlow."""
     for path in ("gather", "nest.map_structure"):
-        found = tensorflow_text(*draft.place_of_names(node), path)
+        found = tensorflow_text(*draft.lookup_position(node), path)
         if found is not None and found.endswith(f".{path}"):
             return found.removesuffix(f".{path}")
-    raise CannotExpress("The file has no name for TensorFlow, which tf.gather is reached through.")
+    raise CannotExpress("The file does not import TensorFlow under a name, which tf.gather needs.")
 
 
 def _constructor(call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression]:
@@ -83,10 +266,10 @@ def _constructor(call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression
             args=[cst.Arg(value=arrays, keyword=None | cst.Name(value="tensors"), star="")],
         ):
             return receiver, arrays
-    raise CannotExpress("The arrays are given in another way than by from_tensor_slices(arrays).")
+    raise CannotExpress("The arrays are not passed as from_tensor_slices(arrays).")
 
 
-def _with_parentheses(tree: SyntaxTree, value: cst.BaseExpression) -> str:
+def _parenthesized_text(tree: SyntaxTree, value: cst.BaseExpression) -> str:
     start = tree.start(value.lpar[0]) if value.lpar else tree.start(value)
     end = tree.end(value.rpar[-1]) if value.rpar else tree.end(value)
     return tree.code[start:end].decode()
@@ -96,17 +279,17 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     """Returns the statement that evaluates `call` first, so that the arrays can be evaluated in front of it."""
     statement = statement_of(tree, call)
     if statement is None or statement.value is None:
-        raise CannotExpress("The arrays are given where no statement can stand in front.")
-    if not evaluated_first(tree, call, statement):
-        raise CannotExpress("The statement does more than make the dataset, before it reads the arrays.")
+        raise CannotExpress("The arrays are passed where no statement can be inserted in front.")
+    if not is_evaluated_first(tree, call, statement):
+        raise CannotExpress("The statement does something else before it reads the arrays.")
     block_index(statement)  # raises unless it has its line to itself
     around = next((one for one in tree.ancestors(call) if isinstance(one, cst.FunctionDef | cst.ClassDef)), None)
     if isinstance(around, cst.ClassDef):
-        raise CannotExpress("The dataset is made in the body of a class, whose variables no function sees.")
+        raise CannotExpress("The dataset is built in the body of a class, whose variables functions cannot see.")
     return statement
 
 
-def _names() -> Iterator[str]:
+def _array_names() -> Iterator[str]:
     yield from ("arrays", "dataset_arrays", *(f"dataset_arrays_{number}" for number in range(2, 1000)))
 
 
@@ -114,45 +297,43 @@ def _function_names() -> Iterator[str]:
     yield from ("windows_at", *(f"windows_at_{number}" for number in range(2, 1000)))
 
 
-def _taken(tree: SyntaxTree) -> set[str]:
+def _used_names(tree: SyntaxTree) -> set[str]:
     return {name.value for name in tree.nodes(cst.Name)}
 
 
-def _first_array(variable: str, spec: str, tf: str) -> str:
-    found = _FIRST_COMPONENT.match(spec)
-    if found is None:
-        return f"{tf}.nest.flatten({variable})[0]"
-    return variable + ("" if found["single"] else "[0]" if found["tuple"] else f"[{found['key']}]")
+def _first_array(variable: str, spec: ElementSpec, tf: str) -> str:
+    index = spec.first_tensor
+    return f"{tf}.nest.flatten({variable})[0]" if index is None else variable + index
 
 
-def _lambda(variable: str, tf: str, *, single: bool) -> str:
+def _gather_lambda(variable: str, tf: str, *, single: bool) -> str:
     if single:
         return f"lambda index: {tf}.gather({variable}, index)"
-    return f"lambda index: {_each(variable, f'{tf}.gather(array, index)', tf)}"
+    return f"lambda index: {_map_arrays(variable, f'{tf}.gather(array, index)', tf)}"
 
 
-def _definition(
-    name: str, variable: str, tf: str, windows: WrittenWindows, *, single: bool, length_known: bool
+def _windows_definition(
+    name: str, variable: str, tf: str, windows: WindowArguments, *, single: bool, length_known: bool
 ) -> list[str]:
     """Returns the lines of a function that gathers the windows which start at a batch of row indices."""
     array = variable if single else "array"
     taken = f"{tf}.gather({array}, rows)"
-    rows = f"    rows = starts[:, {tf}.newaxis] + {tf}.range({windows.offsets}, dtype={tf}.int64)"
+    rows = f"    rows = starts[:, {tf}.newaxis] + {tf}.range({windows.offset_range_arguments}, dtype={tf}.int64)"
     if length_known:
-        body = [f"    return {taken if single else _each(variable, taken, tf)}"]
+        body = [f"    return {taken if single else _map_arrays(variable, taken, tf)}"]
     elif single:
-        body = [f"    taken = {taken}", _AS_BEFORE, f"    return {_of_any_length('taken', array, tf)}"]
+        body = [f"    taken = {taken}", _LENGTH_COMMENT, f"    return {_with_unknown_length('taken', array, tf)}"]
     else:
-        body = [_AS_BEFORE, f"    return {_each(variable, _of_any_length(taken, array, tf), tf)}"]
+        body = [_LENGTH_COMMENT, f"    return {_map_arrays(variable, _with_unknown_length(taken, array, tf), tf)}"]
     return ["", f"def {name}(starts):", rows, *body, ""]
 
 
-_AS_BEFORE = "    # As before, the static shape of a window does not say its length."
+_LENGTH_COMMENT = "    # As before, the window length is not part of the static shape."
 
 
-def _of_any_length(taken: str, array: str, tf: str) -> str:
+def _with_unknown_length(taken: str, array: str, tf: str) -> str:
     return f"{tf}.compat.v1.placeholder_with_default({taken}, [*starts.shape, None, *{array}.shape[1:]])"
 
 
-def _each(variable: str, taken: str, tf: str) -> str:
+def _map_arrays(variable: str, taken: str, tf: str) -> str:
     return f"{tf}.nest.map_structure(lambda array: {taken}, {variable})"

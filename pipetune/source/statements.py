@@ -1,4 +1,4 @@
-"""Statements: finds the one around a call, the names it reads and binds, and the splice that removes it."""
+"""Statements: the one around a call, the names it reads and binds, and conditions joined or negated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.source.call_arguments import receiver_of
 from pipetune.source.draft import Splice
-from pipetune.source.text import NEWLINE, line_end, line_start
-from pipetune.source.tree import SyntaxTree
-from pipetune.source.unbound import receiver_of
+from pipetune.source.source_files import NEWLINE, line_end, line_start
+from pipetune.source.syntax_tree import SyntaxTree
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Statement:
     value: cst.BaseExpression | None
 
     @property
-    def alone(self) -> bool:
+    def alone_on_line(self) -> bool:
         """Whether it has its line to itself."""
         return isinstance(self.line, cst.SimpleStatementLine) and len(self.line.body) == 1
 
@@ -65,7 +65,7 @@ def _assignment(
     return None, None
 
 
-def assigns_itself(tree: SyntaxTree, statement: Statement | None, call: cst.Call) -> bool:
+def is_self_assignment(tree: SyntaxTree, statement: Statement | None, call: cst.Call) -> bool:
     """Whether the statement is `x = x.method(...)` and `call` is that method call: nothing is left without it."""
     if statement is None or statement.target is None or statement.value is not call:
         return False
@@ -84,7 +84,7 @@ def is_dotted(expression: cst.BaseExpression) -> bool:
     return isinstance(expression, cst.Name)
 
 
-def deletion(tree: SyntaxTree, statement: Statement) -> Splice:
+def removal_splice(tree: SyntaxTree, statement: Statement) -> Splice:
     """Returns the splice that removes a statement, with its line if it is alone there; `pass` keeps a block valid."""
     code = tree.code
     start, end = tree.start(statement.small), tree.end(statement.small)
@@ -93,7 +93,7 @@ def deletion(tree: SyntaxTree, statement: Statement) -> Splice:
         if position + 1 < len(statement.line.body):
             return Splice(start, tree.start(statement.line.body[position + 1]), b"")
         return Splice(tree.end(statement.line.body[position - 1]), end, b"")
-    if len(statement.block) == 1 or not statement.alone:
+    if len(statement.block) == 1 or not statement.alone_on_line:
         return Splice(start, end, b"pass")
     first, last = line_start(code, start), line_end(code, end)
     newline = NEWLINE.match(code, last)
@@ -103,26 +103,26 @@ def deletion(tree: SyntaxTree, statement: Statement) -> Splice:
     return Splice(above, last, b"")  # the last line of a file without a final newline, which stays so
 
 
-def names_read(node: cst.CSTNode) -> list[str]:
+def variable_names(node: cst.CSTNode) -> list[str]:
     """Returns the variables a piece of code names, with repetitions; attributes and keywords do not count."""
-    return [name.value for name in name_nodes(node)]
+    return [name.value for name in variable_nodes(node)]
 
 
-def name_nodes(node: cst.CSTNode) -> list[cst.Name]:
+def variable_nodes(node: cst.CSTNode) -> list[cst.Name]:
     """Returns every node that names a variable in a piece of code; attributes and keywords do not count."""
-    names = _Names()
+    names = _VariableFinder()
     node.visit(names)
     return names.found
 
 
-def names_bound(node: cst.CSTNode) -> set[str]:
+def bound_names(node: cst.CSTNode) -> set[str]:
     """Returns every name that a statement may bind, including nested statements."""
-    bound = _Bound()
+    bound = _BoundNameFinder()
     node.visit(bound)
     return bound.found
 
 
-class _Names(cst.CSTVisitor):
+class _VariableFinder(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[cst.Name] = []
@@ -139,14 +139,14 @@ class _Names(cst.CSTVisitor):
         return False
 
 
-class _Bound(cst.CSTVisitor):
+class _BoundNameFinder(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
         self.found: set[str] = set()
 
     def _bind(self, target: cst.CSTNode | None) -> None:
         if target is not None:
-            self.found.update(names_read(target))
+            self.found.update(variable_names(target))
 
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
         self._bind(node.target)
@@ -188,7 +188,7 @@ class _Bound(cst.CSTVisitor):
         self._bind(node.name)
 
 
-def function_around(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
+def enclosing_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
     """Returns the innermost function around a statement, or the module: the owner of its local variables."""
     return next((parent for parent in tree.ancestors(node) if isinstance(parent, cst.FunctionDef)), tree.module)
 
@@ -199,6 +199,46 @@ def block_index(statement: Statement) -> int:
     Raises:
         CannotExpress: the statement shares its line with others.
     """
-    if not statement.alone:
-        raise CannotExpress("The statement shares its line with others.")
+    if not statement.alone_on_line:
+        raise CannotExpress("The statement shares its line with other statements.")
     return next(i for i, other in enumerate(statement.block) if other is statement.line)
+
+
+_LOW_PRECEDENCE = cst.IfExp | cst.Lambda | cst.NamedExpr | cst.Tuple
+"""Expressions that bind less tightly than `and`, in addition to `or`."""
+
+
+def negate(condition: str) -> str:
+    """Returns the negation of a condition."""
+    test = _try_parse(condition)
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return cst.Module([]).code_for_node(test.expression)
+    return f"not {condition}" if isinstance(test, cst.Name | cst.Attribute | cst.Call) else f"not ({condition})"
+
+
+def conjunction(conditions: Sequence[str]) -> str:
+    """Returns the conjunction of the conditions."""
+    if len(conditions) == 1:
+        return conditions[0] if _try_parse(conditions[0]) else f"({conditions[0]})"
+    return " and ".join(map(_and_operand, conditions))
+
+
+def parse_condition(condition: str) -> cst.BaseExpression:
+    """Returns the expression, even if it spans several lines and relies on the parentheses around it in the source."""
+    return _try_parse(condition) or cst.parse_expression(f"({condition})")
+
+
+def _and_operand(condition: str) -> str:
+    test = _try_parse(condition)
+    either = isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or)
+    enclosed = test is not None and bool(test.lpar)
+    loose = test is None or either or isinstance(test, _LOW_PRECEDENCE)
+    return f"({condition})" if loose and not enclosed else condition
+
+
+def _try_parse(condition: str) -> cst.BaseExpression | None:
+    """Returns the expression; None if it spans several lines and is valid only in the parentheses around it."""
+    try:
+        return cst.parse_expression(condition)
+    except cst.ParserSyntaxError:
+        return None

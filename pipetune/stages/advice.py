@@ -8,35 +8,38 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.core.measurement import Interval, OutOfBudget, RunFailed
+from pipetune.capture import findings, job_processes
+from pipetune.capture.coordinators import CoordinatorConsumer
+from pipetune.capture.keras import FitConsumer
+from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
-from pipetune.model.consumer_advice import (
+from pipetune.core.results import Interval, OutOfBudget, RunFailed, Window
+from pipetune.distributed.verify import original
+from pipetune.lint.consumer_advice import (
     STEPS_TRIED,
     CallGains,
+    advise_steps_per_execution,
+    advise_steps_per_schedule,
     layers_in_maps,
-    several_scheduled,
-    several_steps,
     steps_are_small,
 )
-from pipetune.rules.base import RuleContext
-from pipetune.rules.bucket_batches import length_buckets
-from pipetune.rules.decode_smaller import smaller_decoding
-from pipetune.rules.python_ceiling import slow_generators
+from pipetune.measure.memory import measure_padding
+from pipetune.rewrites.bucket_batches import suggest_length_buckets
+from pipetune.rewrites.jpeg import suggest_smaller_decoding
+from pipetune.rewrites.parallel_map import suggest_generator_alternatives
+from pipetune.rewrites.rule import RuleContext
 from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
-from pipetune.stages.planning import facts_of
-from pipetune.stages.study import Study
-from pipetune.tf.measure.padding import measure_padding
-from pipetune.tf.script.coordinator_consumer import CoordinatorConsumer
-from pipetune.tf.script.fit_consumer import FitConsumer
+from pipetune.stages.profiling import ORIGINAL
+from pipetune.stages.study import Study, rule_context
 
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 8
 _SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.08, 1.0, 6.0  # of the trial budget, spent in addition to it
-_WINDOW_SECONDS = 0.25
-_FEWEST_CALLS = 4
+_WINDOW_SECONDS = 0.25  # of a window with one number of steps, by judgement: shorter is noisier, longer costs rounds
+_FEWEST_CALLS = 4  # per window, by judgement: in fewer, a single slow call would dominate
 _ERROR = 0.05  # over all intervals against one step per call together
 
-SeveralSteps = FitConsumer | CoordinatorConsumer
+MultiStepConsumer = FitConsumer | CoordinatorConsumer
 """Consumers that train by calling a function, and can temporarily let each call take several steps."""
 
 
@@ -48,23 +51,23 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
     found: list[Finding] = []
     if diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
         found += layers_in_maps(study.subject.source.pipeline, profile)
-        found += slow_generators(RuleContext(study.subject.source.pipeline, profile=profile))
-        found += smaller_decoding(RuleContext(study.told, profile=study.runner.profile))
-    found += _batches_by_length(study, study.runner.profile or profile, diagnosis)
+        found += suggest_generator_alternatives(RuleContext(study.subject.source.pipeline, profile=profile))
+        found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
+    found += _padding_advice(study, study.runner.profile or profile, diagnosis)
     advice = _steps_in_one_call(study, profile)
     if advice is not None:
         found.append(advice)
     journal.update(advice=(*journal.session.advice, *found))
 
 
-def _batches_by_length(study: Study, profile: Profile, diagnosis: Diagnosis) -> Iterator[Finding]:
+def _padding_advice(study: Study, profile: Profile, diagnosis: Diagnosis) -> Iterator[Finding]:
     """Yields advice on padding that the model computes on, whether or not the input keeps up."""
-    padding = measure_padding(study.subject.source, profile.cardinality or {})
-    study.runner.restore()
+    with study.runner.measuring():
+        padding = measure_padding(study.subject.source, profile.cardinality or {})
     if not padding:
         return
     operators = tuple(replace(one, padding=padding.get(one.node)) for one in profile.operators)
-    yield from length_buckets(facts_of(study, replace(profile, operators=operators), diagnosis))
+    yield from suggest_length_buckets(rule_context(study, replace(profile, operators=operators), diagnosis))
 
 
 def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
@@ -75,7 +78,7 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
     handover = study.journal.result.handover
     if not steps_are_small(profile.consumer, under_a_strategy=handover is not None):
         return None
-    if not isinstance(consumer, SeveralSteps) or not consumer.takes_one_step_a_call:
+    if not isinstance(consumer, MultiStepConsumer) or not consumer.accepts_multi_step_calls:
         return None
     with study.journal.phase("advice", "trying several training steps in one call"):
         try:
@@ -83,31 +86,31 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
         except OutOfBudget:
             return None
         except RunFailed as failure:  # Keras 3 cannot do it with two replicas of a strategy
-            told = f"Several training steps in one call could not be tried: {failure}"
-            study.journal.update(notes=(*study.journal.session.notes, told))
+            sentence = f"Running several training steps per call could not be tested: {failure}"
+            study.journal.update(notes=(*study.journal.session.notes, sentence))
             return None
     use = study.subject.use
     strategy = handover.strategy if handover is not None else ""
     if isinstance(consumer, CoordinatorConsumer):
         call, workers = consumer.scheduled, consumer.workers
-        return several_scheduled(measured, workers=workers, by_fit=call.by_fit, file=call.file, line=call.line)
-    return several_steps(measured, strategy=strategy, file=use.file, line=use.line)
+        return advise_steps_per_schedule(measured, workers=workers, by_fit=call.by_fit, file=call.file, line=call.line)
+    return advise_steps_per_execution(measured, strategy=strategy, file=use.file, line=use.line)
 
 
-def _measure(study: Study, consumer: SeveralSteps, step_seconds: float, *, seconds: float) -> CallGains:
+def _measure(study: Study, consumer: MultiStepConsumer, step_seconds: float, *, seconds: float) -> CallGains:
     """Measures the gains of several steps per call on one cached batch, in rounds of one window each, rotating."""
     most = max(STEPS_TRIED)
     calls = max(_FEWEST_CALLS, math.ceil(_WINDOW_SECONDS / (step_seconds * most)))
     for number in STEPS_TRIED:
-        _window(study, consumer, number, steps=number)  # traces it
+        _step_seconds(study, consumer, number, steps=number)  # traces it
     rounds: list[dict[int, float]] = []
     clock = SystemClock()
     end = clock.now() + seconds
     while len(rounds) < _FEWEST_PAIRS or (len(rounds) < _MOST_PAIRS and clock.now() < end):
-        ways = [1, *STEPS_TRIED]
-        turn = len(rounds) % len(ways)
-        order = [*ways[turn:], *ways[:turn]]
-        rounds.append({number: _window(study, consumer, number, steps=calls * most) for number in order})
+        counts = [1, *STEPS_TRIED]
+        turn = len(rounds) % len(counts)
+        order = [*counts[turn:], *counts[:turn]]
+        rounds.append({number: _step_seconds(study, consumer, number, steps=calls * most) for number in order})
 
     def gain(number: int, over: int) -> Interval:
         return ratio_interval([one[over] / one[number] for one in rounds], error=_ERROR / len(STEPS_TRIED))
@@ -120,7 +123,81 @@ def _measure(study: Study, consumer: SeveralSteps, step_seconds: float, *, secon
     )
 
 
-def _window(study: Study, consumer: SeveralSteps, number: int, *, steps: int) -> float:
+def _step_seconds(study: Study, consumer: MultiStepConsumer, number: int, *, steps: int) -> float:
     """Returns the seconds per step with `number` steps per call."""
-    with consumer.several_steps(number) if number > 1 else contextlib.nullcontext():
+    with consumer.multi_step_calls(number) if number > 1 else contextlib.nullcontext():
         return study.runner.bound_window(steps=steps).step_seconds
+
+
+_CODES = frozenset(
+    {"unsharded-workers", "data-left-out", "data-repeated", "too-few-files", "idle-workers", "uneven-workers",
+     "read-by-all-workers", "shuffled-apart"}
+)  # fmt: skip
+_MOST_BYTES = 64 * 2**20  # of files; each worker reads them about twice
+
+
+def count_worker_shares(study: Study) -> None:
+    """Counts what each worker gets of the training data of the unchanged script; the warnings include the counts."""
+    journal, subject = study.journal, study.subject
+    if not journal.studies_training:
+        return
+    job = job_processes.job_of(subject.use)
+    if job is None:
+        return
+    counting = f"counting the data that each of {job.workers} workers gets"
+    with journal.phase("division", counting), study.runner.measuring():
+        found = original.measure_worker_coverage(subject.source, job, most_bytes=_MOST_BYTES)
+    division = findings.find_in_division(subject.source, subject.use, found)
+    earlier = [one for one in journal.session.findings if one.code not in _CODES]
+    journal.update_dataset(as_written=found)
+    journal.update(findings=tuple(dict.fromkeys((*earlier, *division))))
+
+
+_ROUNDS = 3  # windows per worker, by judgement: more cost time on all workers, fewer show no spread
+_SECONDS, _QUICK_SECONDS = 0.4, 0.1  # of a window
+_WARMUP_SECONDS = 0.1  # before a window, by judgement: less would measure buffers that are still filling
+
+
+def compare_inputs(study: Study) -> None:
+    """Measures the workers' inputs, one worker at a time while the rest wait; does nothing without other workers.
+
+    Measures in rounds: with a single measurement each, workers would be compared at different moments of the machine.
+    """
+    team, journal = study.team, study.journal
+    if team is None:
+        return
+    seconds = _QUICK_SECONDS if study.settings.quick else _SECONDS
+    windows: list[list[Window]] = [[] for _ in range(len(team))]
+    reasons = [""] * len(team)
+    with journal.phase("skew", f"measuring the input of each of {len(team)} workers"):
+        for _ in range(_ROUNDS):
+            for worker in range(len(team)):
+                if reasons[worker]:
+                    continue
+                try:
+                    windows[worker].append(_window(study, worker, seconds))
+                except RunFailed as failure:
+                    reasons[worker] = str(failure)
+    inputs = (_input(worker, *one) for worker, one in enumerate(zip(windows, reasons, strict=True)))
+    journal.update_dataset(skew=InputSkew(tuple(inputs)))
+    if study.existing_cluster:
+        return
+    shared = (
+        f"{len(team)} workers share the {study.cores} cores of this machine: with one machine per worker, a "
+        "step would be shorter, and another plan might be best."
+    )
+    journal.update(notes=(*journal.session.notes, shared))
+
+
+def _window(study: Study, worker: int, seconds: float) -> Window:
+    if worker == 0:
+        return study.runner.input_window(ORIGINAL, seconds=seconds, warmup_seconds=_WARMUP_SECONDS)
+    assert study.team is not None
+    return study.team.measure_input(worker, seconds=seconds, warmup_seconds=_WARMUP_SECONDS)
+
+
+def _input(worker: int, windows: list[Window], why: str) -> WorkerInput:
+    if why or not windows:
+        return WorkerInput(worker, why=why)
+    each = tuple(window.step_seconds for window in windows)
+    return WorkerInput(worker, each, statistics.median(window.first_seconds for window in windows))

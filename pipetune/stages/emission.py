@@ -5,36 +5,37 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from pipetune.capture import job_processes
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import PatchResult, Session
-from pipetune.model.distributed_kind import choose
+from pipetune.distributed.verify import original
+from pipetune.equality import compare
+from pipetune.measure import machine
+from pipetune.model.coverage import choose_kind
 from pipetune.model.service import service_need
-from pipetune.rules.cache_costs import GUARANTEES
-from pipetune.source.applying import digest_of
+from pipetune.pipelines.replay import replay
+from pipetune.rewrites.cache_places import STORAGE_GUARANTEES
 from pipetune.source.emit import emit
-from pipetune.source.patch import patch_header, unified_diff
-from pipetune.stages.shared_calls import SharedCalls
-from pipetune.stages.stored_prefix import stored_prefix
+from pipetune.source.patch_application import digest_of
+from pipetune.source.unified_diffs import patch_header, unified_diff
+from pipetune.stages.files import stored_prefix
+from pipetune.stages.shared_calls import SharedCallTrials
 from pipetune.stages.study import Study
-from pipetune.tf.equality import reproduction
-from pipetune.tf.measure import as_written, machine
-from pipetune.tf.measure.windows import host_part
-from pipetune.tf.pipelines.replay import replay
-from pipetune.tf.script import workers
+from pipetune.timing.windows import host_part
 
 _DIGESTS = 32  # elements whose digests the patched source must reproduce
-_DIGEST_SECONDS = 4.0
-_WORKERS = 2  # of the imagined job that would run the unchanged script
+_DIGEST_SECONDS = 4.0  # by judgement: less leaves fewer digests of slow input to compare, more delays the patch
+_WORKERS = 2  # of the hypothetical job that runs the unchanged script
 _MOST_BYTES = 64 * 2**20  # of files that are read for it, several times
 
 
 def make_patch(study: Study, plan: Plan) -> PatchResult:
-    """Writes the plan as a diff of the user's files; for rewrites that source cannot express, the result says why."""
+    """Returns the plan as a diff of the user's files; for rewrites that source cannot express, it gives the reason."""
     journal, subject = study.journal, study.subject
     with journal.phase("emission", "writing the patch"):
-        shared = SharedCalls(study)
-        emission = emit(subject.source.pipeline, plan, others=shared.pipelines, may_share=shared.may_change)
+        shared = SharedCallTrials(study)
+        emission = emit(subject.source.pipeline, plan, other_pipelines=shared.pipelines, may_share=shared.may_change)
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
         patch = PatchResult(
             diff=unified_diff(
@@ -64,32 +65,28 @@ def _process_bytes(study: Study, plan: Plan) -> float:
 
 def _expected(study: Study, edited: Pipeline) -> tuple[str, ...]:
     """Returns digests of the first elements that the patched source must yield; empty if they are not reproducible."""
-    try:
+    with study.runner.measuring():
         return expected_digests(replay(study.subject.source, edited), seed=study.settings.seed)
-    finally:
-        study.runner.restore()
 
 
 def expected_digests(dataset: object, *, seed: int) -> tuple[str, ...]:
     """Returns digests of the first elements, equal in every process; empty if randomness or data cannot be fixed."""
     try:
-        return tuple(
-            reproduction.digests(host_part(dataset), count=_DIGESTS, seed=seed, time_limit_seconds=_DIGEST_SECONDS)
-        )
-    except reproduction.UNREADABLE:
+        return tuple(compare.digests(host_part(dataset), count=_DIGESTS, seed=seed, time_limit_seconds=_DIGEST_SECONDS))
+    except compare.PINNING_ERRORS:
         return ()
 
 
-def distribute(study: Study, plan: Plan | None) -> None:
+def write_distributed_form(study: Study, plan: Plan | None) -> None:
     """Writes the distributed form of the tuned pipeline: the requested one, or the one for the script's strategy."""
     journal, settings = study.journal, study.settings
     pipeline = study.subject.source.pipeline
-    choice = choose(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
+    choice = choose_kind(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
     if not choice.kind:
         if choice.why:
             journal.update(notes=(*journal.session.notes, f"No distributed form is written: {_clause(choice.why)}"))
         return
-    from pipetune.distribution import distribute as emit_distributed
+    from pipetune.distributed.writing import distribute as emit_distributed
 
     with journal.phase("emission", f"writing the {choice.kind} form and checking its coverage"):
         # A copy to one device does not belong under a strategy, which makes its own copies.
@@ -102,16 +99,23 @@ def distribute(study: Study, plan: Plan | None) -> None:
             out_file=os.path.join(settings.out, "distributed.py"),
             script=str(journal.session.command.get("script") or "the script"),
             service=lambda packing: service_need(
-                journal.result, study.machine, step_seconds=settings.step_time_seconds, packing=packing
+                journal.result, study.machine, step_seconds=settings.step_time_seconds, compression_ratio=packing
             ),
         )
         advice = (choice.why, *result.advice) if choice.why else result.advice
         if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
             result, advice = replace(result, stored=stored), (*advice, stored.sentence)
-            result = replace(result, notes=(*result.notes, GUARANTEES))
-        job = workers.imagined(choice.kind, study.subject.source.dataset, _WORKERS) if result.module else None
+            result = replace(result, notes=(*result.notes, STORAGE_GUARANTEES))
+        job = (
+            job_processes.hypothetical_job(choice.kind, study.subject.source.dataset, _WORKERS)
+            if result.module
+            else None
+        )
         if job is not None:
-            result = replace(result, as_written=as_written.divide(study.subject.source, job, most_bytes=_MOST_BYTES))
+            result = replace(
+                result,
+                as_written=original.measure_worker_coverage(study.subject.source, job, most_bytes=_MOST_BYTES),
+            )
         journal.update(distributed=replace(result, advice=advice))
 
 
@@ -119,12 +123,12 @@ def _clause(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def overlay_of(session: Session) -> dict[str, str]:
+def patched_texts(session: Session) -> dict[str, str]:
     """Returns the text of every patched file: as it is now, with the saved session's patch applied."""
-    dataset, patch = session.tuned_dataset, session.patch
+    dataset, patch = session.main_dataset, session.patch
     if dataset is None or dataset.plan is None or patch is None:
         return {}
     covered = Plan("covered", tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
     others = [other.pipeline for other in session.datasets if other is not dataset]
-    emission = emit(dataset.pipeline, covered, others=others, may_share=lambda one: one.key in patch.shared)
+    emission = emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in patch.shared)
     return {path: new for path, (_, new) in emission.files.items()}

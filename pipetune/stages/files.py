@@ -1,4 +1,4 @@
-"""After the verdict: which files the pipeline reads, how fast they can be read, and whether that is the limit."""
+"""The files that a pipeline reads: their sizes, and how fast they are read from cache and from storage."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile, Profile
+from pipetune.core.results import RunFailed, StoredPrefix
 from pipetune.core.settings import Settings
 from pipetune.core.storage import FileUse, Sweep
-from pipetune.stages.study import Study
-from pipetune.tf.measure import cold, file_reads, reading, small_files, source_reads
+from pipetune.measure import files, source_reads
+from pipetune.pipelines.element_counting import count_elements
+from pipetune.rewrites.cache import best_position
+from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_break_even, storage_rate
+from pipetune.stages.study import Study, rule_context
 
 _SHARE = 0.08  # of the budget, for all of this step
-_MOST_SECONDS = 5.0
+_MOST_SECONDS = 5.0  # by judgement: less leaves fewer windows per sweep, more delays the analysis
 _ALONE_SECONDS = 2.0  # without trials
 _FEWEST_SECONDS = 0.8  # below that no sweep is run
-_SLOW_FACTOR = 2.5
+_SLOW_FACTOR = 2.5  # on the time if single reads are slow, by judgement: with less, windows hold too few elements
 _OBSERVED = 0.2  # share of the time in which the running pipeline is watched
-_NOTHING_BYTES = 512  # per second: what a process reads even if it reads no data
+_IDLE_BYTES = 512  # per second: what a process reads even if it reads no data
 _SHARD = re.compile(r"-\d+-of-\d+$")  # after the suffix, as in the file names of TensorFlow Datasets
-_READ_AGAIN = 0.5  # with less than this share from storage, most of a cold window was warm
+_MIN_STORAGE_SHARE = 0.5  # with less than this share from storage, most of a cold window was warm
 
 
 def measure_files(study: Study, profile: Profile) -> Profile:
     """Returns the profile, also in the session, with the files the pipeline reads. Takes a small part of the budget."""
     runner, settings, source = study.runner, study.settings, study.subject.source
-    named, node = runner.files, source_reads.source_of(source)
+    named, node = runner.files, source_reads.reading_operator(source)
     use = FileUse(
         files=len(named.paths),
         bytes_total=sum(map(_size, named.paths)),
@@ -40,21 +43,21 @@ def measure_files(study: Study, profile: Profile) -> Profile:
         remote=tuple(scheme for scheme, _ in named.remote),
         remote_files=sum(count for _, count in named.remote),
         cold=settings.cold,
-        filesystems=cold.filesystems(named.paths),
+        filesystems=files.filesystems(named.paths),
     )
     if use.files or use.remote or any(map(_may_read, source.pipeline)):
         seconds = _seconds(settings, profile.operator(node.id) if node is not None else None)
         with study.journal.phase("files", "reading the files at several parallelisms"):
             if use.files:
-                use = replace(use, residency=cold.residency(named.paths, cold=settings.cold))
-            use = _watched(study, use, profile, seconds=_OBSERVED * seconds)
+                use = replace(use, residency=files.residency(named.paths, cold=settings.cold))
+            use = _with_observed_reads(study, use, profile, seconds=_OBSERVED * seconds)
             if use.files or node is not None:
-                use = _swept(study, use, profile, node, seconds=(1 - _OBSERVED) * seconds)
-            if use.many_small and any(map(_opens_one, source.pipeline)):
-                use = replace(use, small=small_files.compare(named.paths, folder=study.settings.out))
+                use = _with_sweeps(study, use, profile, node, seconds=(1 - _OBSERVED) * seconds)
+            if use.has_many_small_files and any(map(_opens_one, source.pipeline)):
+                use = replace(use, small=files.compare(named.paths, folder=study.settings.out))
     profile = replace(profile, files=use)
     runner.profile = profile
-    study.journal.dataset(profile=profile)
+    study.journal.update_dataset(profile=profile)
     return profile
 
 
@@ -65,29 +68,28 @@ def _seconds(settings: Settings, reader: OperatorProfile | None) -> float:
     return (_SLOW_FACTOR if slow else 1.0) * seconds / (5 if settings.quick else 1)
 
 
-def _watched(study: Study, use: FileUse, profile: Profile, *, seconds: float) -> FileUse:
+def _with_observed_reads(study: Study, use: FileUse, profile: Profile, *, seconds: float) -> FileUse:
     """Returns `use` with the bytes that the pipeline reads per element, and the corresponding rates."""
     runner = study.runner
-    runner.make_cold()
+    runner.drop_file_caches()
     try:
-        seen = reading.observe(runner.source.dataset, seconds=max(0.1, seconds))
+        with runner.measuring():
+            seen = source_reads.observe(runner.source.dataset, seconds=max(0.1, seconds))
     except RunFailed as failure:
         return replace(use, notes=(*use.notes, str(failure)))
-    finally:
-        runner.restore()
     size = seen.bytes_per_element
-    if size is not None and size * seen.elements < _NOTHING_BYTES * seen.seconds:
+    if size is not None and size * seen.elements < _IDLE_BYTES * seen.seconds:
         size = None
     consumer = profile.consumer
     bound = study.settings.step_time_seconds or consumer.bound_seconds
     notes = list(use.notes)
-    if use.cold and size and (seen.storage_bytes_per_element or 0.0) < _READ_AGAIN * size:
-        notes.append("the files are read again and again in a window: only the first time they came from storage")
+    if use.cold and size and (seen.storage_bytes_per_element or 0.0) < _MIN_STORAGE_SHARE * size:
+        notes.append("the files are read repeatedly within a window: only the first read came from storage")
     return replace(
         use,
         bytes_per_element=size,
         storage_bytes_per_element=seen.storage_bytes_per_element,
-        opened=len(seen.opened - {os.path.realpath(path) for path in runner.files.paths}),
+        opened=len(seen.opened_files - {os.path.realpath(path) for path in runner.files.paths}),
         needed=_rate(size, bound),
         reached=_rate(size, consumer.input_seconds),
         reached_training=_rate(size, consumer.real_seconds),
@@ -95,19 +97,15 @@ def _watched(study: Study, use: FileUse, profile: Profile, *, seconds: float) ->
     )
 
 
-def _swept(
-    study: Study, use: FileUse, profile: Profile, node: Node | None, *, seconds: float
-) -> FileUse:
+def _with_sweeps(study: Study, use: FileUse, profile: Profile, node: Node | None, *, seconds: float) -> FileUse:
     """Returns `use` with the sweeps that finish in time."""
     if seconds < _FEWEST_SECONDS:
         return replace(use, notes=(*use.notes, "the budget is too short for a sweep of parallel reads"))
-    before = study.runner.make_cold if use.cold else None
+    before = study.runner.drop_file_caches if use.cold else None
     paths, seed = study.runner.files.paths, study.settings.seed
     sweeps: list[Callable[[float], Sweep | None]] = []
     if paths:
-        sweeps.append(
-            lambda limit: file_reads.sweep_files(paths, limit_seconds=limit, seed=seed, before=before)
-        )
+        sweeps.append(lambda limit: files.sweep_files(paths, limit_seconds=limit, seed=seed, before=before))
     if node is not None:
         sweeps.append(
             lambda limit: source_reads.sweep_source(
@@ -119,9 +117,9 @@ def _swept(
                 before=before,
             )
         )
-    found = [sweep(seconds / len(sweeps)) for sweep in sweeps]
-    study.runner.restore()
-    late = ("a sweep of parallel reads could not be brought to its end in time",) if None in found else ()
+    with study.runner.measuring():
+        found = [sweep(seconds / len(sweeps)) for sweep in sweeps]
+    late = ("a sweep of parallel reads did not finish in time",) if None in found else ()
     return replace(use, sweeps=tuple(one for one in found if one is not None), notes=(*use.notes, *late))
 
 
@@ -169,3 +167,29 @@ def _kinds(paths: Sequence[str], most: int = 3) -> tuple[str, ...]:
                 yield suffix
 
     return tuple(suffix for suffix, _ in Counter(suffixes()).most_common(most))
+
+
+_COUNT_SECONDS = 5.0  # by judgement: data that takes longer to count has an unknown number of elements
+
+
+def stored_prefix(study: Study) -> StoredPrefix | None:
+    """Returns where storing the elements saves most; None if nothing repeats, or if their size is unknown."""
+    profile, diagnosis = study.journal.result.profile, study.journal.result.diagnosis
+    if profile is None or diagnosis is None:
+        return None
+    if profile.cardinality is None:  # without trials the elements were not counted
+        with study.runner.measuring():
+            counted = count_elements(study.subject.source, limit_seconds=_COUNT_SECONDS)
+        profile = replace(profile, cardinality=counted)
+    context = rule_context(study, profile, diagnosis)
+    place = best_position(context)
+    if place is None:
+        return None
+    return StoredPrefix(
+        place.node.id,
+        place.size_bytes,
+        describe_saved_dataset(context, place),
+        seconds_to_make=place.saved_seconds_per_epoch,
+        storage_bytes_per_second=storage_rate(context),
+        epochs_to_pay=epochs_to_break_even(context, place, before_training=True),
+    )

@@ -5,92 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipetune import rules
-from pipetune.core.autotuned import PARALLELISM, AutotuneReading
+from pipetune.capture import findings
 from pipetune.core.edits import Plan, Rewrite, SetArgument
 from pipetune.core.errors import PipetuneError
-from pipetune.core.machine import Machine
-from pipetune.core.measurement import Rate, Trial
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
-from pipetune.core.prediction import Foreseen
-from pipetune.core.profile import Diagnosis, Profile
-from pipetune.model.throughput import foresee
-from pipetune.rules import baselines, freeze_autotune
-from pipetune.rules.base import RuleContext
-from pipetune.rules.conflicts import conflict
-from pipetune.rules.parallel_map import tensorflow_does_it
+from pipetune.core.profile import Diagnosis, Profile, Verdict
+from pipetune.core.results import Prediction, Rate, Trial
+from pipetune.core.storage import description, tfds_reads
+from pipetune.measure.epochs import measure_overheads
+from pipetune.measure.variant_costs import (
+    measure_batch_costs,
+    measure_cropping_shares,
+    measure_cut_costs,
+    measure_shrinking_shares,
+)
+from pipetune.model.bottleneck import diagnose, what_if
+from pipetune.model.throughput import predict_examples
+from pipetune.pipelines import call_sites, resume_points
+from pipetune.pipelines.element_counting import count_elements
+from pipetune.rewrites import baselines, freeze_autotune, propose_all
+from pipetune.rewrites.conflicts import find_conflict
+from pipetune.rewrites.parallel_map import tensorflow_parallelizes
+from pipetune.rewrites.rule import RuleContext
 from pipetune.search.budget import Budget
 from pipetune.search.result import SearchResult
 from pipetune.search.runner import SystemClock
 from pipetune.search.search import search
-from pipetune.stages.own_work import note_autotuned, watch_autotune
-from pipetune.stages.study import Study
-from pipetune.tf.measure.batch_costs import measure_batch_costs
-from pipetune.tf.measure.cropping_costs import measure_cropping_shares, measure_shrinking_shares
-from pipetune.tf.measure.cutting_costs import measure_cut_costs
-from pipetune.tf.measure.overheads import measure_overheads
-from pipetune.tf.pipelines.counting import count_elements
+from pipetune.source.source_mistakes import dropped_results
+from pipetune.stages.profiling import store_autotuned, watch_autotune
+from pipetune.stages.study import Study, rule_context
 
-_COUNT_SECONDS = 5.0
+_COUNT_SECONDS = 5.0  # by judgement: data that takes longer to count has an unknown number of elements
 _SHARE = 0.025  # of the trial budget, spent in addition to it, to measure the runtime's overheads
 _LEAST_OVERHEAD_SECONDS, _MOST_OVERHEAD_SECONDS = 0.4, 2.0
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanningResult:
     """The result of the search, the baselines it was measured against, and its time budget."""
 
     result: SearchResult
     baselines: dict[str, Plan]
     budget: Budget
     earlier: tuple[Trial, ...]  # of datasets studied before
-
-
-def facts_of(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContext:
-    """Returns what the rules may know; the cores that TensorFlow detects are given in addition to those available."""
-    pipeline = study.subject.source.pipeline
-    autotuned = study.runner.readings.get("defaults")
-    return RuleContext(
-        pipeline=study.told,
-        profile=profile,
-        diagnosis=diagnosis,
-        cores=study.cores,
-        memory_limit_bytes=study.memory_limit_bytes,
-        randomness_fixed=study.subject.randomness_fixed,
-        partial_read=study.subject.partial_read,
-        epochs=study.subject.epochs,
-        steps_per_epoch=study.subject.use.steps_per_epoch,
-        fingerprint=pipeline.fingerprint,
-        cycle_length_in_force=study.machine.cores_affinity,
-        cores_believed=study.machine.cores_believed,
-        buffers_granted=_buffers_granted(study.machine),
-        autotuned=autotuned,
-        fused=_run_as(pipeline, autotuned),
-        device=study.machine.device,
-        iterates_itself=study.subject.consumer.kind in ("loop", "step") and study.subject.use.handed is None,
-        resuming=study.subject.resuming,
-    )
-
-
-def _buffers_granted(machine: Machine) -> int | None:
-    """Returns half of the memory limit, AUTOTUNE's usual share; None unless it assumes more than the whole limit."""
-    counted_on = machine.believed.autotune_buffer_bytes if machine.believed is not None else None
-    return machine.memory_limit_bytes // 2 if (counted_on or 0) > machine.memory_limit_bytes else None
-
-
-def _run_as(pipeline: Pipeline, reading: AutotuneReading | None) -> dict[str, str]:
-    """Returns the kernel TensorFlow runs each serial map as, where it was observed: its passes know more than we do.
-
-    A map that was fused with a batch and has no tunable parallelism runs one call at a time.
-    """
-    seen: dict[str, str] = {}
-    for node in pipeline:
-        if reading is None or node.op != "map" or node.argument("num_parallel_calls") is not None:
-            continue
-        kernel, value = reading.kernels.get(node.id), reading.value(node.id, PARALLELISM)
-        if kernel is not None:
-            seen[node.id] = "ParallelMap" if value is not None and value.tunable else "Map"
-    return seen
 
 
 def baselines_of(study: Study) -> dict[str, Plan]:
@@ -100,23 +57,24 @@ def baselines_of(study: Study) -> dict[str, Plan]:
         "off": baselines.off_plan(pipeline),
         "defaults": baselines.defaults_plan(pipeline),
         "autotune": baselines.autotune_plan(
-            pipeline, machine.cores_affinity, cores=study.cores, cores_believed=machine.cores_believed
+            pipeline, machine.cores_affinity, cores=study.cores, detected_cores=machine.cores_detected
         ),
     }
 
 
-def completed(study: Study, profile: Profile) -> Profile:
-    """Completes the profile with what plans are priced by: elements per epoch, function variants, overheads."""
-    study.journal.say("counting the elements of an epoch")
-    cardinality = count_elements(study.subject.source, limit_seconds=_COUNT_SECONDS)
-    study.journal.say("measuring what the runtime itself takes")
-    seconds = min(_MOST_OVERHEAD_SECONDS, max(_LEAST_OVERHEAD_SECONDS, _SHARE * study.settings.budget_seconds))
-    overheads = measure_overheads(study.cores, seconds=seconds)
-    on_batch = measure_batch_costs(study.subject.source, study.told)
-    cropping = measure_cropping_shares(study.subject.source, study.told)
-    shrinking = measure_shrinking_shares(study.subject.source, study.told)
-    cuts = measure_cut_costs(study.subject.source, study.told)
-    study.runner.restore()
+def complete_profile(study: Study, profile: Profile) -> Profile:
+    """Returns the profile with what plans are priced by: elements per epoch, function variants, overheads."""
+    source, annotated = study.subject.source, study.annotated_pipeline
+    with study.runner.measuring():
+        study.journal.report_progress("counting the elements of an epoch")
+        cardinality = count_elements(source, limit_seconds=_COUNT_SECONDS)
+        study.journal.report_progress("measuring the overhead of the tf.data runtime")
+        seconds = min(_MOST_OVERHEAD_SECONDS, max(_LEAST_OVERHEAD_SECONDS, _SHARE * study.settings.budget_seconds))
+        overheads = measure_overheads(study.cores, seconds=seconds)
+        on_batch = measure_batch_costs(source, annotated)
+        cropping = measure_cropping_shares(source, annotated)
+        shrinking = measure_shrinking_shares(source, annotated)
+        cuts = measure_cut_costs(source, annotated)
     operators = tuple(
         replace(
             one,
@@ -129,21 +87,21 @@ def completed(study: Study, profile: Profile) -> Profile:
     )
     profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)
     study.runner.profile = profile
-    study.journal.dataset(profile=profile)
+    study.journal.update_dataset(profile=profile)
     return profile
 
 
-def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
-    """Searches for a plan within the user's budget; every trial is in the session as soon as it has ended."""
-    profile = completed(study, profile)
+def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningResult:
+    """Returns the result of searching within the user's budget; every trial is in the session once it has ended."""
+    profile = complete_profile(study, profile)
     watch_autotune(study)
-    context = facts_of(study, profile, diagnosis)
-    proposed, silences = rules.propose_all(context)
+    context = rule_context(study, profile, diagnosis)
+    proposed, silences = propose_all(context)
     candidates = [rewrite for rewrite in proposed if rewrite.rule not in study.settings.without]
     variants = baselines_of(study)
     budget = Budget(study.settings.budget_seconds, SystemClock())
     with study.journal.phase("trials", "measuring the baselines"):
-        study.journal.dataset(silences=tuple(silences))
+        study.journal.update_dataset(silences=tuple(silences))
         earlier = study.journal.session.trials
         found = search(
             candidates,
@@ -154,14 +112,14 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
             memory_limit_bytes=study.memory_limit_bytes,
             budget=budget,
             notify=study.journal.notify,
-            expected=lambda plan: _foreseen(study, profile, plan),
+            expected=lambda plan: _predict(study, profile, plan),
             failed=study.failed,
-            conflict=lambda rewrites: conflict(context, rewrites),
+            conflict=lambda rewrites: find_conflict(context, rewrites),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
-        note_autotuned(study, variants)
+        store_autotuned(study, variants)
         rates = {**study.journal.result.rates, **_keep_peak(found.rates, profile)}
-        study.journal.dataset(
+        study.journal.update_dataset(
             rates=rates,
             offered=found.offers,
             rejected=found.rejections,
@@ -169,13 +127,11 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> Planned:
             predictions=found.predictions,
         )
         why = () if found.chosen else (found.why,)  # a plan is announced once it is proven
-        study.journal.update(
-            trials=(*earlier, *found.trials), notes=(*study.journal.session.notes, *why, *found.notes)
-        )
+        study.journal.update(trials=(*earlier, *found.trials), notes=(*study.journal.session.notes, *why, *found.notes))
         if found.seconds_to_most is not None and study.journal.studies_training:
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
-    return Planned(found, variants, budget, earlier)
+    return PlanningResult(found, variants, budget, earlier)
 
 
 def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:
@@ -186,17 +142,17 @@ def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:
         if not isinstance(edit, SetArgument) or edit.value == AUTOTUNE or edit.node not in context.pipeline:
             continue
         node = context.pipeline[edit.node]
-        by_passes = node.op == "map" and edit.name == "num_parallel_calls" and tensorflow_does_it(node, context)
+        by_passes = node.op == "map" and edit.name == "num_parallel_calls" and tensorflow_parallelizes(node, context)
         if node.argument(edit.name) == AUTOTUNE or by_passes:
             return True
     return False
 
 
-def _foreseen(study: Study, profile: Profile, plan: Plan) -> Foreseen:
+def _predict(study: Study, profile: Profile, plan: Plan) -> Prediction:
     try:
-        return foresee(study.runner.edited(plan), profile, study.cores)
+        return predict_examples(study.runner.edited(plan), profile, study.cores)
     except PipetuneError as problem:  # edits that cannot be applied together
-        return Foreseen(why=problem.message)
+        return Prediction(why=problem.message)
 
 
 def _keep_peak(rates: Mapping[str, Rate], profile: Profile) -> dict[str, Rate]:
@@ -205,3 +161,78 @@ def _keep_peak(rates: Mapping[str, Rate], profile: Profile) -> dict[str, Rate]:
         name: replace(rate, peak_rss_mib=profile.peak_rss_mib) if name == "defaults" else rate
         for name, rate in rates.items()
     }
+
+
+def note_tfds_reads(study: Study) -> None:
+    """Adds a note for every call of TensorFlow Datasets in the studied pipeline."""
+    if not study.journal.studies_training:
+        return
+    pipeline = study.subject.source.pipeline
+    notes = tuple(description(pipeline, reading) for reading in tfds_reads(pipeline))
+    if notes:
+        study.journal.update(notes=(*study.journal.session.notes, *dict.fromkeys(notes)))
+
+
+def give_verdict(study: Study, profile: Profile) -> Diagnosis:
+    """Returns the diagnosis, stores it in the session and reports it to the listener."""
+    journal, subject = study.journal, study.subject
+    diagnosis = diagnose(subject.source.pipeline, profile, study.machine, study.settings)
+    found = findings.find(subject.source, subject.use, subject.other_datasets, profile=profile)
+    if journal.studies_training:
+        found += resume_points.findings(subject.resuming, subject.source.pipeline)
+        found += dropped_results(call_sites.call_sites())
+    journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
+    journal.update_dataset(diagnosis=diagnosis)
+    if journal.studies_training:
+        journal.report_verdict(diagnosis)
+    return diagnosis
+
+
+def should_run_trials(study: Study, diagnosis: Diagnosis) -> bool:
+    """Whether to run trials: not if disabled, nor (unless forced) if a faster input cannot speed up training."""
+    if not study.settings.trials:
+        return False
+    return study.settings.force or diagnosis.verdict is not Verdict.NOT_INPUT_BOUND
+
+
+def predict_what_if(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
+    """Stores the what-if table in the session, for the tuned pipeline, or without a plan for the original one.
+
+    Args:
+        study: the analysis.
+        profile: measurements of the original pipeline.
+        diagnosis: what holds training back, for rules that need it.
+        plan: the plan found; None if there is none.
+    """
+    written = study.subject.source.pipeline
+    pipeline = study.runner.edited(plan) if plan is not None else written
+    step = study.settings.step_time_seconds or profile.consumer.bound_seconds
+    table = what_if(
+        pipeline,
+        profile,
+        study.cores,
+        step_seconds=step,
+        storage_bytes_per_second=profile.files.storage_bytes_per_second if profile.files is not None else None,
+        larger_memory_pipelines=_with_memory(study, profile, diagnosis, plan or Plan("defaults")),
+    )
+    study.journal.update_dataset(what_if=table)
+
+
+def _with_memory(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan) -> tuple[Pipeline, ...]:
+    """Returns the plan's pipeline with one more rewrite each: those permitted that fit only in twice the memory."""
+    here = rule_context(study, profile, diagnosis)
+    there = replace(here, memory_limit_bytes=2 * here.memory_limit_bytes)
+    fitting = {rewrite.key for rewrite in propose_all(here)[0]}
+    allowed = [
+        rewrite
+        for rewrite in propose_all(there)[0]
+        if rewrite.key not in fitting
+        and study.settings.permits(rewrite.safety, rewrite.needs, randomness_fixed=here.randomness_fixed)
+    ]
+    found = []
+    for rewrite in allowed:
+        try:
+            found.append(study.runner.edited(plan.with_rewrite(rewrite)))
+        except PipetuneError:  # it conflicts with what the plan changes
+            continue
+    return tuple(found)

@@ -1,22 +1,39 @@
-"""Step 1: the cost of each operator, and how input and model share a training step."""
+"""Steps 1 and 2b: the cost of each operator, measured in two ways, and how input and model share a training step."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Rate, RunFailed
-from pipetune.core.profile import ConsumerProfile, Profile
-from pipetune.core.session import Training
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.profile import (
+    ConsumerProfile,
+    CostSource,
+    Diagnosis,
+    Finding,
+    MemoryGrowth,
+    OperatorProfile,
+    Profile,
+)
+from pipetune.core.results import Interval, OptimizationPasses, Rate, RunFailed
+from pipetune.core.session import TrainingResult
+from pipetune.measure import machine, profiler
+from pipetune.measure.differencing import DifferencingResult, measure_costs
+from pipetune.measure.epochs import measure_transfer
+from pipetune.measure.memory import MemorySamples, sample_memory
+from pipetune.model.bottleneck import diagnose
+from pipetune.model.memory import growth
+from pipetune.model.segments import fused_map_batch_pairs
+from pipetune.pipelines import graph_passes
 from pipetune.search.runner import SystemClock
 from pipetune.search.stall import Stall, measure_stall
 from pipetune.stages.study import Study
-from pipetune.tf.measure import machine, profiler
 
-AS_WRITTEN = Plan("defaults")
+ORIGINAL = Plan("defaults")
 
-_INPUT_SECONDS = 1.0
-_COST_SECONDS = 1.5
+_INPUT_SECONDS = 1.0  # of a window of the input alone, by judgement: shorter is noisier, longer delays the verdict
+_COST_SECONDS = 1.5  # for the costs of all operators, by judgement: shorter is noisier, longer delays the verdict
 _MOST_STEPS, _MOST_LOOP_STEPS = 500, 60  # a loop may end after a few hundred steps
 _QUICK = 0.2  # share of the usual time that a quick profile takes
 _CONTENTION = 3.0  # how many times slower than alone the input may get when it shares cores with the model
@@ -24,7 +41,7 @@ _STALL_SECONDS = 12.0  # the verdict should be known 20 s after the first traini
 
 
 def take_profile(study: Study) -> Profile:
-    """Profiles the original pipeline and its consumer; stores the profile in the session.
+    """Returns the profile of the original pipeline and its consumer, which is also stored in the session.
 
     Raises:
         RunFailed: the pipeline cannot be run at all.
@@ -35,12 +52,12 @@ def take_profile(study: Study) -> Profile:
         # Memory first: the process keeps what later trials allocate.
         level = study.resident_bytes
         counted = machine.reset_peak_rss()
-        alone = runner.input_window(AS_WRITTEN, seconds=part * _INPUT_SECONDS, warmup_seconds=0.3)
+        alone = runner.input_window(ORIGINAL, seconds=part * _INPUT_SECONDS, warmup_seconds=0.3)
         peak_mib = max(0.0, machine.peak_rss_bytes() - level) / 2**20 if counted else None
-        journal.say("reading the cost of each operator")
-        runner.make_cold()
-        costs = profiler.profile_input(study.subject.source, seconds=part * _COST_SECONDS)
-        runner.restore()
+        journal.report_progress("reading the cost of each operator")
+        runner.drop_file_caches()
+        with runner.measuring():
+            costs = profiler.profile_input(study.subject.source, seconds=part * _COST_SECONDS)
     with journal.phase("verdict", "comparing the training step with one cached batch"):
         consumer = _consumer_profile(study, alone.step_seconds)
     output = study.subject.source.pipeline.output
@@ -59,7 +76,7 @@ def take_profile(study: Study) -> Profile:
     )
     runner.profile = profile
     if journal.session.training is None:
-        journal.update(training=_as_written(consumer))
+        journal.update(training=_initial_training(consumer))
     rate = Rate(
         examples_per_second=alone.examples_per_second,
         batches_per_second=1 / alone.step_seconds,
@@ -67,21 +84,21 @@ def take_profile(study: Study) -> Profile:
         first_batch_seconds=alone.first_seconds,
         peak_rss_mib=peak_mib,
     )
-    journal.dataset(profile=profile, rates={"defaults": rate})
+    journal.update_dataset(profile=profile, rates={"defaults": rate})
     return profile
 
 
-def _as_written(consumer: ConsumerProfile) -> Training:
+def _initial_training(consumer: ConsumerProfile) -> TrainingResult:
     """Returns the training step as measured before any trial, or why it was not."""
     real, bound = consumer.real_seconds, consumer.bound_seconds
-    return Training(
+    return TrainingResult(
         defaults_step_ms=None if real is None else 1000 * real,
         bound_step_ms=None if bound is None else 1000 * bound,
         why=consumer.why,
     )
 
 
-def _bounded(share: Interval, *, most: float) -> Interval:
+def _limited(share: Interval, *, most: float) -> Interval:
     """Returns the wait share, limited to what an input that never overlaps with the step could cause.
 
     If the whole interval lies above that limit, something else made the real step longer than the one on a repeated
@@ -101,10 +118,10 @@ def _bounded(share: Interval, *, most: float) -> Interval:
 def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
     consumer, runner = study.subject.consumer, study.runner
     if not runner.trains:
-        return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=consumer.sentence)
+        return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=consumer.description)
     try:
         stall: Stall = measure_stall(
-            lambda steps: runner.training_window(AS_WRITTEN, steps=steps),
+            lambda steps: runner.training_window(ORIGINAL, steps=steps),
             lambda steps: runner.bound_window(steps=steps),
             clock=SystemClock(),
             limit_seconds=_STALL_SECONDS * (_QUICK if study.settings.quick else 1.0),
@@ -115,7 +132,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
         )
     except RunFailed as failure:
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=str(failure))
-    share = _bounded(stall.share, most=_CONTENTION * input_seconds / stall.real_seconds)
+    share = _limited(stall.share, most=_CONTENTION * input_seconds / stall.real_seconds)
     return ConsumerProfile(
         kind=consumer.kind,
         real_seconds=stall.real_seconds,
@@ -124,3 +141,216 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
         wait_share=share,
         bound_cpu_seconds=stall.bound_cpu_seconds or None,
     )
+
+
+_SHARE = 0.1  # of the trial budget, spent in addition to it
+_LEAST_SECONDS, _MOST_SECONDS = 1.5, 8.0
+
+
+def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[Profile, Diagnosis]:
+    """Returns profile and diagnosis with the costs measured by prefix differencing; both are stored in the session.
+
+    If that is not possible, it does not raise: the costs stay those of the runtime's model, and a note says why.
+    """
+    pipeline = study.subject.source.pipeline
+    notes = (*profile.notes, *fusion_notes(pipeline))
+    seconds = min(_MOST_SECONDS, _SHARE * study.settings.budget_seconds)
+    try:
+        if study.settings.quick or seconds < _LEAST_SECONDS:
+            raise RunFailed("the time budget is too short to measure them")
+        with study.journal.phase("costs", "measuring the cost of each operator in a second way"):
+            operators = {operator.node: operator for operator in profile.operators}
+            with study.runner.measuring():
+                found = measure_costs(study.subject.source, operators, seconds=seconds, seed=study.settings.seed)
+        profile = with_differences(replace(profile, notes=notes), pipeline, found)
+        diagnosis = diagnose(pipeline, profile, study.machine, study.settings)
+    except RunFailed as failure:
+        why = f"{_MODEL_ALONE}: {str(failure).rstrip('.')}."
+        profile = replace(profile, notes=(*notes, why))
+    study.runner.profile = profile
+    study.journal.update_dataset(profile=profile, diagnosis=diagnosis)
+    if study.journal.studies_training:
+        study.journal.report_bottleneck(diagnosis)
+    return profile, diagnosis
+
+
+def with_differences(profile: Profile, pipeline: Pipeline, found: DifferencingResult) -> Profile:
+    """Returns the profile with the costs measured by differencing; the input's cost is the sum over its operators."""
+    operators = tuple(_measured(operator, found) for operator in profile.operators)
+    return replace(
+        profile,
+        operators=operators,
+        input_cpu_seconds=sum((one.visits or 0.0) * (one.cpu_seconds or 0.0) for one in operators),
+        input_wall_seconds=sum((one.visits or 0.0) * (one.wall_seconds or 0.0) for one in operators),
+        notes=(*profile.notes, *(_SEVERAL_THREADS.format(pipeline[name].title) for name in found.several_threads)),
+    )
+
+
+def _measured(operator: OperatorProfile, found: DifferencingResult) -> OperatorProfile:
+    visits = found.visits.get(operator.node, operator.visits)
+    cost = found.costs.get(operator.node)
+    if cost is None:
+        return replace(operator, visits=visits)
+    return replace(
+        operator,
+        visits=visits,
+        cpu_seconds=cost.cpu.median,
+        wall_seconds=cost.wall.median,
+        waiting_seconds=cost.waiting.median,
+        cpu_interval=cost.cpu,
+        waiting_interval=cost.waiting,
+        several_threads=cost.several_threads,
+        cost_source=CostSource.PREFIX_DIFFERENCING,
+    )
+
+
+def fusion_notes(pipeline: Pipeline) -> tuple[str, ...]:
+    """Returns the notes on operators that TensorFlow fuses when it runs the original pipeline."""
+    return tuple(
+        f"TensorFlow fuses {pipeline[first].title} and {pipeline[second].title} into one operator; the cost of "
+        "each is taken from the unfused operators."
+        for first, second in fused_map_batch_pairs(pipeline)
+    )
+
+
+_MODEL_ALONE = "The costs come from the runtime's model, which cannot distinguish waiting from working"
+_SEVERAL_THREADS = (
+    "The kernels of {0} use several threads at once: its CPU time is the sum over these threads and exceeds its wall "
+    "time."
+)
+
+
+def time_device_copy(study: Study, profile: Profile) -> Profile:
+    """Returns the profile with the copy to the GPU timed; unchanged if the device is no GPU. Takes half a second."""
+    if study.machine.device != "gpu":
+        return profile
+    journal = study.journal
+    journal.report_progress("measuring the copy to the device")
+    try:
+        with study.runner.measuring():
+            profile = replace(profile, transfer=measure_transfer(study.subject.source.dataset, "/GPU:0"))
+    except RunFailed as failure:
+        journal.update(notes=(*journal.session.notes, str(failure)))
+    study.runner.profile = profile
+    journal.update_dataset(profile=profile)
+    return profile
+
+
+_MEMORY_SHARE = 0.04  # of the budget
+_MEMORY_SECONDS = 2.5  # at most, by judgement: shorter does not tell growth from filling buffers, longer delays
+_ALONE_SECONDS = 0.6  # without trials
+_FEWEST_SECONDS = 0.4  # by judgement: in less time too few elements pass for a slope, and nothing is measured
+
+
+def watch_memory(study: Study, profile: Profile) -> Profile:
+    """Returns the profile with the growth of memory; growth that does not stop becomes a finding.
+
+    Steady growth is measured a second time, on a fresh iterator: growth that only fills a cache or the free lists of an
+    allocator has stopped by then.
+    """
+    settings, journal = study.settings, study.journal
+    seconds = min(_MEMORY_SECONDS, _MEMORY_SHARE * settings.budget_seconds) if settings.trials else _ALONE_SECONDS
+    seconds /= 5 if settings.quick else 1
+    if seconds < _FEWEST_SECONDS:
+        return profile
+    with journal.phase("memory", "watching memory while the input runs"):
+        seen = _watch(study, seconds)
+        if seen is None:
+            return profile
+        found = _growth(study, seen)
+        if found is not None and found.steady:
+            again = _watch(study, seconds)
+            found = _growth(study, again) if again is not None else None
+    profile = replace(profile, growth=found, held=seen.held)
+    study.runner.profile = profile
+    journal.update_dataset(profile=profile)
+    if found is not None and found.steady:
+        journal.update(findings=(*journal.session.findings, finding(study, found)))
+    return profile
+
+
+def _watch(study: Study, seconds: float) -> MemorySamples | None:
+    try:
+        with study.runner.measuring():
+            return sample_memory(study.runner.source.dataset, seconds=seconds)
+    except RunFailed:
+        return None
+
+
+def _growth(study: Study, seen: MemorySamples) -> MemoryGrowth | None:
+    count = study.subject.source.pipeline.output.cardinality
+    return growth(seen.samples, epoch_elements=count if count > 0 else None)
+
+
+def finding(study: Study, found: MemoryGrowth) -> Finding:
+    """Returns the finding about growing memory, at the Python function that may retain what it creates, if any."""
+    node = _suspect(study)
+    place = node.location if node is not None else None
+    slope = found.bytes_per_element.median * (found.epoch_elements or 1000)
+    per = "epoch" if found.epoch_elements else "1,000 elements"
+    return Finding(
+        code="memory-grows",
+        message=(
+            f"Memory grows by {slope / 2**20:,.1f} MiB per {per} while the input runs alone, and does not stop: "
+            f"{found.grown_bytes / 2**20:,.0f} MiB in {found.elements:,} elements."
+        ),
+        hint=(
+            f"Check what the Python code of {node.title} retains between calls."
+            if node is not None
+            else "Something in the input retains what it creates: an unbounded cache, a table or a Python list."
+        ),
+        file=place.file if place else None,
+        line=place.line if place else None,
+    )
+
+
+def _suspect(study: Study) -> Node | None:
+    return next(
+        (
+            node
+            for node in study.subject.source.pipeline
+            if node.op == "from_generator" or (node.function is not None and node.function.python)
+        ),
+        None,
+    )
+
+
+_PASSES = Plan("tensorflow-passes")
+_WATCH_SHARE, _WATCH_SECONDS = 0.05, 3.0  # of the trial budget, and at most
+
+
+def read_tensorflow_optimizations(study: Study) -> None:
+    """Stores which graph passes were applied, why others were not, and the values in effect so far, in the session.
+
+    Takes a few tenths of a second.
+    """
+    journal = study.journal
+    if _PASSES.key in study.failed:  # TensorFlow's passes are native code: one that crashes may do so only once
+        found = OptimizationPasses(note=f"Reading TensorFlow's passes {study.failed[_PASSES.key]}.")
+    else:
+        journal.notify("trying", plan=_PASSES)
+        found = graph_passes.read(study.subject.source)
+        journal.notify("stage", name="reading what TensorFlow did by itself")
+    journal.update_dataset(optimisations=found)
+    store_autotuned(study, {"defaults": ORIGINAL})
+
+
+def watch_autotune(study: Study) -> None:
+    """Reads the values that AUTOTUNE settles on for the original pipeline, if it has any to choose."""
+    so_far = study.runner.autotune_readings.get(ORIGINAL.key)
+    if so_far is None or not any(value.tunable for value in so_far.values):
+        return
+    study.journal.report_progress("waiting for AUTOTUNE to settle")
+    seconds = min(_WATCH_SECONDS, _WATCH_SHARE * study.settings.budget_seconds)
+    with suppress(RunFailed):  # the baselines will report the failure
+        study.runner.watch_autotune(ORIGINAL, seconds=seconds)
+
+
+def store_autotuned(study: Study, plans: dict[str, Plan]) -> None:
+    """Stores the values in effect under these plans in the session, as far as they were read in their windows."""
+    seen = {
+        name: study.runner.autotune_readings[plan.key]
+        for name, plan in plans.items()
+        if plan.key in study.runner.autotune_readings and name != "off"
+    }
+    study.journal.update_dataset(autotuned={**study.journal.result.autotuned, **seen})

@@ -6,31 +6,25 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pipetune import tensorflow_private
+from pipetune.capture import consumption, job_processes
+from pipetune.capture.consumption import Consumer, NoConsumer
+from pipetune.capture.loop_consumer import LockstepConsumer
+from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.resuming import Resuming
+from pipetune.core.profile import Diagnosis, Profile
+from pipetune.core.results import PARALLELISM, AutotuneValues, ResumePoint
 from pipetune.core.session import DatasetResult
 from pipetune.core.settings import Settings
-from pipetune.core.team import Team
 from pipetune.journal import Journal
-from pipetune.tf import private
-from pipetune.tf.measure import allocator, machine, windows
-from pipetune.tf.measure.in_step import InStepRunner
-from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import (
-    cropping,
-    cuts,
-    fusion,
-    gathering,
-    live,
-    on_batches,
-    on_inputs,
-    replay,
-    shrinking,
-)
-from pipetune.tf.script import consumption, workers
-from pipetune.tf.script.consumers import Consumer, NoConsumer
-from pipetune.tf.script.in_step_consumer import InStepConsumer
+from pipetune.measure import machine, memory
+from pipetune.measure.lockstep import LockstepRunner
+from pipetune.measure.runner import TensorFlowRunner
+from pipetune.pipelines import live, replay
+from pipetune.probes import annotation
+from pipetune.rewrites.rule import RuleContext
+from pipetune.timing import windows
 
 
 @dataclass(frozen=True)
@@ -40,16 +34,16 @@ class Subject:
     source: live.LivePipeline
     consumer: Consumer
     use: consumption.Consumption
-    others: tuple[tuple[live.LivePipeline, consumption.Consumption], ...] = ()
-    resuming: tuple[Resuming, ...] = ()
+    other_datasets: tuple[tuple[live.LivePipeline, consumption.Consumption], ...] = ()
+    resuming: tuple[ResumePoint, ...] = ()
 
     @property
     def randomness_fixed(self) -> bool:
         """Whether the script fixes randomness anywhere: a global seed, a seeded op or shuffle, determinism."""
-        pipelines = [self.source.pipeline, *(other.pipeline for other, _ in self.others)]
+        pipelines = [self.source.pipeline, *(other.pipeline for other, _ in self.other_datasets)]
         return (
-            private.global_seed() is not None
-            or private.op_determinism_enabled()
+            tensorflow_private.global_seed() is not None
+            or tensorflow_private.op_determinism_enabled()
             or any(pipeline.options.get("deterministic") is True for pipeline in pipelines)
             or any(node.function is not None and node.function.seeded for one in pipelines for node in one)
             or any(_seeded_by_user(node) for one in pipelines for node in one)
@@ -66,7 +60,7 @@ class Subject:
     @property
     def epochs(self) -> int | None:
         """Total epochs that the script trains on this dataset; None if not certain."""
-        return self.use.epochs if self.use.certain else None
+        return self.use.epochs if self.use.epochs_certain else None
 
     def results(self) -> tuple[DatasetResult, ...]:
         """Returns every dataset of the script as the session lists them, the studied one first."""
@@ -74,13 +68,13 @@ class Subject:
             DatasetResult(
                 pipeline=source.pipeline,
                 role=use.role,
-                consumer=use.how,
+                consumer=use.consumer_call,
                 consumed_elements=use.elements,
                 file=use.file,
                 line=use.line,
-                handover=workers.handover(use),
+                handover=job_processes.handover_of(use),
             )
-            for source, use in ((self.source, self.use), *self.others)
+            for source, use in ((self.source, self.use), *self.other_datasets)
         )
 
 
@@ -92,75 +86,70 @@ class Study:
     settings: Settings
     machine: Machine
     journal: Journal
-    team: Team | None = None  # the other workers, if several train in lockstep and this is their chief
-    elsewhere: bool = False  # the job existed before: workers that share a machine now also do when training
-    verifies: bool = False  # a patch will be verified in separate processes: only the rest is confirmed here
+    team: LockstepTeam | None = None  # the other workers, if several train in lockstep and this is their chief
+    existing_cluster: bool = False  # the job existed before: workers that share a machine now also do when training
+    patch_is_verified: bool = False  # a patch will be verified in separate processes: only the rest is confirmed here
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune first ran the pipeline
-    failed: Mapping[str, str] = field(
-        default_factory=dict
-    )  # keys of plans that ended an earlier worker process, and how
+    failed: Mapping[str, str] = field(default_factory=dict)  # by key of each plan that ended a worker process: how
 
     def __post_init__(self) -> None:
         # Before one element is read below, which fills buffers: the process keeps their memory.
-        allocator.give_back()
+        memory.release_free_memory()
         self.resident_bytes = machine.rss_bytes()
         pipeline = self.subject.source.pipeline
         consumer = self.subject.consumer
         make: Callable[..., TensorFlowRunner] = TensorFlowRunner
-        if self.team is not None and isinstance(consumer, InStepConsumer):
-            make = functools.partial(InStepRunner, team=self.team)
+        if self.team is not None and isinstance(consumer, LockstepConsumer):
+            make = functools.partial(LockstepRunner, team=self.team)
         self.runner = make(
             self.subject.source,
             consumer,
             machine=self.machine,
-            examples_per_element=windows.examples_per_element(self.subject.source.dataset, batched(pipeline)),
+            examples_per_element=windows.examples_per_element(self.subject.source.dataset, is_batched(pipeline)),
             seed=self.settings.seed,
             compare_seconds=min(max(self.settings.budget_seconds / 8, 4.0), 20.0),  # for each of about six plans
             cold_files=self.settings.cold,
-            handed=self.subject.use.handed,
+            distributed_input=self.subject.use.distributed_input,
         )
 
     @functools.cached_property
-    def told(self) -> Pipeline:
+    def annotated_pipeline(self) -> Pipeline:
         """The original pipeline, annotated with what its functions do in other variants and positions, by retracing."""
-        source = self.subject.source
-        told = source.pipeline
-        for answers in (on_batches, on_inputs, fusion, cropping, shrinking, cuts, gathering):
-            told = answers.with_answers(source, told)
-        return told
+        return annotation.annotate(self.subject.source)
 
-    def of_other(self, index: int) -> Study:
+    def for_other(self, index: int) -> Study:
         """Returns the study of the script's other dataset at `index`, input alone: nothing trains on it."""
-        return self.of(*self.subject.others[index])
+        return self.for_dataset(*self.subject.other_datasets[index])
 
-    def of(self, source: live.LivePipeline, use: consumption.Consumption) -> Study:
+    def for_dataset(self, source: live.LivePipeline, use: consumption.Consumption) -> Study:
         """Returns the study of another dataset of the script, input alone."""
-        why = f"The {use.role} dataset is measured alone."
+        why = f"The {use.role} dataset is measured without a training step."
         subject = Subject(source, NoConsumer(why), use, ())
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)
 
-    def note_load(self) -> None:
+    def store_load(self) -> None:
         """Stores in the session how much other processes used the available cores during the windows so far.
 
         Skipped if other processes of the script run on this machine: they would be taken for unrelated load.
         """
         load = self.runner.load.load()
-        started_here = (self.team is not None and not self.elsewhere) or self.settings.parameter_servers > 0
-        beside = started_here or workers.ranks_here() > 1
-        if load is None or beside or not self.journal.studies_training:
+        started_here = (self.team is not None and not self.existing_cluster) or self.settings.parameter_servers > 0
+        several = started_here or job_processes.local_ranks() > 1
+        if load is None or several or not self.journal.studies_training:
             return
         notes = self.journal.session.notes
         if load.others_share > _BUSY_SHARE:
             notes = (
                 *notes,
-                f"While measuring, the neighbours took {load.others_share:.0%} of the {load.cores} cores of this "
-                "process: intervals are wider than on a quiet machine.",
+                f"While measuring, other processes used {load.others_share:.0%} of the {load.cores} cores of "
+                "this process: intervals are wider than on an idle machine.",
             )
         self.journal.update(load=load, notes=notes)
 
     @property
     def cores(self) -> int:
+        """Cores available to the process, rounded; at least 1."""
         return max(1, round(self.machine.cores_granted))
 
     @property
@@ -179,22 +168,68 @@ def _seeded_by_user(node: Node) -> bool:
     return node.location is None or node.location.method == "shuffle"
 
 
-def batched(pipeline: Pipeline) -> bool:
+def is_batched(pipeline: Pipeline) -> bool:
     """Whether the pipeline's elements are batches."""
     return any(node.op in _BATCHING for node in pipeline)
 
 
 _BATCHING = frozenset({"batch", "padded_batch", "ragged_batch", "group_by_window", "rebatch"})
-_MARGIN = 0.2
+_MARGIN = 0.2  # share of the free memory left unused, by judgement: less risks OOM kills, more rejects good plans
 _BUSY_SHARE = 0.1  # of the available cores, used by other processes: worth a note
 
 
-def others_of(
+def other_pipelines(
     uses: Sequence[consumption.Consumption], training: consumption.Consumption
 ) -> tuple[tuple[live.LivePipeline, consumption.Consumption], ...]:
     """Returns the pipelines of the script's other datasets with their uses, without those used for training."""
     return tuple(
-        (replay.read(use.dataset, name=use.name), use)
-        for use in uses
-        if use is not training and use.role != "training"
+        (replay.read(use.dataset, name=use.name), use) for use in uses if use is not training and use.role != "training"
     )
+
+
+def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleContext:
+    """Returns what the rules may know; the cores that TensorFlow detects are given in addition to those available."""
+    pipeline = study.subject.source.pipeline
+    autotuned = study.runner.autotune_readings.get("defaults")
+    return RuleContext(
+        pipeline=study.annotated_pipeline,
+        profile=profile,
+        diagnosis=diagnosis,
+        cores=study.cores,
+        memory_limit_bytes=study.memory_limit_bytes,
+        randomness_fixed=study.subject.randomness_fixed,
+        partial_read=study.subject.partial_read,
+        epochs=study.subject.epochs,
+        steps_per_epoch=study.subject.use.steps_per_epoch,
+        fingerprint=pipeline.fingerprint,
+        serial_cycle_length=study.machine.cores_affinity,
+        detected_cores=study.machine.cores_detected,
+        buffer_budget_bytes=_buffer_limit(study.machine),
+        autotune_reading=autotuned,
+        observed_kernels=_kernels_in_use(pipeline, autotuned),
+        device=study.machine.device,
+        custom_training_loop=study.subject.consumer.kind in ("loop", "step")
+        and study.subject.use.distributed_input is None,
+        resuming=study.subject.resuming,
+    )
+
+
+def _buffer_limit(machine: Machine) -> int | None:
+    """Returns half of the memory limit, AUTOTUNE's usual share; None unless it assumes more than the whole limit."""
+    counted_on = machine.believed.autotune_buffer_bytes if machine.believed is not None else None
+    return machine.memory_limit_bytes // 2 if (counted_on or 0) > machine.memory_limit_bytes else None
+
+
+def _kernels_in_use(pipeline: Pipeline, reading: AutotuneValues | None) -> dict[str, str]:
+    """Returns the kernel TensorFlow runs each serial map as, where it was observed: its passes have more information.
+
+    A map that was fused with a batch and has no tunable parallelism runs one call at a time.
+    """
+    seen: dict[str, str] = {}
+    for node in pipeline:
+        if reading is None or node.op != "map" or node.argument("num_parallel_calls") is not None:
+            continue
+        kernel, value = reading.kernels.get(node.id), reading.value(node.id, PARALLELISM)
+        if kernel is not None:
+            seen[node.id] = "ParallelMap" if value is not None and value.tunable else "Map"
+    return seen

@@ -1,4 +1,6 @@
-"""`pipetune bench --accuracy`: starts the measuring process and saves each figure as soon as it is measured."""
+"""`pipetune bench`: starts the measuring process, for workloads against rivals or for the accuracy of the model, and
+saves each result as soon as it is measured.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipetune.core import accuracy
-from pipetune.core.accuracy import Accuracy, Figure
+from pipetune.core import accuracy, benchmarks
+from pipetune.core.accuracy import Accuracy, AccuracyFigure
+from pipetune.core.benchmarks import FOLDER, Benchmarks, WorkloadResult, choose_workloads, find_workloads
 from pipetune.core.errors import PipetuneError
 from pipetune.core.files import write_text
-from pipetune.core.messages import FigureMeasured, Job, Log, Message, Mode, Progress, SessionSaved
+from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress, SessionSaved, WorkloadMeasured
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
-from pipetune.report.accuracy import markdown_text
+from pipetune.report import accuracy as accuracy_report
+from pipetune.report import benchmarks as benchmarks_report
+from pipetune.report.benchmarks_figure import write_figure
 from pipetune.report.progress import Progress as Screen
-from pipetune.supervisor.interrupts import Interrupts
-from pipetune.supervisor.limits import Limits
+from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
 from pipetune.supervisor.process import worker
-from pipetune.supervisor.watch import watch
 
 BENCH_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench")
 
@@ -29,7 +32,7 @@ _SILENCE_SECONDS = 1800.0  # a figure reports progress at least every ten minute
 
 
 @dataclass(frozen=True)
-class Request:
+class AccuracyRequest:
     """What to measure, and where the results go."""
 
     names: tuple[str, ...]  # of figures, each measured again; if empty: those missing in the file
@@ -45,13 +48,13 @@ class Request:
 
 
 def bench(
-    request: Request,
+    request: AccuracyRequest,
     *,
     screen: Screen,
-    show: Callable[[str, Figure], None],
+    show: Callable[[str, AccuracyFigure], None],
     bench_command: Sequence[str] = BENCH_COMMAND,
 ) -> tuple[Accuracy, int]:
-    """Measure the requested figures.
+    """Measures the requested figures.
 
     Args:
         request: what to measure, and where the results go.
@@ -65,34 +68,32 @@ def bench(
     Raises:
         PipetuneError: a figure name is unknown, or the results cannot be written.
     """
-    known = kept(request)
-    wanted = request.names or tuple(
-        name for name in accuracy.FIGURES if request.again or name not in known.figures
-    )
+    known = load_previous_figures(request)
+    figures = request.names or tuple(name for name in accuracy.FIGURES if request.again or name not in known.figures)
     for name, figure in known.figures.items():
-        if name not in wanted and not request.names:
+        if name not in figures and not request.names:
             show(name, figure)
-    if not wanted:
+    if not figures:
         _write(known, request)
         return known, _status(known, 0)
     job = Job(
         Mode.BENCH,
         message_descriptor=-1,
         settings=Settings(quick=request.quick, seed=request.seed),
-        arguments=wanted,
+        arguments=figures,
         directory=os.getcwd(),
         out=str(request.out.absolute()),
     )
 
-    def hear(message: Message) -> None:
+    def receive(message: Message) -> None:
         nonlocal known
         match message:
-            case Progress(phase=phase, doing=doing, elapsed_seconds=elapsed):
+            case Progress(phase=phase, activity=doing, elapsed_seconds=elapsed):
                 screen.update(phase, doing, elapsed=elapsed)
-            case Log(text=text):
+            case LogLine(text=text):
                 screen.warn(text)
             case SessionSaved(session=session):
-                known = known.on(session.machine) if session.machine else known
+                known = known.continued_on(session.machine) if session.machine else known
             case FigureMeasured(name=name, figure=figure):
                 known = known.with_figure(name, figure)
                 _write(known, request)
@@ -100,35 +101,40 @@ def bench(
             case _:
                 pass
 
-    status = listen(job, hear, screen=screen, command=bench_command)
+    status = run_measuring_process(job, receive, screen=screen, command=bench_command)
     return known, _status(known, status)
 
 
-def listen(job: Job, hear: Callable[[Message], None], *, screen: Screen, command: Sequence[str]) -> int:
-    """Starts a measuring process and receives its messages until it exits. Returns the command's exit status.
+def run_measuring_process(
+    job: Job, on_message: Callable[[Message], None], *, screen: Screen, command: Sequence[str]
+) -> int:
+    """Starts a measuring process, receives its messages until it exits and returns the command's exit status.
 
     Args:
         job: the task of the process.
-        hear: called with each message.
+        on_message: called with each message.
         screen: shows a warning if the process did not finish.
         command: starts the process; the path of the job file is appended.
 
     Raises:
         PipetuneError: the process reported an error.
     """
-    limits = Limits(start=_SILENCE_SECONDS, phases={}, other=_SILENCE_SECONDS)
+    limits = Timeouts(start=_SILENCE_SECONDS, phases={}, other_phases=_SILENCE_SECONDS)
     with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=command) as running:
-        conversation = watch(running, limits=limits, interrupts=interrupts, on_message=hear)
-    if conversation.failed:
-        raise PipetuneError(conversation.failed.message, hint=conversation.failed.hint, exit_code=1)
-    if conversation.why:
-        screen.warn(f"The measuring process {conversation.why}. What was measured is kept; run it again to go on.")
+        conversation = monitor(running, limits=limits, interrupts=interrupts, on_message=on_message)
+    if conversation.failure:
+        raise PipetuneError(conversation.failure.message, hint=conversation.failure.hint, exit_code=1)
+    if conversation.exit_reason:
+        screen.warn(
+            f"The measuring process {conversation.exit_reason}. The results so far are kept; run the command "
+            "again to continue."
+        )
     ended = conversation.finished.exit_code if conversation.finished else 1
     return 130 if interrupts.count else ended
 
 
-def kept(request: Request) -> Accuracy:
-    """The figures that earlier runs saved; none if they had another seed, release or `quick` setting.
+def load_previous_figures(request: AccuracyRequest) -> Accuracy:
+    """Returns the figures that earlier runs saved; none if they had another seed, release or `quick` setting.
 
     Raises:
         PipetuneError: a figure name is unknown, or the file is damaged.
@@ -140,17 +146,117 @@ def kept(request: Request) -> Accuracy:
         )
     found = accuracy.load(request.file)
     if found is None or (found.version, found.seed, found.quick) != (VERSION, request.seed, request.quick):
-        return Accuracy(
-            VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed
-        )
+        return Accuracy(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed)
     return found
 
 
-def _write(known: Accuracy, request: Request) -> None:
+def _write(known: Accuracy, request: AccuracyRequest) -> None:
     accuracy.save(known, request.file)
-    write_text(request.file.with_suffix(".md"), markdown_text(known))
+    write_text(request.file.with_suffix(".md"), accuracy_report.markdown_text(known))
 
 
 def _status(known: Accuracy, status: int) -> int:
     missed = not all(figure.met for figure in known.figures.values())
     return status or int(missed)
+
+
+RIVALS_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench.rivals")
+
+
+@dataclass(frozen=True)
+class BenchmarkRequest:
+    """Which workloads, and where the results go."""
+
+    names: tuple[str, ...]  # each measured again; if empty: those missing in the file
+    out: Path
+    quick: bool = False
+    seed: int = 0
+    again: bool = False  # also measure the workloads that the file already has
+    examples: Path = FOLDER
+
+    @property
+    def file(self) -> Path:
+        """The results file. Quick runs have their own, so as not to overwrite results that took hours."""
+        return self.out / ("benchmarks-quick.json" if self.quick else "benchmarks.json")
+
+
+def bench_rivals(
+    request: BenchmarkRequest,
+    *,
+    screen: Screen,
+    show: Callable[[WorkloadResult], None],
+    command: Sequence[str] = RIVALS_COMMAND,
+) -> tuple[Benchmarks, int]:
+    """Measures the requested workloads.
+
+    Args:
+        request: which workloads, and where the results go.
+        screen: shows the progress.
+        show: called with each workload as soon as it is measured; those kept from an earlier run come first.
+        command: starts the measuring process; the path of the job file is appended.
+
+    Returns:
+        All workloads known at the end, and the exit status of the command.
+
+    Raises:
+        PipetuneError: there are no workloads, a name is unknown, or the results cannot be written.
+    """
+    chosen = choose_workloads(request.names, quick=request.quick, folder=request.examples)
+    known = replace(load_previous_workloads(request), suite=_suite(request))
+    workloads = tuple(name for name in chosen if request.names or request.again or name not in known.names)
+    for result in known.workloads:
+        if result.name in chosen and result.name not in workloads:
+            show(result)
+    if not workloads:
+        _write_comparison(known, request)
+        return known, 0
+    job = Job(
+        Mode.BENCH,
+        message_descriptor=-1,
+        settings=Settings(quick=request.quick, seed=request.seed),
+        arguments=workloads,
+        directory=os.getcwd(),
+        out=str(request.out.absolute()),
+        command={"examples": str(request.examples)},
+    )
+
+    def receive(message: Message) -> None:
+        nonlocal known
+        match message:
+            case Progress(phase=phase, activity=doing, elapsed_seconds=elapsed):
+                screen.update(phase, doing, elapsed=elapsed)
+            case LogLine(text=text):
+                screen.warn(text)
+            case WorkloadMeasured(result=result, machine=machine):
+                known = replace(known.with_workload(result), machine=machine)
+                _write_comparison(known, request)
+                show(result)
+            case _:
+                pass
+
+    status = run_measuring_process(job, receive, screen=screen, command=command)
+    return known, status
+
+
+def load_previous_workloads(request: BenchmarkRequest) -> Benchmarks:
+    """Returns the workloads that earlier runs saved; none if they had another seed, release or `quick` setting.
+
+    Raises:
+        PipetuneError: the file is damaged.
+    """
+    found = benchmarks.load(request.file)
+    if found is None or (found.version, found.seed, found.quick) != (VERSION, request.seed, request.quick):
+        return Benchmarks(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed)
+    return found
+
+
+def _suite(request: BenchmarkRequest) -> tuple[str, ...]:
+    """The names of all workloads to measure; () for a quick run, which has no others than those measured."""
+    return () if request.quick else tuple(find_workloads(request.examples))
+
+
+def _write_comparison(known: Benchmarks, request: BenchmarkRequest) -> None:
+    benchmarks.save(known, request.file)
+    write_text(request.file.with_suffix(".md"), benchmarks_report.markdown_text(known))
+    if known.workloads:
+        write_figure(known, request.file.with_suffix(".png"))

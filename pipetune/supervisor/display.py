@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from pipetune.core.messages import Log, Message, Progress, Started, Suppressed, VerdictKnown
+from pipetune.core.messages import ActionSuppressed, LogLine, Message, Progress, VerdictKnown, WorkerStarted
 
 
 class Screen(Protocol):
@@ -20,30 +20,49 @@ class Screen(Protocol):
         best: float | None = None,
         elapsed: float = 0.0,
         left: float | None = None,
-    ) -> None: ...
-    def say(self, text: str) -> None: ...
-    def verdict(self, word: str, sentence: str) -> None: ...
-    def warn(self, text: str) -> None: ...
+    ) -> None:
+        """Shows the current state.
+
+        Args:
+            phase: the phase of the analysis.
+            doing: the current activity.
+            best: the best speedup so far; None if unknown.
+            elapsed: seconds since the start.
+            left: seconds of the budget left; None if no limit is running.
+        """
+        ...
+
+    def say(self, text: str) -> None:
+        """Shows a line of text."""
+        ...
+
+    def verdict(self, word: str, sentence: str) -> None:
+        """Shows the verdict: its name, and the sentence that explains it."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Shows a warning."""
+        ...
 
 
 def show(message: Message, screen: Screen) -> None:
-    """Show one message, if it is meant for the user."""
+    """Shows one message if it is meant for the user."""
     match message:
-        case Started(sentence=sentence):
+        case WorkerStarted(sentence=sentence):
             screen.say(sentence)
         case Progress(best=best):
             screen.update(
                 message.phase,
-                f"{message.doing} (best so far: {best})" if best else message.doing,
+                f"{message.activity} (best so far: {best})" if best else message.activity,
                 elapsed=message.elapsed_seconds,
                 left=message.left_seconds,
             )
         case VerdictKnown():
             screen.verdict(message.verdict, message.sentence)
-        case Log(text=text):
+        case LogLine(text=text):
             screen.say(text)
-        case Suppressed(what=what, count=1):
-            screen.say(f"Kept from happening while pipetune measures: {what.removesuffix('_suppressed')}.")
+        case ActionSuppressed(what=what, count=1):
+            screen.say(f"Suppressed while pipetune measures: {what.removesuffix('_suppressed')}.")
         case _:
             pass
 
@@ -56,7 +75,7 @@ class Tail:
         self._screen = screen
         self._every_seconds = every_seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread = threading.Thread(target=self._show_new_lines, daemon=True)
 
     def __enter__(self) -> Tail:
         self._thread.start()
@@ -68,7 +87,7 @@ class Tail:
         self._stop.set()
         self._thread.join()
 
-    def _follow(self) -> None:
+    def _show_new_lines(self) -> None:
         rest = b""
         with self._path.open("rb") as stream:
             while True:

@@ -1,8 +1,9 @@
-"""A worker process: detached from the terminal, sends messages over its own pipe, ended with all it started."""
+"""A worker process: started detached, sends messages over its own pipe, ended with everything it started."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,11 +14,98 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from pipetune.core import scratch
+import psutil
+
+from pipetune.core import files
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, write_job
-from pipetune.core.restoration import VARIABLE
-from pipetune.supervisor.offspring import adopted, kill_group
+from pipetune.core.restoration import UNDO_VARIABLE
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_TRACKER_SECONDS = 2.0  # they need a few milliseconds
+
+
+_is_subreaper = False
+
+
+@contextlib.contextmanager
+def orphans_adopted() -> Iterator[None]:
+    """Makes orphaned descendants children of this process; on exit, kills those started meanwhile.
+
+    When nested, for workers in parallel, only the outermost does this, for all of them.
+    """
+    global _is_subreaper
+    if _is_subreaper:
+        yield
+        return
+    before = set(_descendants())
+    subreaper = _set_subreaper(True)
+    _is_subreaper = True
+    try:
+        yield
+    finally:
+        _is_subreaper = False
+        try:
+            _kill([process for process in _descendants() if process not in before])
+        finally:
+            if subreaper:
+                _set_subreaper(False)
+
+
+def kill_group(leader: int) -> None:
+    """Kills every process of the group that `leader` leads or led.
+
+    Resource trackers of Python's `multiprocessing` and of joblib are killed last: they exit by themselves once no other
+    process is left, and remove the shared memory that the killed processes leaked.
+    """
+    members = [process for process in psutil.process_iter() if _is_in_group(process, leader)]
+    helpers = [process for process in members if _is_resource_tracker(process)]
+    for process in members:
+        if process not in helpers:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+    if helpers:
+        psutil.wait_procs(helpers, timeout=_TRACKER_SECONDS)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _is_in_group(process: psutil.Process, leader: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == leader
+    except OSError:
+        return False
+
+
+def _is_resource_tracker(process: psutil.Process) -> bool:
+    try:
+        return any("resource_tracker" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _descendants() -> list[psutil.Process]:
+    try:
+        return psutil.Process().children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=5)  # reaps them too
+
+
+def _set_subreaper(on: bool) -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
 
 # -P: the user's folder is added to `sys.path` when the script runs, not before.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "pipetune.worker")
@@ -28,16 +116,17 @@ class WorkerProcess:
     """A running worker."""
 
     process: subprocess.Popen[bytes]
-    messages: int  # descriptor: the read end of its pipe
-    ended: int  # descriptor: becomes readable when the process has exited
+    message_descriptor: int  # descriptor: the read end of its pipe
+    exit_descriptor: int  # descriptor: becomes readable when the process has exited
     attached: bool  # it shares our terminal and our process group
 
     def ask_to_stop(self) -> None:
-        """Send SIGINT, as Ctrl-C does."""
+        """Sends SIGINT, as Ctrl-C does."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
+        """Kills the process; unless it is attached, with every process of its group."""
         if self.attached:
             self.process.kill()
         else:
@@ -54,7 +143,7 @@ def worker(
     alone: bool = True,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
-    """Start a worker on `job`; on exit, it and everything it started have ended.
+    """Starts a worker on `job` and yields it; on exit, it and everything it started have ended.
 
     Args:
         job: the task; `message_descriptor` is filled in here, and the descriptors of its sockets are inherited.
@@ -72,15 +161,15 @@ def worker(
         stack.callback(os.close, read_end)
         os.set_blocking(read_end, False)
         try:
-            folder = Path(stack.enter_context(scratch.folder("job")))
+            folder = Path(stack.enter_context(files.temporary_folder("job")))
             path = folder / "job.json"
             write_job(replace(job, message_descriptor=write_end), path)
             if job.undo:
-                environment = {**(environment or {}), VARIABLE: job.undo}
+                environment = {**(environment or {}), UNDO_VARIABLE: job.undo}
             if alone and not attached:  # an unsupervised script manages its own children
-                stack.enter_context(adopted())
-            orders = (job.orders,) if job.orders >= 0 else ()
-            handed_down = (write_end, *orders, *(job.task.link if job.task else ()))
+                stack.enter_context(orphans_adopted())
+            orders = (job.request_descriptor,) if job.request_descriptor >= 0 else ()
+            handed_down = (write_end, *orders, *(job.lockstep_role.link_descriptors if job.lockstep_role else ()))
             with _output(log) as output:
                 process = _start([*command, str(path)], job, output, handed_down, environment, attached=attached)
         finally:

@@ -15,31 +15,34 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipetune.core.cluster import RENDEZVOUS_HOST, RENDEZVOUS_PORT
 from pipetune.core.errors import PipetuneError
-from pipetune.core.ranks import RENDEZVOUS_HOST, RENDEZVOUS_PORT
 
-_REQUEST_SECONDS = 30.0
+_REQUEST_SECONDS = 30.0  # without data, by judgement: less cuts off a slow rank, more keeps threads of dead ones
 _MOST_BYTES = 1 << 20  # of a value; ranks send a few hundred
-_END_LOOK_SECONDS = 0.05
+_SHUTDOWN_POLL_SECONDS = 0.05  # by judgement: `shutdown` takes up to this long; shorter costs idle CPU time
 
 
 @contextlib.contextmanager
-def opened(host: str) -> Iterator[str]:
-    """Run a server on an address of this machine; yields "host:port". It and its values are gone on exit.
+def rendezvous_server(host: str) -> Iterator[str]:
+    """Runs a server on an address of this machine and yields "host:port"; on exit, the server and its values are gone.
 
     Raises:
         PipetuneError: the server cannot listen on `host`.
     """
     try:
-        server = _Server((host, 0), _Request)
+        server = _Server((host, 0), _RequestHandler)
     except OSError as error:
         raise PipetuneError(
-            f"Ranks of Horovod cannot be started: nothing can listen on {host}: {error.strerror or error}.",
-            hint="The address is that of this machine in the network of horovodrun: see its --network-interfaces.",
+            f"Horovod ranks cannot be started: cannot listen on {host}: {error.strerror or error}.",
+            hint=(
+                "This is the address of this machine in the network that horovodrun uses; see its option "
+                "--network-interfaces."
+            ),
             exit_code=1,
         ) from error
     with server:
-        serving = threading.Thread(target=server.serve_forever, args=(_END_LOOK_SECONDS,), daemon=True)
+        serving = threading.Thread(target=server.serve_forever, args=(_SHUTDOWN_POLL_SECONDS,), daemon=True)
         serving.start()
         try:
             yield f"{host}:{server.server_address[1]}"
@@ -48,8 +51,8 @@ def opened(host: str) -> Iterator[str]:
             serving.join()
 
 
-def variables(address: str) -> Mapping[str, str]:
-    """The environment variables that name the server at "host:port" to a rank; none if `address` is ""."""
+def rendezvous_environment(address: str) -> Mapping[str, str]:
+    """Returns the environment variables that name the server at "host:port" to a rank; none if `address` is ""."""
     host, _, port = address.rpartition(":")
     return {RENDEZVOUS_HOST: host, RENDEZVOUS_PORT: port} if host else {}
 
@@ -66,7 +69,7 @@ class _Server(socketserver.ThreadingTCPServer):
         """Ignores a rank killed during a request: its supervisor reports that."""
 
 
-class _Request(http.server.BaseHTTPRequestHandler):
+class _RequestHandler(http.server.BaseHTTPRequestHandler):
     timeout = _REQUEST_SECONDS
     server: _Server
 

@@ -5,43 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipetune.core.cluster import Place
-from pipetune.core.messages import Failed, Job, Mode
+from pipetune.core.cluster import ClusterTask
+from pipetune.core.messages import AnalysisFailed, Job, Mode
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
-from pipetune.supervisor.limits import Limits
+from pipetune.supervisor.monitoring import Timeouts
 from pipetune.supervisor.process import WORKER_COMMAND
-from pipetune.supervisor.results import Results
+from pipetune.supervisor.results_folder import Results
 from pipetune.supervisor.target import Target
 
 
 @dataclass(frozen=True)
-class Request:
+class AnalysisRequest:
     """What to analyze, how, and where the results go."""
 
     target: Target
     settings: Settings
     results: Results
-    limits: Limits = field(default_factory=Limits)
+    limits: Timeouts = field(default_factory=Timeouts)
     worker_command: Sequence[str] = WORKER_COMMAND
     verbose: bool = False  # show what the script prints
-    place: Place | None = None  # of this machine in an externally started cluster; None: there is none
+    place: ClusterTask | None = None  # of this machine in an externally started cluster; None: there is none
 
 
 @dataclass(frozen=True)
-class Analysis:
+class AnalysisResult:
     """The session, the exit status and what to print at the end."""
 
     session: Session
     exit_code: int
     results: Results  # in the folder of this run
     traceback: str = ""  # of the user's code only
-    failed: Failed | None = None
-    last_lines: str = ""  # of the log: of the lost worker, or of a script that exited by itself
+    failure: AnalysisFailed | None = None
+    log_tail: str = ""  # of the log: of the lost worker, or of a script that exited by itself
 
 
-def job_of(request: Request, mode: Mode) -> Job:
-    """The job of a worker for the script of this request."""
+def make_job(request: AnalysisRequest, mode: Mode) -> Job:
+    """Returns the job of a worker for the script of this request."""
     target = request.target
     return Job(
         mode=mode,

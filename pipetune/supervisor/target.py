@@ -28,7 +28,7 @@ class Target:
         """The name used for its results: "train" for train.py and for package.train."""
         return Path(self.script).stem if self.script else self.module.rpartition(".")[2]
 
-    def names_horovod(self) -> bool:
+    def imports_horovod(self) -> bool:
         """Whether the source of the script itself imports Horovod; False for a module, which is not searched."""
         try:
             return bool(self.script) and bool(_HOROVOD.search(Path(self.script).read_text(errors="replace")))
@@ -37,7 +37,7 @@ class Target:
 
 
 def script_target(script: str, arguments: tuple[str, ...]) -> Target:
-    """The target for the script at `script`, run in the current directory.
+    """Returns the target for the script at `script`, run in the current directory.
 
     Raises:
         PipetuneError: there is no such script, or it is not Python source.
@@ -48,16 +48,16 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
     if path.is_dir():
         scripts = [os.path.normpath(os.path.join(script, file.name)) for file in sorted(path.glob("*.py"))]
         few = f", such as {', '.join(scripts[:3])}" if scripts else ""
-        raise PipetuneError(f"{script} is a folder.", hint=f"Name the Python file in it that trains{few}.")
+        raise PipetuneError(f"{script} is a folder.", hint=f"Pass the training script in it{few}.")
     if not path.is_file():
         raise PipetuneError(
             f"There is no script {script}.",
-            hint="Name the Python file that trains, or a module with -m.",
+            hint="Pass the training script, or a module with -m.",
         )
     if path.suffix == ".ipynb":
         raise PipetuneError(
             f"{script} is a notebook.",
-            hint="In it, call pipetune.tune(dataset, step=train_step); or make a script of it: "
+            hint="Call pipetune.tune(dataset, step=train_step) in it, or convert it to a script: "
             f"jupyter nbconvert --to script {shlex.quote(script)}",
         )
     try:
@@ -70,13 +70,13 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
     if "\0" in text:
         raise PipetuneError(
             f"{script} is not Python source.",
-            hint="Name the Python file that trains, or a module with -m.",
+            hint="Pass the training script, or a module with -m.",
         )
     return Target(script=str(path), arguments=arguments, directory=os.getcwd())
 
 
 def module_target(module: str, arguments: tuple[str, ...]) -> Target:
-    """The target for the module `module`, run in the current directory.
+    """Returns the target for the module `module`, run in the current directory.
 
     Raises:
         PipetuneError: the name is not a valid module name.

@@ -7,36 +7,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pipetune.core.functions import (
-    Cropping,
-    Cut,
-    CutKind,
+    BatchedCall,
+    CropDecoding,
     FunctionFacts,
-    FunctionForm,
-    Fused,
-    Gathering,
-    OnBatches,
-    OnInput,
-    Shrinking,
-    Windows,
+    FunctionSplit,
+    FunctionVariant,
+    MapFusion,
+    PredicatePushdown,
+    RowGathering,
+    RowWindows,
+    ScaledDecoding,
+    SplitPosition,
 )
-from pipetune.core.padding import Padding
 from pipetune.core.pipeline import AUTOTUNE, Value
+from pipetune.core.profile import PaddingShares
 
-STEADY = FunctionFacts(name="f", digest="")
+STATELESS = FunctionFacts(name="f", digest="")
 FLAGS: Mapping[str, FunctionFacts] = {
-    "stateless": STEADY,
-    "random": replace(STEADY, random=True),
-    "seeded": replace(STEADY, random=True, seeded=True),
-    "python": replace(STEADY, python=True),
-    "python_random": replace(STEADY, random=True, random_python=True),
-    "variable": replace(STEADY, reads_variables=("w",)),
-    "writes": replace(STEADY, reads_variables=("w",), writes_variables=True),
-    "table": replace(STEADY, mutable_tables=True),
-    "print": replace(STEADY, side_effects=("PrintV2",)),
-    "file": replace(STEADY, side_effects=("WriteFile",)),
-    "reads_file": replace(STEADY, reads_files=True),
-    "raises": replace(STEADY, can_raise=True),
-    "asserts": replace(STEADY, can_raise=True, operations=("Assert",)),
+    "stateless": STATELESS,
+    "random": replace(STATELESS, random=True),
+    "seeded": replace(STATELESS, random=True, seeded=True),
+    "python": replace(STATELESS, python=True),
+    "python_random": replace(STATELESS, random=True, random_python=True),
+    "variable": replace(STATELESS, reads_variables=("w",)),
+    "writes": replace(STATELESS, reads_variables=("w",), writes_variables=True),
+    "table": replace(STATELESS, mutable_tables=True),
+    "print": replace(STATELESS, side_effects=("PrintV2",)),
+    "file": replace(STATELESS, side_effects=("WriteFile",)),
+    "reads_file": replace(STATELESS, reads_files=True),
+    "raises": replace(STATELESS, can_raise=True),
+    "asserts": replace(STATELESS, can_raise=True, operations=("Assert",)),
 }
 """One word for each property of a function."""
 
@@ -44,47 +44,47 @@ _SIZES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
-def padding(words: str) -> Padding:
-    """`padding=0.4:9+17:0.1`, `padding=0.4:no`."""
+def padding(words: str) -> PaddingShares:
+    """Returns what `padding=0.4:9+17:0.1` or `padding=0.4:no` stands for."""
     share, boundaries, *rest = words.split(":")
     if boundaries == "no":
-        return Padding(float(share), 9, "it pads with values of its own")
+        return PaddingShares(float(share), 9, "it pads with values of its own")
     lengths = tuple(map(int, boundaries.split("+")))
-    return Padding(float(share), 9, "", (0,), True, lengths, float(rest[0]))
+    return PaddingShares(float(share), 9, "", (0,), True, lengths, float(rest[0]))
 
 
-def gathering(words: str) -> Gathering:
-    """`gathers`, `gathers=windows`, `gathers=series`, `gathers=no`."""
+def gathering(words: str) -> RowGathering:
+    """Returns what `gathers`, `gathers=windows`, `gathers=series` or `gathers=no` stands for."""
     if words == "no":
-        return Gathering(why_not="they are sparse or ragged")
-    return Gathering("", "gather", Windows(3, 1, 1) if words == "windows" else None, singly=words == "series")
+        return RowGathering(why_not="they are sparse or ragged")
+    return RowGathering("", "gather", RowWindows(3, 1, 1) if words == "windows" else None, singly=words == "series")
 
 
-def shrinking(words: str) -> Shrinking:
-    """`shrink=4` (at a quarter of the scale), `shrink=no`."""
+def shrinking(words: str) -> ScaledDecoding:
+    """Returns what `shrink=4` (at a quarter of the scale) or `shrink=no` stands for."""
     if words == "no":
-        return Shrinking(why_not="it uses the size of the image")
-    return Shrinking(ratio=int(words), seen="9 elements: all", most_apart=0.2, mean_apart=0.01)
+        return ScaledDecoding(why_not="it uses the size of the image")
+    return ScaledDecoding(ratio=int(words), seen="9 elements: all", most_apart=0.2, mean_apart=0.01)
 
 
-def on_batches(words: str) -> OnBatches:
-    """`rows=exact`, `rows=Exp+Log` (not bit-equal on batches), `rows=parts` (if it is split in two), `rows=no`."""
+def on_batches(words: str) -> BatchedCall:
+    """Returns what `rows=exact`, `rows=Exp+Log` (not bit-equal), `rows=parts` (if split) or `rows=no` stands for."""
     if words == "no":
-        return OnBatches(why_not="its op MatMul mixes rows")
+        return BatchedCall(why_not="its op MatMul mixes rows")
     if words == "parts":
-        parts = Cut(CutKind.BEHIND_PARSING, position=1, head="head", tail="tail", handed=1, components=1)
-        return OnBatches(form=FunctionForm.VECTORIZED, digest="tail", cut=parts)
-    return OnBatches(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
+        parts = FunctionSplit(SplitPosition.AFTER_PARSING, position=1, head="head", tail="tail", handed=1, components=1)
+        return BatchedCall(form=FunctionVariant.VECTORIZED, digest="tail", cut=parts)
+    return BatchedCall(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
 
 
-def cut(words: str) -> Cut:
-    """`draws:2k`, `end:2k+Exp`, `end:no`."""
+def cut(words: str) -> FunctionSplit:
+    """Returns what `draws:2k`, `end:2k+Exp` or `end:no` stands for."""
     where, _, rest = words.partition(":")
-    kind = CutKind.BEFORE_DRAWS if where == "draws" else CutKind.BEFORE_EACH_NUMBER
+    kind = SplitPosition.BEFORE_DRAWS if where == "draws" else SplitPosition.BEFORE_ELEMENTWISE_OPS
     if rest == "no":
-        return Cut(kind, why_not="what its first part gives has no fixed shape")
+        return FunctionSplit(kind, why_not="what its first part gives has no fixed shape")
     held, _, inexact = rest.partition("+")
-    return Cut(
+    return FunctionSplit(
         kind,
         position=3,
         element_bytes=size(held),
@@ -96,16 +96,18 @@ def cut(words: str) -> Cut:
     )
 
 
-def on_inputs(words: str) -> tuple[OnInput, ...]:
-    """`early=2` (the same upstream of two maps), `early=no` (not upstream of one), `early=1+no`."""
+def on_inputs(words: str) -> tuple[PredicatePushdown, ...]:
+    """Returns what `early=2` (the same upstream of two maps), `early=no` (not of one) or `early=1+no` stands for."""
     count = words.removesuffix("no").removesuffix("+")
-    found = tuple(OnInput(digest=f"above {place + 1}") for place in range(int(count or 0)))
-    return (*found, OnInput(why_not="its predicate reads what the map makes")) if words.endswith("no") else found
+    found = tuple(PredicatePushdown(digest=f"above {place + 1}") for place in range(int(count or 0)))
+    return (
+        (*found, PredicatePushdown(why_not="its predicate reads what the map makes")) if words.endswith("no") else found
+    )
 
 
 def with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) -> FunctionFacts:
-    """`function` with the properties of `flag` added; `name` replaces the name of the variable."""
-    old = function if function is not None else STEADY
+    """Returns `function` with the properties of `flag` added; `name` replaces the name of the variable."""
+    old = function if function is not None else STATELESS
     variables = (name,) if name and flag.reads_variables else flag.reads_variables
     return replace(
         old,
@@ -124,19 +126,19 @@ def with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) ->
     )
 
 
-def cropping(words: str) -> Cropping:
-    """`crop=yes`, `crop=no`."""
-    return Cropping(digest="cropped", seen="9 elements: all") if words == "yes" else Cropping("it uses it all")
+def cropping(words: str) -> CropDecoding:
+    """Returns what `crop=yes` or `crop=no` stands for."""
+    return CropDecoding(digest="cropped", seen="9 elements: all") if words == "yes" else CropDecoding("it uses it all")
 
 
-def fused(words: str, *, why_not: str = "") -> Fused:
-    """`fused=n1+n2`, `unfused=n1`."""
-    return Fused(tuple(words.split("+")), why_not=why_not, digest="fused")
+def fused(words: str, *, why_not: str = "") -> MapFusion:
+    """Returns what `fused=n1+n2` or `unfused=n1` stands for."""
+    return MapFusion(tuple(words.split("+")), why_not=why_not, digest="fused")
 
 
-_APART = "called in one, their functions do something else"
+_NOT_FUSIBLE = "called in one, their functions do something else"
 
-ANSWERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
+PROBE_SETTERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
     "calls": lambda function, words: replace(function, operations=tuple(words.split("+"))),
     "crop": lambda function, words: replace(function, cropping=cropping(words)),
     "cuts": lambda function, words: replace(function, cuts=(cut(words),)),
@@ -145,13 +147,13 @@ ANSWERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
     "passes": lambda function, words: replace(function, hands_on=tuple(map(int, words.split("+")))),
     "rows": lambda function, words: replace(function, on_batches=on_batches(words)),
     "shrink": lambda function, words: replace(function, shrinking=shrinking(words)),
-    "unfused": lambda function, words: replace(function, fused=fused(words, why_not=_APART)),
+    "unfused": lambda function, words: replace(function, fused=fused(words, why_not=_NOT_FUSIBLE)),
 }
 """Setters for the results of probing a function, by the word before the equals sign."""
 
 
 def value(text: str) -> Value:
-    """Parses an integer, True, False, None, AUTOTUNE, or the text itself."""
+    """Returns the integer, True, False, None or AUTOTUNE that the text names, else the text itself."""
     words: dict[str, Value] = {"None": None, "True": True, "False": False, "AUTOTUNE": AUTOTUNE}
     if text in words:
         return words[text]
@@ -159,12 +161,12 @@ def value(text: str) -> Value:
 
 
 def size(text: str) -> float:
-    """Bytes: `600k`."""
+    """Returns the number of bytes in a text such as "600k"."""
     return _scaled(text, _SIZES)
 
 
 def seconds(text: str) -> float:
-    """Seconds: `2ms`."""
+    """Returns the number of seconds in a text such as "2ms"."""
     return _scaled(text, _TIMES)
 
 

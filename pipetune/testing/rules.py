@@ -1,7 +1,7 @@
 """Checks that a rule proposes nothing where it must not, and proposes a rewrite where it must.
 
-check_silent("cache", "range 10 | map random elements=10 bytes=1k | batch 2")
-rewrites = check_fires("prefetch", "range 10 | map | batch 2")
+check_no_proposal("cache", "range 10 | map random elements=10 bytes=1k | batch 2")
+rewrites = check_proposes("prefetch", "range 10 | map | batch 2")
 """
 
 from __future__ import annotations
@@ -9,31 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Rewrite, Silence
+from pipetune.core.edits import Insert, NoProposal, Rewrite, apply_edits
 from pipetune.core.pipeline import Pipeline, Value
-from pipetune.rules import find_rule
-from pipetune.rules.base import Rule, RuleContext
-from pipetune.testing.words import read
+from pipetune.rewrites import find_rule
+from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.testing.words import parse
 
 
 def context(
     words: str, *, options: Mapping[str, Value] | None = None, profiled: bool = True, **fields: Any
 ) -> RuleContext:
-    """The context of the pipeline that `words` describe; `fields` go to `RuleContext` (default: two cores)."""
-    described = read(words, options=options)
+    """Returns the context of the pipeline that `words` describe; `fields` go to `RuleContext` (default: two cores)."""
+    described = parse(words, options=options)
     fields.setdefault("cores", 2)
     fields.setdefault("profile", described.profile if profiled else None)
     return RuleContext(described.pipeline, **fields)
 
 
-def proposals(rule: Rule | str, context: RuleContext) -> tuple[list[Rewrite], list[Silence]]:
-    """The rewrites and reasons for no proposal of one rule for one pipeline; checks that rewrites are well formed."""
+def proposals(rule: Rule | str, context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
+    """Returns the rewrites of one rule and its reasons for no proposal; checks that the rewrites are well formed."""
     rule = find_rule(rule) if isinstance(rule, str) else rule
     rewrites: list[Rewrite] = []
-    silences: list[Silence] = []
+    silences: list[NoProposal] = []
     for proposal in rule.propose(context):
-        if isinstance(proposal, Silence):
+        if isinstance(proposal, NoProposal):
             assert proposal.rule == rule.name and proposal.node in context.pipeline and proposal.why, proposal
             silences.append(proposal)
         else:
@@ -42,22 +41,22 @@ def proposals(rule: Rule | str, context: RuleContext) -> tuple[list[Rewrite], li
     return rewrites, silences
 
 
-def check_silent(rule: Rule | str, words: str, **fields: Any) -> list[Silence]:
-    """Assert that `rule` proposes nothing for `words`; return its reasons."""
+def check_no_proposal(rule: Rule | str, words: str, **fields: Any) -> list[NoProposal]:
+    """Asserts that `rule` proposes nothing for `words`; returns its reasons."""
     rewrites, silences = proposals(rule, context(words, **fields))
     assert not rewrites, f"must stay silent: {words}\n" + "\n".join(map(repr, rewrites))
     return silences
 
 
-def check_fires(rule: Rule | str, words: str, **fields: Any) -> list[Rewrite]:
-    """Assert that `rule` proposes something for `words`; return the rewrites."""
+def check_proposes(rule: Rule | str, words: str, **fields: Any) -> list[Rewrite]:
+    """Asserts that `rule` proposes something for `words`; returns the rewrites."""
     rewrites, silences = proposals(rule, context(words, **fields))
     assert rewrites, f"must fire: {words}\n" + "\n".join(silence.why for silence in silences)
     return rewrites
 
 
 def check_rewrite(rewrite: Rewrite, pipeline: Pipeline, *, rule: str) -> Pipeline:
-    """Assert that `rewrite` applies, changes something and leaves a well-formed pipeline; return that pipeline."""
+    """Asserts that `rewrite` applies, changes something and leaves a well-formed pipeline; returns that pipeline."""
     assert rewrite.rule == rule and rewrite.node in pipeline and rewrite.edits and rewrite.group, rewrite
     assert rewrite.summary.endswith("."), rewrite.summary
     for edit in rewrite.edits:
@@ -70,7 +69,7 @@ def check_rewrite(rewrite: Rewrite, pipeline: Pipeline, *, rule: str) -> Pipelin
 
 
 def check_well_formed(pipeline: Pipeline) -> None:
-    """Assert that ids are unique, inputs come before their consumers, and every node reaches the output."""
+    """Asserts that ids are unique, inputs come before their consumers, and every node reaches the output."""
     seen: set[str] = set()
     for node in pipeline:
         assert node.id not in seen, f"{node.id} twice"

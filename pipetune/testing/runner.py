@@ -10,9 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
-from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.results import Comparison, EqualityCheck, RunFailed, Window
 
 
 class FakeClock:
@@ -22,9 +21,11 @@ class FakeClock:
         self._now = start
 
     def now(self) -> float:
+        """Returns the time in seconds."""
         return self._now
 
     def advance(self, seconds: float) -> None:
+        """Advances the clock."""
         self._now += seconds
 
 
@@ -51,7 +52,7 @@ class Noise:
         self._draw = random.Random(self.seed)
 
     def factor(self, now: float, seconds: float) -> float:
-        """The factor on the duration of a window of `seconds` that begins at `now`."""
+        """Returns the factor on the duration of a window of `seconds` that begins at `now`."""
         if self._at is None:
             self._state = self._draw.gauss(0, self.wander)
         else:
@@ -68,19 +69,23 @@ class Noise:
 def rewrite(
     name: str, *, safety: Safety = Safety.EXACT, group: str = "", number: int | None = None, node: str = "n1"
 ) -> Rewrite:
-    """A synthetic rewrite called `name`; with `number`, one of several that differ only in that value."""
+    """Returns a synthetic rewrite.
+
+    Args:
+        name: of its rule, and of the operator that it inserts.
+        safety: its safety class.
+        group: as in `Rewrite`.
+        number: the `num_parallel_calls` that it sets instead of inserting an operator; None to insert one.
+        node: the operator that it changes, or after which it inserts.
+    """
     if number is None:
-        return Rewrite(
-            name, node, safety, (Insert(node, name, f"{name}@{node}"),), f"does {name}", group=group
-        )
-    return Rewrite(
-        name, node, safety, (SetArgument(node, "num_parallel_calls", number),), f"does {name}", group=group
-    )
+        return Rewrite(name, node, safety, (Insert(node, name, f"{name}@{node}"),), f"does {name}", group=group)
+    return Rewrite(name, node, safety, (SetArgument(node, "num_parallel_calls", number),), f"does {name}", group=group)
 
 
 @dataclass
 class FakeRunner:
-    """A runner with synthetic speeds.
+    """A `Runner` with synthetic speeds.
 
     Args:
         clock: the clock that windows advance.
@@ -88,10 +93,10 @@ class FakeRunner:
         cpu: factor by which a plan reduces CPU seconds per example.
         noise: noise of the windows' durations.
         fails: by rewrite key, the message of the failure that its windows raise.
-        unequal: keys of rewrites that change the data.
+        unequal_keys: keys of rewrites that change the data.
         unprovable: whether values cannot be compared under any plan.
-        bytes_of: by rewrite key, predicted bytes.
-        unsettled: by rewrite key, the seconds of warm-up below which its windows have not converged.
+        predicted_bytes_by_key: by rewrite key, predicted bytes.
+        warm_up_needed: by rewrite key, the seconds of warm-up below which its windows have not converged.
         step_seconds: step time of the model alone; None if the consumer cannot be switched.
         epoch_steps: as in `Runner`.
     """
@@ -101,10 +106,10 @@ class FakeRunner:
     cpu: Callable[[Plan], float] = lambda plan: 1.0
     noise: Noise = field(default_factory=Noise)
     fails: Mapping[str, str] = field(default_factory=dict)
-    unequal: frozenset[str] = frozenset()
+    unequal_keys: frozenset[str] = frozenset()
     unprovable: bool = False
-    bytes_of: Mapping[str, float] = field(default_factory=dict)
-    unsettled: Mapping[str, float] = field(default_factory=dict)
+    predicted_bytes_by_key: Mapping[str, float] = field(default_factory=dict)
+    warm_up_needed: Mapping[str, float] = field(default_factory=dict)
     shares_processors: bool = False
     step_seconds: float | None = None
     epoch_steps: int | None = None
@@ -118,9 +123,11 @@ class FakeRunner:
 
     @property
     def trains(self) -> bool:
+        """Whether the consumer can be switched."""
         return self.step_seconds is not None
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+        """Returns a synthetic window of the input, and advances the clock."""
         self.windows.append(("input", plan.key))
         self.warm_ups.append((plan.key, warmup_seconds))
         self._fail(plan)
@@ -128,10 +135,15 @@ class FakeRunner:
         each = self.batch_seconds / self.gain(plan) * self.noise.factor(self.clock.now(), seconds)
         steps = max(1, round(seconds / each))
         self.clock.advance(steps * each)
-        settled = all(warmup_seconds >= self.unsettled.get(part.key, 0.0) for part in plan.rewrites)
+        settled = all(warmup_seconds >= self.warm_up_needed.get(part.key, 0.0) for part in plan.rewrites)
         return self._window(plan, steps, steps * each, converged=settled)
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
+        """Returns a synthetic training window, and advances the clock.
+
+        Raises:
+            RunFailed: the consumer cannot be switched, or a rewrite of the plan is one of `fails`.
+        """
         self.windows.append(("training", plan.key))
         if self.step_seconds is None:
             raise RunFailed("the consumer cannot be switched")
@@ -143,17 +155,19 @@ class FakeRunner:
         return self._window(plan, steps, steps * each)
 
     def compare(self, plan: Plan) -> Comparison:
+        """Returns whether the plan is equal, according to `unequal_keys` and `unprovable`, after `compare_seconds`."""
         self.compared.append(plan.key)
         self.clock.advance(self.compare_seconds)
-        wrong = [part.key for part in plan.rewrites if part.key in self.unequal]
+        wrong = [part.key for part in plan.rewrites if part.key in self.unequal_keys]
         if self.unprovable:
-            check = Check("values", None, "not compared: the pipeline cannot be serialised")
-            return Comparison(plan.safety, (Check("spec", True), check), elements=0, epochs=0)
-        check = Check("values", not wrong, f"element 3 differs under {wrong[0]}" if wrong else "")
-        return Comparison(plan.safety, (check, Check("epochs", not wrong)), elements=64, epochs=3)
+            check = EqualityCheck("values", None, "not compared: the pipeline cannot be serialized")
+            return Comparison(plan.safety, (EqualityCheck("spec", True), check), elements=0, epochs=0)
+        check = EqualityCheck("values", not wrong, f"element 3 differs under {wrong[0]}" if wrong else "")
+        return Comparison(plan.safety, (check, EqualityCheck("epochs", not wrong)), elements=64, epochs=3)
 
     def predicted_bytes(self, plan: Plan) -> float:
-        return sum(self.bytes_of.get(part.key, 0.0) for part in plan.rewrites)
+        """Returns the sum of `predicted_bytes_by_key` over the plan's rewrites."""
+        return sum(self.predicted_bytes_by_key.get(part.key, 0.0) for part in plan.rewrites)
 
     def _fail(self, plan: Plan) -> None:
         for part in plan.rewrites:

@@ -48,16 +48,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionFacts, Gathering
-from pipetune.core.location import SourceLocation
-from pipetune.core.operators import OPERATORS, facts
-from pipetune.core.padding import Padding
-from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, Value
-from pipetune.core.profile import ConsumerProfile, CutCosts, OperatorProfile, Profile, Stage
+from pipetune.core.functions import FunctionFacts, RowGathering
+from pipetune.core.operators import OPERATORS, operator_facts
+from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, SourceLocation, Value
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, PaddingShares, Profile, SplitCosts, Stage
 from pipetune.testing.answers import (
-    ANSWERS,
     FLAGS,
-    STEADY,
+    PROBE_SETTERS,
+    STATELESS,
     gathering,
     padding,
     seconds,
@@ -100,12 +98,12 @@ _DEFAULTS: Mapping[str, Mapping[str, Value]] = {
     "cache": {"filename": ""},
 }
 
-_SPENT_BY_DEFAULT = 10e-6
-_SPENT_HEAVY = 10e-3
+_DEFAULT_SECONDS = 10e-6  # per element, of an operator without a cost: negligible compared with `_HEAVY_SECONDS`
+_HEAVY_SECONDS = 10e-3  # per element, of an operator marked with "!"
 
 
 @dataclass(frozen=True)
-class Words:
+class DescribedPipeline:
     """A pipeline and its profile, as described by the text."""
 
     pipeline: Pipeline
@@ -113,7 +111,7 @@ class Words:
 
 
 @dataclass
-class _Stage:
+class _ParsedStage:
     """One stage while it is parsed."""
 
     op: str
@@ -123,35 +121,35 @@ class _Stage:
     size_bytes: float | None = None
     static_bytes: float | None = None
     elements: int = UNKNOWN
-    seconds: float = _SPENT_BY_DEFAULT
+    seconds: float = _DEFAULT_SECONDS
     waits: float | None = None
     shared: int = 1
-    gathering: Gathering | None = None
+    gathering: RowGathering | None = None
     spec: str = ""
     head_share: float | None = None
     saved_seconds: float | None = None
     several_threads: bool = False
-    padding: Padding | None = None
+    padding: PaddingShares | None = None
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
-    """The pipeline that `text` describes.
+    """Returns the pipeline that `text` describes.
 
     Raises:
         ValueError: a word is unknown.
     """
-    return read(text, options=options, name=name).pipeline
+    return parse(text, options=options, name=name).pipeline
 
 
 def profile(text: str) -> Profile:
-    """The profile that `text` describes: costs, visits per element of the output, bytes, counts."""
-    return read(text).profile
+    """Returns the profile that `text` describes: costs, visits per element of the output, bytes, counts."""
+    return parse(text).profile
 
 
-def read(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Words:
-    """Both the pipeline and the profile of `text`."""
+def parse(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> DescribedPipeline:
+    """Returns both the pipeline and the profile of `text`."""
     nodes: list[Node] = []
-    stages: dict[str, _Stage] = {}
+    stages: dict[str, _ParsedStage] = {}
     branches: dict[str, str] = {}
     for statement in filter(None, (part.strip() for part in re.split(r"[;\n]", text))):
         branch, _, chain = statement.rpartition(" = ")
@@ -171,19 +169,19 @@ def read(text: str, *, options: Mapping[str, Value] | None = None, name: str = "
         if branch:
             branches[branch] = last
     built = Pipeline(tuple(nodes), name=name, options=dict(options or {}))
-    return Words(built, _profile(built, stages))
+    return DescribedPipeline(built, _profile(built, stages))
 
 
-def _expand(stage: _Stage, word: str) -> tuple[_Stage, ...]:
+def _expand(stage: _ParsedStage, word: str) -> tuple[_ParsedStage, ...]:
     if word.rstrip("!") != "list_files":
         return (stage,)
     shuffles = stage.arguments.pop("shuffle", True) is not False
     seed = stage.arguments.pop("seed", None)
-    order = _Stage("shuffle", {**_DEFAULTS["shuffle"], "seed": seed}, None, elements=stage.elements)
+    order = _ParsedStage("shuffle", {**_DEFAULTS["shuffle"], "seed": seed}, None, elements=stage.elements)
     return (stage, order) if shuffles else (stage,)
 
 
-def _node(stage: _Stage, index: int, inputs: tuple[str, ...], *, method: str) -> Node:
+def _node(stage: _ParsedStage, index: int, inputs: tuple[str, ...], *, method: str) -> Node:
     return Node(
         id=f"n{index}",
         op=stage.op,
@@ -200,32 +198,34 @@ def _node(stage: _Stage, index: int, inputs: tuple[str, ...], *, method: str) ->
     )
 
 
-def _read_stage(words: list[str]) -> _Stage:
+def _read_stage(words: list[str]) -> _ParsedStage:
     op = words[0].rstrip("!")
     kind = "from_tensor_slices" if op == "list_files" else op
     if kind not in OPERATORS:
         raise ValueError(f"no operator is called {op!r}")
-    function = replace(STEADY, digest=f"{kind}") if facts(kind).takes_function and kind != "opaque" else None
-    stage = _Stage(kind, dict(_DEFAULTS.get(kind, {})), function)
+    function = (
+        replace(STATELESS, digest=f"{kind}") if operator_facts(kind).takes_function and kind != "opaque" else None
+    )
+    stage = _ParsedStage(kind, dict(_DEFAULTS.get(kind, {})), function)
     if kind in ("interleave", "flat_map"):
         stage.inner = ("TFRecordDatasetV2",)
     if words[0].endswith("!"):
-        stage.seconds = _SPENT_HEAVY
+        stage.seconds = _HEAVY_SECONDS
     for word in words[1:]:
         _read_word(stage, word)
     return stage
 
 
-def _read_word(stage: _Stage, word: str) -> None:
+def _read_word(stage: _ParsedStage, word: str) -> None:
     name, equals, text = word.partition("=")
     if name == "unknown" and not equals:
         stage.function = None
     elif name in FLAGS:
         stage.function = with_flag(stage.function, FLAGS[name], text)
-    elif name in ANSWERS and stage.function is not None:
-        stage.function = ANSWERS[name](stage.function, text)
-    elif name in _OF_OPERATORS and (equals or name in _BARE):
-        _OF_OPERATORS[name](stage, text)
+    elif name in PROBE_SETTERS and stage.function is not None:
+        stage.function = PROBE_SETTERS[name](stage.function, text)
+    elif name in _OPERATOR_SETTERS and (equals or name in _VALUELESS):
+        _OPERATOR_SETTERS[name](stage, text)
     elif equals:
         stage.arguments[name] = value(text)
     elif stage.op in _MAIN_ARGUMENT:
@@ -234,42 +234,42 @@ def _read_word(stage: _Stage, word: str) -> None:
         raise ValueError(f"{stage.op} does not know the word {word!r}")
 
 
-def _sets(name: str, read: Callable[[str], object]) -> Callable[[_Stage, str], None]:
+def _setter(name: str, read: Callable[[str], object]) -> Callable[[_ParsedStage, str], None]:
     return lambda stage, text: setattr(stage, name, read(text))
 
 
-_OF_OPERATORS: Mapping[str, Callable[[_Stage, str], None]] = {
-    "bytes": _sets("size_bytes", size),
-    "cpu": _sets("seconds", seconds),
-    "elements": _sets("elements", int),
-    "gathers": _sets("gathering", gathering),
-    "head": _sets("head_share", lambda text: float(text.removesuffix("%")) / 100),
-    "inner": _sets("inner", lambda text: tuple(text.split("+"))),
-    "padding": _sets("padding", padding),
-    "saves": _sets("saved_seconds", seconds),
-    "shared": _sets("shared", int),
-    "spec": _sets("spec", str),
-    "spread": _sets("several_threads", lambda text: True),
-    "static_bytes": _sets("static_bytes", size),
-    "waits": _sets("waits", seconds),
+_OPERATOR_SETTERS: Mapping[str, Callable[[_ParsedStage, str], None]] = {
+    "bytes": _setter("size_bytes", size),
+    "cpu": _setter("seconds", seconds),
+    "elements": _setter("elements", int),
+    "gathers": _setter("gathering", gathering),
+    "head": _setter("head_share", lambda text: float(text.removesuffix("%")) / 100),
+    "inner": _setter("inner", lambda text: tuple(text.split("+"))),
+    "padding": _setter("padding", padding),
+    "saves": _setter("saved_seconds", seconds),
+    "shared": _setter("shared", int),
+    "spec": _setter("spec", str),
+    "spread": _setter("several_threads", lambda text: True),
+    "static_bytes": _setter("static_bytes", size),
+    "waits": _setter("waits", seconds),
 }
 """Setters for words about an operator other than its arguments and its function."""
 
-_BARE = frozenset({"gathers", "spread"})
-"""The words of `_OF_OPERATORS` that need no value."""
+_VALUELESS = frozenset({"gathers", "spread"})
+"""The words of `_OPERATOR_SETTERS` that need no value."""
 
 
-def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:
+def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
     visits: dict[str, float] = {pipeline.output.id: 1.0}
     for node in reversed(pipeline.nodes):
         size = node.argument("batch_size")
-        ratio = float(size) if facts(node.op).batches and isinstance(size, int) else 1.0
+        ratio = float(size) if operator_facts(node.op).batches and isinstance(size, int) else 1.0
         for above in node.inputs:
             visits[above] = visits.get(above, 0.0) + visits.get(node.id, 0.0) * ratio
     operators = tuple(
         OperatorProfile(
             node=node.id,
-            stage=Stage.EXTRACT if facts(node.op).source else Stage.TRANSFORM,
+            stage=Stage.EXTRACT if operator_facts(node.op).source else Stage.TRANSFORM,
             cpu_seconds=stages[node.id].seconds,
             wall_seconds=stages[node.id].seconds + (stages[node.id].waits or 0.0),
             waiting_seconds=stages[node.id].waits,
@@ -284,8 +284,8 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _Stage]) -> Profile:
     return Profile(operators=operators, consumer=ConsumerProfile(kind="none", why="a pipeline from words"))
 
 
-def _cut_costs(node: Node, stage: _Stage) -> dict[str, CutCosts] | None:
+def _cut_costs(node: Node, stage: _ParsedStage) -> dict[str, SplitCosts] | None:
     cuts = node.function.cuts if node.function is not None else None
     if stage.head_share is None or not cuts:
         return None
-    return {cut.kind.value: CutCosts(stage.head_share, 0.0, stage.saved_seconds) for cut in cuts}
+    return {cut.kind.value: SplitCosts(stage.head_share, 0.0, stage.saved_seconds) for cut in cuts}

@@ -5,36 +5,36 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipetune.core import file_events, scratch
+from pipetune.core import file_events, files
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import Failed, Finished, MessageWriter, Mode, read_job
-from pipetune.worker.orphaned import end_without_supervisor
+from pipetune.core.messages import AnalysisFailed, MessageWriter, Mode, WorkerFinished, read_job
+from pipetune.worker.exits import exit_with_supervisor
 
 
 def main() -> int:
     """Runs the job named by the first argument and returns the exit code, which is also in the last message.
 
-    Does not return if a script was stopped: the process has then exited (`shutdown`).
+    Does not return if a script was stopped: the process has then exited (`exits`).
     """
     path = Path(sys.argv[1]).absolute()
     job = read_job(path)
-    scratch.use(str(path.parent))  # the command removes this folder, however this process ends
+    files.set_root(str(path.parent))  # the command removes this folder, however this process ends
     writer = MessageWriter(job.message_descriptor)
-    end_without_supervisor(job.message_descriptor, undo=job.undo)
+    exit_with_supervisor(job.message_descriptor, undo=job.undo)
     try:
         if job.mode is Mode.SERVE:  # nothing is measured, so only what the script itself imports is loaded
-            from pipetune.worker import serving, shutdown
+            from pipetune.worker import exits, lockstep
 
-            code = serving.serve(job, writer)
-            shutdown.end(code, writer, file_events.journal())
+            code = lockstep.run_server_task(job, writer)
+            exits.exit_process(code, writer, file_events.current_journal())
         else:
-            from pipetune.worker import work
+            from pipetune.worker import dispatch
 
-            code = work.do(job, writer)
+            code = dispatch.run_job(job, writer)
     except PipetuneError as error:
-        writer.send(Failed(error.message, error.hint, error.exit_code))
+        writer.send(AnalysisFailed(error.message, error.hint, error.exit_code))
         code = error.exit_code
-    writer.send(Finished(code))
+    writer.send(WorkerFinished(code))
     return code
 
 

@@ -1,20 +1,121 @@
-"""Runs the user's script or module as `__main__`, as `python script.py arguments` would."""
+"""Runs the user's script or module as `__main__`, its loops over `range` extended for as long as pipetune measures."""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib.machinery
 import linecache
 import os
 import runpy
 import sys
+import threading
 import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
-from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import Job
+from pipetune.capture.hooks import Patches
+from pipetune.capture.substitution import substitute
+from pipetune.core.errors import PipetuneError, PlanMismatch
+from pipetune.core.messages import Job, LogLine, MessageWriter, ScriptExited, ScriptFailed
+from pipetune.core.plan_file import load_plan
+from pipetune.measure import machine
+from pipetune.pipelines.plan_application import Applier
+
+_NAME = "__pipetune_lasting__"
+_CONSUMING_CALLS = frozenset({"next", "__next__", "get_next", "get_next_as_optional"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class LoopExtender:
+    """Restarts instrumented loops that are exhausted while pipetune still measures in them."""
+
+    def __init__(self, taken: Callable[[], int]) -> None:
+        """`taken` returns how many elements this thread has received in measuring windows so far."""
+        self._elements_taken = taken
+        self._active_loops = threading.local()
+        self.restarted = False
+
+    def install(self) -> None:
+        """Makes code from `compile_with_extended_loops` call this object, until the process ends."""
+        setattr(builtins, _NAME, self.extend)
+
+    def extend(self, iterable: Iterable[Any]) -> Iterable[Any]:
+        """Returns the iterable that an instrumented loop uses in place of `iterable`; only a `range` is extended."""
+        return self._extended_range(iterable) if type(iterable) is range else iterable
+
+    def _extended_range(self, iterable: range) -> Iterator[int]:
+        loops: list[object] = self._active_loops.__dict__.setdefault("loops", [])
+        loop = object()
+        loops.append(loop)
+        try:
+            before = self._elements_taken()
+            yield from iterable
+            while loops[0] is loop and self._elements_taken() > before:  # a round without a window: no more will come
+                before, self.restarted = self._elements_taken(), True
+                yield from iterable
+        finally:  # also if the script leaves the loop by `break`
+            loops.remove(loop)
+
+
+def compile_with_extended_loops(source: str | bytes, path: str) -> CodeType:
+    """Returns the compiled script, with loops over `range` that may train extended; all source positions are kept.
+
+    Raises:
+        SyntaxError, ValueError: the source is not Python.
+    """
+    tree = ast.parse(source, path)
+    loops = list(_loops_that_may_train(tree))
+    if not loops:
+        return compile(source, path, "exec", dont_inherit=True)
+    for loop in loops:
+        call = ast.copy_location(ast.Name(_NAME, ast.Load()), loop.iter)
+        loop.iter = ast.copy_location(ast.Call(call, [loop.iter], []), loop.iter)
+    return compile(tree, path, "exec", dont_inherit=True)
+
+
+def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For]:
+    """Loops over `range(...)` that take elements from an iterator, or iterate something and leave it early by `break`.
+
+    In their body, or in a function of the same file that the body calls.
+    """
+    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+    taking = set(_CONSUMING_CALLS)
+    while True:
+        more = {function.name for function in functions if _consumes_iterator(function, taking)} - taking
+        if not more:
+            break
+        taking |= more
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For))
+    return (
+        loop for loop in loops if _iterates_range(loop) and any(_consumes_iterator(part, taking) for part in loop.body)
+    )
+
+
+def _consumes_iterator(part: ast.AST, taking: set[str]) -> bool:
+    return any(
+        (isinstance(node, ast.Call) and _called_name(node) in taking)
+        or (isinstance(node, ast.For) and not _iterates_range(node) and _is_left_early(node))
+        for node in ast.walk(part)
+    )
+
+
+def _is_left_early(loop: ast.For) -> bool:
+    return any(isinstance(node, ast.Break) for part in loop.body for node in ast.walk(part))
+
+
+def _iterates_range(loop: ast.For) -> bool:
+    return isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range"
+
+
+def _called_name(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -22,18 +123,20 @@ Compile = Callable[[str | bytes, str], types.CodeType]
 """Compiles source text, given with its path, to a code object."""
 
 
-def as_written(source: str | bytes, path: str) -> types.CodeType:
-    """Compiles source as Python itself does."""
+def compile_unchanged(source: str | bytes, path: str) -> types.CodeType:
+    """Returns the code that Python itself would compile."""
     return compile(source, path, "exec", dont_inherit=True)
 
 
-def run(job: Job, compiled: Compile = as_written, *, modules: Callable[[str], bool] = lambda _path: False) -> None:
+def run(
+    job: Job, compiler: Compile = compile_unchanged, *, compiles_module: Callable[[str], bool] = lambda _path: False
+) -> None:
     """Runs the job's script to its end; whatever it raises, `SystemExit` included, reaches the caller.
 
     Args:
         job: names the script, its arguments, and the texts to use in place of its files (`Job.overlay`).
-        compiled: compiles the script and every overlaid file.
-        modules: whether an imported file, given by its path, is compiled by `compiled` too.
+        compiler: compiles the script and every overlaid file.
+        compiles_module: whether an imported file, given by its path, is compiled by `compiler` too.
 
     Raises:
         PipetuneError: the script cannot be read or is not Python.
@@ -41,15 +144,15 @@ def run(job: Job, compiled: Compile = as_written, *, modules: Callable[[str], bo
     if job.directory:
         os.chdir(job.directory)
     if job.overlay:
-        _lay_over(job.overlay)
-    _import_with(compiled, job.overlay, modules=modules)
+        _apply_overlay(job.overlay)
+    _import_with(compiler, job.overlay, compiles_module=compiles_module)
     if job.module:
         sys.argv = [job.module, *job.arguments]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(job.module, run_name="__main__", alter_sys=True)
         return
     path = os.path.abspath(job.script)
-    code = _compile(path, job.overlay, compiled)
+    code = _compile(path, job.overlay, compiler)
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=path, __cached__=None, __builtins__=__builtins__)
     sys.modules["__main__"] = main
@@ -58,50 +161,46 @@ def run(job: Job, compiled: Compile = as_written, *, modules: Callable[[str], bo
     exec(code, main.__dict__)
 
 
-def users_traceback(error: BaseException) -> str:
-    """The traceback as Python would print it, without pipetune's own frames."""
+def user_traceback(error: BaseException) -> str:
+    """Returns the traceback as Python would print it, without pipetune's own frames."""
     frames = traceback.TracebackException.from_exception(error)
     current: traceback.TracebackException | None = frames
     while current is not None:
-        kept = [frame for frame in current.stack if not _own(frame.filename)]
+        kept = [frame for frame in current.stack if not _is_own_file(frame.filename)]
         current.stack = traceback.StackSummary.from_list(kept)
         current = current.__cause__ or current.__context__
     return "".join(frames.format())
 
 
-def _own(filename: str) -> bool:
+def _is_own_file(filename: str) -> bool:
     return filename.startswith(_PACKAGE + os.sep) or filename.startswith("<frozen runpy>")
 
 
-def _compile(path: str, overlay: Mapping[str, str], compiled: Compile) -> types.CodeType:
+def _compile(path: str, overlay: Mapping[str, str], compiler: Compile) -> types.CodeType:
     try:
         source: str | bytes = overlay[path] if path in overlay else Path(path).read_bytes()
     except OSError as error:
-        raise PipetuneError(
-            f"{path} cannot be read: {error.strerror}.", hint="Name a Python script."
-        ) from error
+        raise PipetuneError(f"{path} cannot be read: {error.strerror}.", hint="Name a Python script.") from error
     try:
-        return compiled(source, path)
+        return compiler(source, path)
     except (SyntaxError, ValueError) as error:
-        raise PipetuneError(
-            f"{path} is not Python: {error}.", hint="Name a Python script.", exit_code=3
-        ) from error
+        raise PipetuneError(f"{path} is not Python: {error}.", hint="Name a Python script.", exit_code=3) from error
 
 
-def _import_with(compiled: Compile, overlay: Mapping[str, str], *, modules: Callable[[str], bool]) -> None:
-    """Makes imports use `compiled`; no bytecode of that is written next to the files."""
+def _import_with(compiler: Compile, overlay: Mapping[str, str], *, compiles_module: Callable[[str], bool]) -> None:
+    """Makes imports use `compiler`; no bytecode of that is written next to the files."""
     original = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: importlib.machinery.SourceFileLoader, fullname: str) -> types.CodeType | None:
         path = os.path.abspath(loader.get_filename(fullname))
         if path in overlay:
-            return compiled(overlay[path], path)
-        return compiled(loader.get_data(path), path) if modules(path) else original(loader, fullname)
+            return compiler(overlay[path], path)
+        return compiler(loader.get_data(path), path) if compiles_module(path) else original(loader, fullname)
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
 
 
-def _lay_over(overlay: Mapping[str, str]) -> None:
+def _apply_overlay(overlay: Mapping[str, str]) -> None:
     """Makes `linecache`, through which AutoGraph reads source, return these texts instead of the files."""
     # A cache entry without a modification time is never compared with the file.
     entries = {path: (len(text), None, text.splitlines(keepends=True), path) for path, text in overlay.items()}
@@ -116,3 +215,44 @@ def _lay_over(overlay: Mapping[str, str]) -> None:
         return entries[filename][2]
 
     linecache.updatecache = updatecache
+
+
+def run_with_plan(job: Job, writer: MessageWriter) -> int:
+    """Runs the script to its end; every dataset that matches the plan is replaced by the planned one.
+
+    Returns:
+        The exit code: 0, or 3 if the script raised or exited with another status.
+
+    Raises:
+        PlanMismatch: no dataset of the script matched; the message names the first operator that differs.
+    """
+    plan = load_plan(job.plan)
+    here = machine.read_machine(job.settings.device)
+    if plan.machine is not None and plan.machine.cores_granted != here.cores_granted:
+        writer.send(
+            LogLine(
+                f"The plan was measured on {plan.machine.cores_granted:g} cores; {here.cores_granted:g} are "
+                "available here."
+            )
+        )
+    applier = Applier(plan, lambda name: writer.send(LogLine(f"The plan is applied to {name}.")))
+    patches = Patches()
+    substitute(applier, patches)
+    try:
+        run(job)
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0):
+            code = leaving.code if isinstance(leaving.code, int) else 1
+            writer.send(ScriptExited(code, "" if isinstance(leaving.code, int) else str(leaving.code)))
+            return 3
+    except BaseException as error:
+        writer.send(ScriptFailed(user_traceback(error)))
+        return 3
+    finally:
+        patches.undo_all()
+    if not applier.applied:
+        if applier.nearest is not None:
+            nearest, source = applier.nearest
+            nearest.check(source.pipeline)
+        raise PlanMismatch("The script consumed no dataset that matches the plan.", hint="Run `pipetune analyze`.")
+    return 0

@@ -14,8 +14,8 @@ pytestmark = [
 ]
 
 from pipetune.bench.bottleneck import claims, measure
+from pipetune.bench.injected import cases
 from pipetune.stages import profiling
-from pipetune.tf.bench.injected import cases
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the table stands for two cores, and takes a while")

@@ -17,18 +17,18 @@ from pipetune.bench import __main__ as bench
 from pipetune.bench.finding import find_figure
 from pipetune.bench.keeping import Kept
 from pipetune.core.accuracy import FIGURES, Claim
-from pipetune.core.measurement import Interval
 from pipetune.core.messages import (
     FigureMeasured,
-    Finished,
     Job,
-    Log,
+    LogLine,
     Message,
     Mode,
     SessionSaved,
+    WorkerFinished,
     from_line,
     write_job,
 )
+from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
 
 
@@ -87,8 +87,8 @@ def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
         "overhead": SimpleNamespace(measure=measure, claims=claims, RESUMES=True),
     }
     messages, code = told(tmp_path, monkeypatch, figures)
-    assert code == 1 and messages[-1] == Finished(1)
-    failed, absent = [message.text for message in messages if isinstance(message, Log)]
+    assert code == 1 and messages[-1] == WorkerFinished(1)
+    failed, absent = [message.text for message in messages if isinstance(message, LogLine)]
     assert "no windows" in failed and "bottleneck: nothing measures it yet" in absent
     (sent,) = [message for message in messages if isinstance(message, FigureMeasured)]
     assert sent.name == "overhead"
@@ -122,5 +122,5 @@ def test_the_process_itself_tells_the_machine(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (machine,) = [message.session.machine for message in messages if isinstance(message, SessionSaved)]
     assert machine is not None and machine.cores_granted >= 1
-    assert messages[-1] == Finished(0)
+    assert messages[-1] == WorkerFinished(0)
     assert json.loads((tmp_path / "job.json").read_text())["mode"] == "bench"

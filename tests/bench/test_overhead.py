@@ -7,9 +7,9 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
+from pipetune.bench import hooked, loops
 from pipetune.bench.overhead import Overhead, claims
-from pipetune.core.measurement import Interval
-from pipetune.tf.bench import hooked, loops
+from pipetune.core.results import Interval
 
 
 @pytest.mark.parametrize("make", [loops.photos, loops.text])

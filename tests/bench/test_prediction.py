@@ -15,7 +15,7 @@ from pipetune.core.edits import Plan
 from pipetune.model.throughput import predict_rate
 from pipetune.search.composing import Composer
 from pipetune.testing.runner import rewrite
-from pipetune.testing.words import read
+from pipetune.testing.words import parse
 
 # By the model: as it is 2 ms, with a cache 1 ms.
 TEXT = "range cpu=0us | map random cpu=1ms {}| map random cpu=1ms"
@@ -23,7 +23,7 @@ PLANS = {"written": "", "cached": "| cache cpu=0us ", "off": ""}
 
 
 def case(rates: Mapping[str, float], *, text: str = TEXT) -> prediction.Case:
-    words = {name: read(text.format(PLANS.get(name, ""))) for name in rates}
+    words = {name: parse(text.format(PLANS.get(name, ""))) for name in rates}
     plans = tuple(
         prediction.Measured(name, words[name].pipeline, (0.9 * rate, rate, 1.5 * rate), (1e-3,) * 3)
         for name, rate in rates.items()
@@ -37,7 +37,7 @@ def test_errors_are_of_the_median_rate() -> None:
     assert found.plans == 2
     assert found.mean_abs_error == pytest.approx(sum(truth) / 2, rel=0.01)
     assert found.rows[0].low == 360 and found.rows[0].high == 600
-    words = read(TEXT.format(""))
+    words = parse(TEXT.format(""))
     assert found.rows[0].predicted == pytest.approx(predict_rate(words.pipeline, words.profile, 2))
 
 

@@ -11,8 +11,7 @@ import pytest
 from pipetune.core.edits import Plan
 from pipetune.search.statistics import lag_one
 from pipetune.testing import recorded
-from pipetune.testing.recorded import CONDITIONS, SCALE, UNITS, RecordedWindow, Recording, Series
-from pipetune.testing.replay import ReplayRunner
+from pipetune.testing.recorded import CONDITIONS, SCALE, UNITS, RecordedWindow, Recording, ReplayRunner, Series
 from pipetune.testing.runner import FakeClock, rewrite
 
 BASE, FASTER = Plan("defaults"), Plan("tuned", (rewrite("useful"),))
@@ -62,9 +61,7 @@ def test_a_gain_is_a_gain(unit: str) -> None:
 
 def test_windows_come_in_the_order_recorded() -> None:
     made = runner(*range(1000, 1100))
-    slowness = [
-        round(made.input_window(BASE, seconds=0.3, warmup_seconds=0.1).step_seconds * 1e5) for _ in range(60)
-    ]
+    slowness = [round(made.input_window(BASE, seconds=0.3, warmup_seconds=0.1).step_seconds * 1e5) for _ in range(60)]
     following = [one + 1 == other for one, other in itertools.pairwise(slowness)]
     assert statistics.fmean(following) > 0.9  # but for the ends of the blocks
 
@@ -78,14 +75,14 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_the_recording_of_the_package_holds_real_noise(unit: str, condition: str) -> None:
-    found = recorded.load().of(unit, condition)
+    found = recorded.load().series_for(unit, condition)
     assert len(found.windows) >= 100
     slowness = [statistics.fmean(window.wall) / SCALE for window in found.windows]
     assert statistics.median(slowness) == pytest.approx(1.0, abs=0.15)
     spread = statistics.stdev(slowness)
     assert 0.002 < spread < 2.0
     if condition != "quiet":
-        quiet = recorded.load().of(unit, "quiet")
+        quiet = recorded.load().series_for(unit, "quiet")
         calm = statistics.stdev(statistics.fmean(window.wall) / SCALE for window in quiet.windows)
         assert spread > calm
         assert max(slowness) > 1.2  # spikes

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench import reading_process, sharing
 from pipetune.bench.sharing import SharingRow
-from pipetune.core.measurement import RunFailed
+from pipetune.core.results import RunFailed
 
 TRAIN = """
 import tensorflow as tf
@@ -28,7 +28,7 @@ def test_errors_are_of_the_median_rate_and_nothing_is_promised() -> None:
     first, *each = sharing.claims(found, quick=False)
     assert first.measured == "17.5%, at most 25.0%" and all(one.met is None for one in (first, *each))
     assert each[1].what == "csv, 2 processes at once"
-    nothing = sharing.judge([], notes=("csv was left out",))
+    nothing = sharing.judge([], notes=("csv was removed",))
     assert nothing.mean_abs_error is None and sharing.claims(nothing, quick=True)[0].measured == "not measured"
 
 

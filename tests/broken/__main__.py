@@ -1,10 +1,10 @@
-"""Breaks lines of the package at random, one at a time, and looks which tests notice.
+"""Mutation testing: changes random lines of the package, one at a time, and reports which tests fail.
 
-python -m tests.broken --seed 17 [--count 40]     goes on where an earlier call of the same seed and commit ended
+python -m tests.broken --seed 17 [--count 40]     continues an earlier call of the same seed and commit
 
-Each broken line is tried by the tests that `make test` runs; where these pass, by those of `make test-exhaustive`.
-A test counts as noticing where it fails twice with the line broken, and passes without. The lines are broken in a
-checkout of their own: nothing here changes.
+Each changed line is tested by the tests that `make test` runs; where these pass, by those of `make test-exhaustive`.
+A test detects the change if it fails twice with it and passes without. The lines are changed in a separate checkout;
+this one is not modified.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
-    "pipetune/tf/equality": ("tests/tf/test_compare_equal.py", "tests/tf/test_compare_unequal.py", "tests/tf"),
-    "pipetune/tf/pipelines": ("tests/tf",),
+    "pipetune/equality": ("tests/equality", "tests/rewrites/on_data"),
+    "pipetune/pipelines": ("tests/pipelines", "tests/rewrites/on_data", "tests/distributed"),
     "pipetune/search": ("tests/search",),
     "pipetune/source": ("tests/source",),
     "pipetune/supervisor": ("tests/supervisor",),
     "pipetune/worker": ("tests/worker", "tests/supervisor"),
     "pipetune/model": ("tests/model",),
 }
-"""Where lines are broken, and the tests that are most likely to notice, which run first."""
+"""The packages in which lines are changed, and the tests most likely to detect it, which run first."""
 
 LIMIT_SECONDS = 3600
 ALL = ("tests",)
@@ -44,7 +44,7 @@ _HANGS = "the tests do not end"
 
 
 def main() -> int:
-    """Prints what each broken line was noticed by; 1 where three or more are noticed by the long suite alone."""
+    """Prints the test that detects each change; 1 where only the long suite detects three or more."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.broken", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,7 +73,7 @@ def main() -> int:
     return 1 if long > 2 else 0
 
 
-# -- breaking
+# -- changing lines
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Break:
 
 
 def chosen(seed: str, count: int) -> list[Break]:
-    """So many lines, each in a file of its own."""
+    """`count` changes, each in a different file while there are enough."""
     draw = random.Random(seed)
     folders = list(FOLDERS)
     breaks: list[Break] = []
@@ -128,7 +128,7 @@ _SWAPPED: dict[type[cst.CSTNode], cst.CSTNode] = {
 
 
 def _other(node: cst.CSTNode) -> cst.CSTNode | None:
-    """What the node becomes when it is broken."""
+    """The changed node."""
     match node:
         case cst.Integer():
             return cst.Integer(str(int(node.value, 0) + 1))
@@ -171,18 +171,18 @@ def _inside_functions(node: cst.CSTNode, inside: bool = False) -> Iterator[cst.C
         yield from _inside_functions(child, inside or isinstance(node, cst.IndentedBlock))
 
 
-# -- noticing
+# -- running tests
 
 
 class Checkout:
-    """A checkout in which one line at a time is broken, and tests run."""
+    """A checkout in which one line at a time is changed and tests run."""
 
     def __init__(self, folder: Path, together: str) -> None:
         self._folder, self._together = folder, together
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
 
     def noticed(self, one: Break) -> str:
-        """The first test that notices: "short: ID" or "long: ID", or "none"."""
+        """The first test that detects the change: "short: ID" or "long: ID", or "none"."""
         place = self._folder / one.file
         whole = place.read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""`pipetune analyze` as a user sees it: what is printed, where, and the exit status."""
+"""`pipetune analyze` from the command line: what is printed, where, and the exit status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from pipetune.cli.analyze import settings_of
 from pipetune.cli.main import build_parser, main
-from pipetune.core.cluster import Place
+from pipetune.core.cluster import ClusterTask
 from pipetune.supervisor import request
 from tests.supervisor.test_analysis import FAKE, SOON
-from tests.supervisor.test_cluster import FAKE as FAKE_CLUSTER
+from tests.supervisor.test_local_cluster import FAKE as FAKE_CLUSTER
 
 pytestmark = pytest.mark.slow
 
@@ -23,18 +23,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a script, and a worker that measures nothing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
-    real = request.Request
+    real = request.AnalysisRequest
 
-    def fake(**fields: object) -> request.Request:
+    def fake(**fields: object) -> request.AnalysisRequest:
         return real(**{**fields, "worker_command": FAKE, "limits": SOON})  # type: ignore[arg-type]
 
-    monkeypatch.setattr(request, "Request", fake)
+    monkeypatch.setattr(request, "AnalysisRequest", fake)
     return tmp_path
 
 
-def test_the_speedup_comes_first_and_results_go_to_reports(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_speedup_is_printed_first_and_results_go_to_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "train.py", "normal"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("Training speedup  1.99x"), "of the patch, not the 1.30x of before"
@@ -68,60 +66,52 @@ def test_quiet_prints_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert tuple(capsys.readouterr()) == ("", "")
 
 
-def test_the_scripts_own_traceback_is_shown_as_its_own(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scripts_traceback_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "train.py", "script_failed"]) == 3
     error = capsys.readouterr().err
     assert "Traceback (most recent call last):\n" in error
-    assert "ValueError: of the user\npipetune: The script raised: ValueError: of the user\n" in error
+    assert "ValueError: of the user\npipetune: The script raised an exception: ValueError: of the user\n" in error
     assert "script.log" in error
 
 
-def test_what_a_script_printed_that_ends_by_itself_is_shown(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_of_a_script_that_exits_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "train.py", "script_wants_arguments"]) == 3
     error = capsys.readouterr().err
     shown = [f"  line {number}" for number in range(12, 20)]
     shown += ["  usage: train.py [-h] --data DATA", "  train.py: error: the following arguments are required: --data"]
-    shown = ["What the script printed ends:", *shown, "pipetune: The script ended with exit status 2."]
+    shown = ["The output of the script ends:", *shown, "pipetune: The script ended with exit status 2."]
     assert "\n".join(shown) in error
     (log,) = Path("reports/train").glob("runs/*/script.log")
-    assert f"What it printed is in {log.absolute()}." in error
+    assert f"Its output is in {log.absolute()}." in error
 
 
-def test_no_dataset_says_what_is_needed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_dataset_is_explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "train.py", "no_dataset"]) == 4
     assert "tf.data.Dataset" in capsys.readouterr().err
 
 
 @pytest.mark.one_core
-def test_after_ctrl_c_the_summary_is_shown_all_the_same(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_summary_is_shown_after_ctrl_c(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "train.py", "waits_for_ctrl_c"]) == 130
     shown = capsys.readouterr()
     assert "Training speedup" in shown.out
     assert "Interrupted" in shown.err and "report.html" in shown.err
 
 
-def test_what_the_script_prints_is_shown_with_verbose(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbose_shows_the_scripts_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "train.py", "normal"]) == 0
     assert "the script prints this" not in capsys.readouterr().err
     assert main(["analyze", "--verbose", "train.py", "normal"]) == 0
     assert "the script prints this" in capsys.readouterr().err
 
 
-def test_a_confidential_run_shows_no_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_confidential_run_shows_no_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--confidential", "train.py", "normal"]) == 0
     assert "hunter2" not in capsys.readouterr().out
     assert "train.py" not in (folder / "reports" / "train" / "session.json").read_text()
 
 
-def test_rules_are_left_out_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_are_excluded_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["analyze", "--without", "cache,prefetch", "--without", "parallel-map", "train.py"]
     settings = settings_of(build_parser().parse_args(words))
     assert settings.without == {"cache", "prefetch", "parallel-map"}
@@ -135,41 +125,41 @@ def cluster_of_two(index: int) -> str:
 
 
 @pytest.mark.parametrize("number", ["0", "-2", "two", "2.5"])
-def test_workers_are_a_number(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_number_of_workers_must_be_positive(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["analyze", f"--workers={number}", "train.py"])
     assert left.value.code == 2
     assert "is not a whole number above 0" in capsys.readouterr().err
 
 
-def test_one_worker_is_one_only_beside_parameter_servers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_worker_is_allowed_only_with_parameter_servers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--workers", "1", "train.py"]) == 2
-    assert "--workers 1 starts no process beside the first" in capsys.readouterr().err
+    assert "--workers 1 starts a single process" in capsys.readouterr().err
     parsed = build_parser().parse_args(["analyze", "--workers", "1", "--parameter-servers", "1", "train.py"])
     settings = settings_of(parsed)
     assert (settings.workers, settings.parameter_servers) == (1, 1)
 
 
-def test_a_worker_that_is_lost_is_named_with_the_end_of_its_log(
+def test_lost_worker_is_named_with_the_end_of_its_log(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "FAKE", FAKE_CLUSTER)
     assert main(["analyze", "--workers", "2", "train.py", "last_is_killed"]) == 3
     error = capsys.readouterr().err
-    assert "The log of the worker that was lost ends:\n  worker 1 prints this\n" in error
-    assert "\n  no more memory\npipetune: Worker 1 was killed (SIGKILL)" in error
+    assert "The log of the lost worker ends:\n  worker 1 prints this\n" in error
+    assert "\n  out of memory\npipetune: Worker 1 was killed (SIGKILL)" in error
     (log,) = Path("reports/train").glob("runs/*/worker-0.log")
     assert f"{log} to worker-1.log" in error
 
 
 @pytest.mark.parametrize("told_by", ["TF_CONFIG", "HOROVOD_RANK"])
-def test_a_task_of_a_cluster_starts_no_workers_and_keeps_to_its_own_folder(
+def test_cluster_task_starts_no_workers_and_uses_its_own_folder(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, told_by: str
 ) -> None:
     monkeypatch.setenv(told_by, cluster_of_two(1) if told_by == "TF_CONFIG" else "1")
     monkeypatch.setenv("HOROVOD_SIZE", "2")
     assert main(["analyze", "--workers", "2", "train.py", "normal"]) == 0
-    assert f"{told_by} is set: this machine is worker 1 of a cluster" in capsys.readouterr().err
+    assert f"{told_by} is set: this machine is worker 1 of an existing cluster" in capsys.readouterr().err
     results = folder / "reports" / "train" / "worker-1"
     data = json.loads((results / "session.json").read_text())
     assert not list(results.glob("worker-*.log"))
@@ -179,7 +169,7 @@ def test_a_task_of_a_cluster_starts_no_workers_and_keeps_to_its_own_folder(
 
 
 @pytest.mark.parametrize("horovod", [True, False])
-def test_a_process_of_mpirun_is_a_rank_where_the_script_imports_horovod(
+def test_mpirun_process_is_a_rank_if_the_script_imports_horovod(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, horovod: bool
 ) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
@@ -188,43 +178,43 @@ def test_a_process_of_mpirun_is_a_rank_where_the_script_imports_horovod(
         (folder / "train.py").write_text("def main():\n    import horovod.tensorflow as hvd\n")
     assert main(["analyze", "train.py", "normal"]) == 0
     error = capsys.readouterr().err
-    assert ("OMPI_COMM_WORLD_SIZE names 2 processes" in error) is not horovod
+    assert ("OMPI_COMM_WORLD_SIZE reports 2 processes" in error) is not horovod
     assert ("set HOROVOD_RANK and HOROVOD_SIZE" in " ".join(error.split())) is not horovod, "how to tell"
     own = folder / "reports" / "train" / ("worker-1" if horovod else "process-1")
     data = json.loads((own / "session.json").read_text())
     assert data["patch"]["verified"] is (None if horovod else True), "a rank of several does not run the patched script"
 
 
-def test_the_first_task_of_a_cluster_gathers_the_others(
+def test_first_task_notes_missing_tasks_of_the_cluster(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", cluster_of_two(0))
     assert main(["analyze", "train.py", "normal"]) == 0
     data = json.loads((folder / "reports" / "train" / "session.json").read_text())
-    assert "left no session below this one's folder" in data["notes"][-1]
+    assert "wrote no session below this task's results folder" in data["notes"][-1]
     said = " ".join(capsys.readouterr().err.split())
-    assert "have not found each other within 0 s" in data["notes"][-2], "in the report too"
+    assert "connected within 0 s" in data["notes"][-2], "in the report too"
     assert "TF_CONFIG" not in said
-    assert "The tasks of the cluster have not found each other within 0 s: each measures its own input alone." in said
+    assert "Not all tasks of the cluster connected within 0 s: each measures only its own input." in said
 
 
-def test_how_many_workers_is_a_setting(folder: Path) -> None:
+def test_number_of_workers_is_a_setting(folder: Path) -> None:
     parsed = build_parser().parse_args(["analyze", "--workers", "3", "train.py"])
     assert settings_of(parsed).workers == 3
-    assert settings_of(parsed, Place("worker", 0, 2)).workers == 1, "of a cluster that exists"
+    assert settings_of(parsed, ClusterTask("worker", 0, 2)).workers == 1, "of an existing cluster"
     assert settings_of(build_parser().parse_args(["analyze", "train.py"])).workers == 1
 
 
 @pytest.mark.parametrize(("workers", "expected"), [((), 2), (("--workers", "3"), 3)])
-def test_how_many_parameter_servers_is_a_setting(folder: Path, workers: tuple[str, ...], expected: int) -> None:
+def test_number_of_parameter_servers_is_a_setting(folder: Path, workers: tuple[str, ...], expected: int) -> None:
     parsed = build_parser().parse_args(["analyze", "--parameter-servers", "1", *workers, "train.py"])
     found = settings_of(parsed)
     assert (found.workers, found.parameter_servers) == (expected, 1)
-    exists = settings_of(parsed, Place("chief", 0, 1))
-    assert (exists.workers, exists.parameter_servers) == (1, 0), "of a cluster that exists"
+    exists = settings_of(parsed, ClusterTask("chief", 0, 1))
+    assert (exists.workers, exists.parameter_servers) == (1, 0), "of an existing cluster"
 
 
-def test_a_garbage_configuration_of_a_cluster_ends_it_before_anything_runs(
+def test_malformed_tf_config_is_rejected_before_anything_runs(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", "worker:0")

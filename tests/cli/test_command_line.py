@@ -1,4 +1,4 @@
-"""The command line: what is heavy stays out, script arguments pass through, errors are one message."""
+"""The command line: no heavy imports, script arguments pass through unchanged, errors are one message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipetune.cli.command import target_of
 from pipetune.cli.main import build_parser, main
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
-from pipetune.source import standalone_kinds
+from pipetune.distributed.emit import kinds
 
 HEAVY = (
     "tensorflow",
@@ -32,9 +32,7 @@ HEAVY = (
 
 
 def python(*words: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, cwd=directory, check=False
-    )
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=directory, check=False)
 
 
 @pytest.mark.one_core
@@ -51,7 +49,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert done.returncode == 0, done.stderr
     line = done.stdout.strip().splitlines()[-1]
     assert line.startswith("HEAVY [] "), line
-    assert int(line.split()[-1]) < 200  # modules in all, Python's own start included
+    assert int(line.split()[-1]) < 200  # all modules, including those of Python's own start
 
 
 def test_import_pipetune_imports_no_tensorflow() -> None:
@@ -59,12 +57,10 @@ def test_import_pipetune_imports_no_tensorflow() -> None:
     assert python("-c", program).stdout.strip() == "[]"
 
 
-def test_the_public_names_are_there_and_no_others() -> None:
+def test_public_names_exist() -> None:
     import pipetune
 
-    assert {"tune", "apply_plan", "profile", "record", "load", "PlanMismatch", "PipetuneError"} <= set(
-        dir(pipetune)
-    )
+    assert {"tune", "apply_plan", "profile", "record", "load", "PlanMismatch", "PipetuneError"} <= set(dir(pipetune))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         pipetune.nothing  # noqa: B018 - the access is what is tested
 
@@ -122,7 +118,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixt
         (["analyze", "--allow", "reorders", "train.py"], "pipetune analyze", "Did you mean reorder?"),
     ],
 )
-def test_what_was_meant_is_said_under_the_usage_of_its_command(
+def test_suggestion_is_shown_below_the_usage_of_the_command(
     words: list[str], usage: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as leaving:
@@ -163,9 +159,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--quiet", "train.py", "a b", "-1", "--unknown=1"], ("a b", "-1", "--unknown=1")),
     ],
 )
-def test_script_arguments_go_to_the_script_untouched(
-    script: Path, words: list[str], passed: tuple[str, ...]
-) -> None:
+def test_script_arguments_reach_the_script_unchanged(script: Path, words: list[str], passed: tuple[str, ...]) -> None:
     target = target_of(parsed(*words))
     assert target.script == str(script)
     assert target.arguments == passed
@@ -181,7 +175,7 @@ def test_script_arguments_go_to_the_script_untouched(
         (["-m", "package.train", "-m", "--help", "x"], ("-m", "--help", "x")),
     ],
 )
-def test_module_arguments_go_to_the_module_untouched(words: list[str], passed: tuple[str, ...]) -> None:
+def test_module_arguments_reach_the_module_unchanged(words: list[str], passed: tuple[str, ...]) -> None:
     target = target_of(parsed(*words))
     assert (target.module, target.script, target.arguments) == ("package.train", "", passed)
     assert target.name == "train"
@@ -202,15 +196,13 @@ def test_options_become_settings(script: Path) -> None:
     assert (settings.distribute, settings.seed) == ("multiworker", 7)
 
 
-@pytest.mark.parametrize("kind", [*standalone_kinds.names(), "none"])
-def test_every_kind_of_distributed_form_can_be_asked_for(script: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [*kinds.names(), "none"])
+def test_every_kind_of_distributed_module_can_be_requested(script: Path, kind: str) -> None:
     arguments = parsed("--distribute", kind, "train.py")
     assert settings_of(arguments).distribute == kind
 
 
-def test_a_kind_there_is_none_of_is_refused_with_those_there_are(
-    script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_kind_is_refused_with_the_known_ones(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed("--distribute", "ray", "train.py")
     assert "parameter-server" in capsys.readouterr().err
@@ -219,18 +211,21 @@ def test_a_kind_there_is_none_of_is_refused_with_those_there_are(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "No script was named"),
+        ([], "No script was given"),
         (["nowhere.py"], "There is no script nowhere.py"),
-        (["."], ". is a folder.\n  Name the Python file in it that trains, such as binary.py, latin.py, train.py.\n"),
-        (["notes.ipynb"], "is a notebook.\n  In it, call pipetune.tune(dataset, step=train_step); or make a script "),
+        (["."], ". is a folder.\n  Pass the training script in it, such as binary.py, latin.py, train.py.\n"),
+        (
+            ["notes.ipynb"],
+            "is a notebook.\n  Call pipetune.tune(dataset, step=train_step) in it, or convert it to a script: ",
+        ),
         (["-m", "train.py"], "is not the name of a module"),
         (["-m", "../train"], "is not the name of a module"),
-        (["-m"], "No script was named"),
+        (["-m"], "No script was given"),
         (["binary.py"], "is not Python source"),
         (["latin.py"], "is not Python source"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_runs(
+def test_target_that_cannot_run_is_rejected_before_anything_runs(
     script: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (script.parent / "binary.py").write_bytes(b"\x00\x01")
@@ -244,14 +239,14 @@ def test_what_cannot_be_run_is_said_before_anything_runs(
     assert not (script.parent / "reports").exists()
 
 
-def test_a_folder_with_a_main_runs_as_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_a_main_runs_as_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__main__.py").write_text("")
     assert target_of(parsed("app")).script == str(tmp_path / "app" / "__main__.py")
 
 
-def test_an_out_folder_that_cannot_be_written_is_said_first(
+def test_unwritable_out_folder_is_reported_before_anything_runs(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (script.parent / "file").write_text("")
@@ -262,12 +257,12 @@ def test_an_out_folder_that_cannot_be_written_is_said_first(
 @pytest.mark.parametrize(
     ("text", "size"), [("1", 1), ("512M", 512 << 20), ("4GiB", 4 << 30), ("2 kb", 2048), ("0.5T", 1 << 39)]
 )
-def test_sizes(text: str, size: int) -> None:
+def test_valid_byte_sizes(text: str, size: int) -> None:
     assert values.byte_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "0", "1X", "1e9G", "nan"])
-def test_no_sizes(text: str) -> None:
+def test_invalid_byte_sizes(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         values.byte_size(text)
 
@@ -284,28 +279,28 @@ def test_no_sizes(text: str) -> None:
         ("800B/s", 800),
     ],
 )
-def test_bandwidths(text: str, bytes_per_second: float) -> None:
+def test_valid_bandwidths(text: str, bytes_per_second: float) -> None:
     assert values.bandwidth(text) == bytes_per_second
 
 
 @pytest.mark.parametrize("text", ["", "1", "1G", "10GB", "-1GB/s", "0B/s", "1XB/s", "nan", "1iB/s", "1 gb / s"])
-def test_no_bandwidths(text: str) -> None:
+def test_invalid_bandwidths(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         values.bandwidth(text)
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), ("0", 0.0), ("100%", 1.0)])
-def test_shares(text: str, share: float) -> None:
+def test_valid_shares(text: str, share: float) -> None:
     assert values.share(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["5", "-1%", "101%", "nan", "x", "%"])
-def test_no_shares(text: str) -> None:
+def test_invalid_shares(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         values.share(text)
 
 
-def test_rules_are_listed_and_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules"]) == 0
     listed = capsys.readouterr().out
     assert "parallel-map" in listed and "cache" in listed
@@ -317,16 +312,14 @@ def test_rules_are_listed_and_told_in_full(capsys: pytest.CaptureFixture[str]) -
     assert "Did you mean parallel-map?\n  Rules: " in capsys.readouterr().err
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+def test_closed_pipe_is_not_an_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m pipetune rules | true", shell=True, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
 
 
-def test_errors_carry_their_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_set_the_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from pipetune.cli import rules
 
     def fail(_arguments: argparse.Namespace) -> int:
@@ -337,7 +330,7 @@ def test_errors_carry_their_exit_code(
     assert capsys.readouterr().err == "pipetune: There is no GPU.\n  Leave --device out.\n"
 
 
-def test_ctrl_c_outside_a_worker_is_130(
+def test_ctrl_c_without_a_worker_is_exit_code_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pipetune.cli import rules

@@ -1,4 +1,4 @@
-"""Commands that read sessions: report, compare, check, apply."""
+"""Commands that read sessions: report, compare, check, apply, doctor."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 
 from pipetune.cli import apply, doctor
 from pipetune.cli.main import main
-from pipetune.core import sessionfile
-from pipetune.core.measurement import Outcome, Trial
+from pipetune.core import session_file
 from pipetune.core.profile import Finding, Verdict
-from pipetune.core.session import PatchResult, Reason, Rejection, Session
-from pipetune.source.applying import digest_of
-from pipetune.source.patch import file_diff
-from pipetune.supervisor.results import Results
+from pipetune.core.results import Outcome, Trial
+from pipetune.core.session import PatchResult, Rejection, RejectionReason, Session
+from pipetune.source.patch_application import digest_of
+from pipetune.source.unified_diffs import file_diff
+from pipetune.supervisor.results_folder import Results
 from tests.core.sessions import MACHINE, WINDOW, session
 
 
 def saved(folder: Path, value: Session, name: str = "one") -> str:
     path = folder / name / "session.json"
-    sessionfile.save(value, path)
+    session_file.save(value, path)
     return str(path)
 
 
@@ -58,7 +58,7 @@ def test_report_writes_html_beside_the_session(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "one" / "report.html").read_text().startswith("<!")
 
 
-def test_report_open_opens_what_it_wrote(
+def test_report_open_opens_the_written_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
@@ -76,7 +76,7 @@ def test_report_open_opens_what_it_wrote(
     assert main(["report", str(tmp_path / "one"), "--open", "--format", "csv"]) == 2
 
 
-def test_report_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_missing_session_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
@@ -106,15 +106,13 @@ def test_check_fails_only_what_the_interval_proves(
     assert says in answer[1]
 
 
-def test_strict_fails_what_is_left_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_check_fails_undetermined_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path, session(wait=0.05, spread=0.02))
     assert check(capsys, path, "--max-input-wait", "5%")[0] == 0
     assert check(capsys, path, "--max-input-wait", "5%", "--strict")[0] == 1
 
 
-def test_without_a_demand_five_percent_of_waiting_is_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_default_check_limits_input_wait_to_five_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = check(capsys, saved(tmp_path, session(wait=0.3)))
     assert code == 1 and "the limit is 5.0 %" in printed
 
@@ -130,13 +128,13 @@ def test_check_of_the_speedup(
     assert "input wait" not in check(capsys, path, "--min-speedup", wanted)[1]
 
 
-def test_what_was_not_measured_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unmeasured_session_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = saved(tmp_path, replace(session(), datasets=(), training=None))
     assert check(capsys, empty, "--max-input-wait", "5%")[0] == 1
     assert check(capsys, empty, "--min-speedup", "1.1")[0] == 1
 
 
-def test_a_session_that_did_not_end_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_incomplete_session_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path, replace(session(wait=0.01, spread=0.01), status="interrupted"))
     code, printed = check(capsys, path)
     assert code == 1 and "interrupted" in printed
@@ -148,22 +146,20 @@ def against(
     return check(capsys, saved(tmp_path, now), "--baseline", saved(tmp_path, before, "before"), *words)
 
 
-def test_a_baseline_equal_to_now_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_baseline_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = against(tmp_path, capsys, session(spread=0.02), session(spread=0.02))
     assert code == 0 and "failed" not in printed
 
 
 def test_more_input_wait_than_the_baseline_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now, before = session(wait=0.3, spread=0.02), session(wait=0.1, spread=0.02)
-    assert (
-        "failed        input wait against baseline: +20.0 points" in against(tmp_path, capsys, now, before)[1]
-    )
+    assert "failed        input wait against baseline: +20.0 points" in against(tmp_path, capsys, now, before)[1]
     assert against(tmp_path, capsys, now, before)[0] == 1
     assert against(tmp_path, capsys, now, before, "--tolerance", "30%")[0] == 0
-    assert against(tmp_path, capsys, before, now)[0] == 0  # better is no failure
+    assert against(tmp_path, capsys, before, now)[0] == 0  # an improvement is not a failure
 
 
-def test_room_that_was_not_there_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_room_for_improvement_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now, before = session(speedup=2.0, spread=0.05), session(speedup=1.3, spread=0.05)
     code, printed = against(tmp_path, capsys, now, before)
     assert code == 1 and "failed        room for improvement: 2.00x now, 1.30x in the baseline" in printed
@@ -172,24 +168,24 @@ def test_room_that_was_not_there_fails(tmp_path: Path, capsys: pytest.CaptureFix
     assert against(tmp_path, capsys, nothing, now)[0] == 0
 
 
-def test_a_new_warning_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_warning_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = session(spread=0.02)
     new = replace(now, findings=(*now.findings, Finding("cached-augmentation", "Frozen.")))
     code, printed = against(tmp_path, capsys, new, now)
     assert code == 1 and "failed        warnings: cached-augmentation: Frozen." in printed
 
 
-def test_figures_of_another_machine_prove_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_of_another_machine_is_undetermined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = replace(session(wait=0.1, spread=0.02), machine=replace(MACHINE, cores_granted=8.0))
     code, printed = against(tmp_path, capsys, session(wait=0.3, spread=0.02), elsewhere)
     assert code == 0 and "undetermined  input wait against baseline" in printed
-    assert "cores: 2.0 against 8.0" in printed
+    assert "cores: 2.0 instead of 8.0" in printed
 
 
-def test_a_baseline_of_another_pipeline_is_refused_unless_any_will_do(
+def test_baseline_of_another_pipeline_is_refused_without_any(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """B21: it had passed without a word."""
+    """B21: it used to pass silently."""
     now = session(spread=0.02)
     dataset = now.datasets[0]
     shorter = replace(dataset, pipeline=replace(dataset.pipeline, nodes=dataset.pipeline.nodes[:3]), tuned=None)
@@ -197,23 +193,23 @@ def test_a_baseline_of_another_pipeline_is_refused_unless_any_will_do(
     assert against(tmp_path, capsys, now, other)[0] == 2
     main(["check", saved(tmp_path, now), "--baseline", saved(tmp_path, other, "before")])
     error = capsys.readouterr().err
-    assert "pipetune: The baseline is of another pipeline: operator 3 here, " in error and "--any" in error
+    assert "pipetune: The baseline belongs to a different pipeline: operator 3 here, " in error and "--any" in error
     assert against(tmp_path, capsys, now, other, "--any")[0] == 0
     before = replace(now, datasets=(replace(dataset, tuned=shorter.pipeline),))
     assert against(tmp_path, capsys, other, before)[0] == 0, "the patch of the baseline is in the script now"
 
 
-def test_a_folder_whose_last_run_failed_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_whose_last_run_failed_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fine = session(wait=0.01, spread=0.01)
     for value in (fine, replace(fine, status="failed")):
-        results = Results(tmp_path / "out").begun()
+        results = Results(tmp_path / "out").with_new_run()
         results.write_all(value)
     code, printed = check(capsys, str(tmp_path / "out"))
-    assert code == 1 and f"a later run did not come to its end: {results.folder}" in printed
+    assert code == 1 and f"a later run did not complete: {results.folder}" in printed
     assert check(capsys, str((tmp_path / "out/latest").resolve()))[0] == 0, "named, it is what was asked for"
 
 
-def test_check_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = check(capsys, saved(tmp_path, session()), "--json")
     found = json.loads(printed)
     assert (code, found["passed"]) == (1, False)
@@ -228,27 +224,25 @@ def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str], one: Session, tw
     return text(capsys)
 
 
-def test_compare_calls_better_what_the_interval_proves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_marks_changes_that_the_interval_proves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = session(speedup=1.3, wait=0.4, spread=0.04), session(speedup=2.0, wait=0.1, spread=0.04)
     printed = compare(tmp_path, capsys, one, two)
     rows = {line[:29].strip(): line for line in printed.splitlines()}
     assert rows["training speedup"].endswith("better") and "1.54x (1.48 to 1.60)" in rows["training speedup"]
     assert rows["input wait"].endswith("-30 (-33 to -27) points better")
-    assert rows["training step as written"].endswith("1.00x")
+    assert rows["training step, current"].endswith("1.00x")
     assert "better" not in rows["input speedup"] and "worse" not in rows["input speedup"]
     assert all(len(line) <= 80 for line in printed.splitlines())
     assert "training speedup" in compare(tmp_path, capsys, two, one)
     assert "worse" in compare(tmp_path, capsys, two, one)
 
 
-def test_compare_tells_noise_from_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_does_not_mark_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = compare(tmp_path, capsys, session(speedup=1.3), session(speedup=1.35))
     assert "better" not in printed and "worse" not in printed
 
 
-def test_compare_names_rewrites_and_warnings_that_came_and_went(
+def test_compare_lists_added_and_removed_rewrites_and_warnings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = session()
@@ -262,13 +256,15 @@ def test_compare_names_rewrites_and_warnings_that_came_and_went(
     assert "prefetch" not in printed
 
 
-def test_compare_cautions_where_it_must(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_cautions_about_other_machines_and_pipelines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = session()
     dataset = one.datasets[0]
     shorter = replace(dataset.pipeline, nodes=dataset.pipeline.nodes[:3])
     two = replace(one, datasets=(replace(dataset, pipeline=shorter),), machine=replace(MACHINE, device="gpu"))
     printed = compare(tmp_path, capsys, one, two)
-    assert "Caution: measured elsewhere (device: gpu against cpu)." in printed
+    assert "Caution: measured on a different machine (device: gpu instead of cpu)." in printed
     assert "Caution: the pipelines differ." in printed
     assert "Caution" not in compare(tmp_path, capsys, one, one)
 
@@ -278,7 +274,7 @@ def test_compare_of_sessions_without_figures(tmp_path: Path, capsys: pytest.Capt
     assert "Neither session measured anything." in compare(tmp_path, capsys, empty, empty)
 
 
-def test_compare_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", saved(tmp_path, session()), saved(tmp_path, session(), "two"), "--json"]) == 0
     found = json.loads(text(capsys))
     assert found["figures"][0]["change"]["median"] == 1.0
@@ -298,7 +294,7 @@ AFTER = BEFORE.replace("map(decode)", "map(decode, num_parallel_calls=2)")
 
 @pytest.fixture
 def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script, and a finished run under reports/ whose patch changes it."""
+    """A script, and a finished run in reports/ whose patch changes it."""
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "train.py"
     script.write_text(BEFORE)
@@ -317,8 +313,8 @@ def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(value: Session) -> Path:
-    """The folder of a run of reports/train that came to this."""
-    results = Results(Path("reports/train")).begun()
+    """The folder of a run of reports/train with this result."""
+    results = Results(Path("reports/train")).with_new_run()
     results.write_all(value)
     return results.folder
 
@@ -329,13 +325,13 @@ def test_apply_check_and_revert(patched: Path, capsys: pytest.CaptureFixture[str
     assert main(["apply"]) == 0
     assert patched.read_text() == AFTER
     shown = capsys.readouterr()
-    assert shown.out == f"patched: {patched}\n`pipetune apply --revert` takes it out again.\n"
+    assert shown.out == f"patched: {patched}\n`pipetune apply --revert` reverts it.\n"
     assert shown.err == "pipetune: reports/train (train.py, 2026-03-01T14:15:00+00:00)\n", "which was taken"
     for words in (["reports/train"], ["reports/train/session.json"], ["reports/train/latest"]):
         assert main(["apply", "--check", *words]) == 0
     assert text(capsys) == f"applied: {patched}\n" * 3
     assert main(["apply", "reports/train/session.json"]) == 0
-    assert "The patch is in already." in text(capsys)
+    assert "The patch is already applied." in text(capsys)
     assert main(["apply", "--revert"]) == 0
     assert patched.read_text() == BEFORE
     assert main(["apply", "--revert"]) == 1
@@ -344,21 +340,21 @@ def test_apply_check_and_revert(patched: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("status", ["done", "failed", "interrupted"])
 @pytest.mark.parametrize("words", [[], ["reports/train"]])
-def test_a_later_run_takes_nothing_of_the_way_back(
+def test_later_run_does_not_prevent_revert(
     patched: Path, capsys: pytest.CaptureFixture[str], status: str, words: list[str]
 ) -> None:
-    """B1: after it `--revert` had said that there is nothing to change, and left the source patched."""
+    """B1: `--revert` used to report that there is nothing to change, and left the source patched."""
     assert main(["apply"]) == 0
     run(replace(session(), patch=None, trials=(), status=status))
     assert main(["apply", "--check", *words]) == 0
     assert f"applied: {patched}" in text(capsys)
     patched.write_text(f"# mine\n{patched.read_text()}")
     assert main(["apply", "--revert", *words]) == 0
-    assert f"put back: {patched}" in text(capsys)
+    assert f"reverted: {patched}" in text(capsys)
     assert patched.read_text() == f"# mine\n{BEFORE}"
 
 
-def test_revert_needs_no_session_at_all(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_revert_needs_no_session(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply"]) == 0
     for name in ("runs", "latest"):
         Path("reports/train", name).rename(name)
@@ -366,22 +362,20 @@ def test_revert_needs_no_session_at_all(patched: Path, capsys: pytest.CaptureFix
     assert patched.read_text() == BEFORE
 
 
-def test_apply_diff_shows_the_patch_and_changes_nothing(
-    patched: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_apply_diff_shows_the_patch_and_changes_nothing(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "--diff"]) == 0
     assert text(capsys).startswith("--- a/train.py\n")
     assert patched.read_text() == BEFORE
 
 
-def test_apply_goes_by_content(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_apply_finds_the_place_in_an_edited_file(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     patched.write_text(f"# mine\n{BEFORE}\n\ndef more(): ...\n")
     assert main(["apply"]) == 0
     assert patched.read_text() == f"# mine\n{AFTER}\n\ndef more(): ...\n"
-    assert "edited elsewhere after it was analyzed" in text(capsys)
+    assert "edited after the analysis" in text(capsys)
 
 
-def test_apply_shows_both_versions_of_a_place_that_changed(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_apply_shows_both_versions_of_a_conflict(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = BEFORE.replace("map(decode)", "map(other)")
     patched.write_text(now)
     assert main(["apply"]) == 1
@@ -397,16 +391,14 @@ def test_apply_shows_both_versions_of_a_place_that_changed(patched: Path, capsys
 def test_apply_warns_of_another_machine_and_of_an_unverified_patch(
     patched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = sessionfile.load("reports/train")
+    one = session_file.load("reports/train")
     assert one.patch is not None
-    assert apply.cautions(one) == []
-    elsewhere = replace(
-        one, machine=replace(MACHINE, cores_affinity=64), patch=replace(one.patch, verified=None)
-    )
-    sessionfile.save(elsewhere, "reports/train/session.json")
+    assert apply.machine_warnings(one) == []
+    elsewhere = replace(one, machine=replace(MACHINE, cores_affinity=64), patch=replace(one.patch, verified=None))
+    session_file.save(elsewhere, "reports/train/session.json")
     assert main(["apply"]) == 0
     error = capsys.readouterr().err
-    assert "not run to verify" in error and "measured on 64 cores" in error
+    assert "not verified by running" in error and "measured on 64 cores" in error
 
 
 @pytest.mark.parametrize(
@@ -422,17 +414,17 @@ def test_apply_warns_of_another_machine_and_of_an_unverified_patch(
         ({"datasets": "open"}, "the time was over before it was decided", 1),
     ],
 )
-def test_without_a_patch_there_is_nothing_to_change_only_where_that_is_known(
+def test_missing_patch_exits_0_only_if_nothing_can_be_improved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], says: str, code: int
 ) -> None:
-    """B5: a run that ended undecided had said so too."""
+    """B5: an undecided run used to be reported in the same way."""
     one = session()
     first = replace(one.datasets[0], plan=None, rejected=())
     assert first.diagnosis is not None
     datasets = {
         "busy": replace(first, diagnosis=replace(first.diagnosis, verdict=Verdict.NOT_INPUT_BOUND)),
         "none": first,
-        "open": replace(first, rejected=(Rejection("cache", "n1", "not tried", reason=Reason.NO_TIME),)),
+        "open": replace(first, rejected=(Rejection("cache", "n1", "not tried", reason=RejectionReason.NO_TIME),)),
     }
     tried = Trial(one.trials[0].plan, Outcome.REJECTED, "no gain")
     trials = {outcome.value: replace(tried, outcome=outcome) for outcome in (Outcome.UNDECIDED, Outcome.ACCEPTED)}
@@ -447,7 +439,7 @@ def test_without_a_patch_there_is_nothing_to_change_only_where_that_is_known(
     assert main(["apply", "--check", path]) == code
 
 
-def test_an_earlier_run_that_holds_a_patch_is_named(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_earlier_run_with_a_patch_is_named(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (earlier,) = Path("reports/train/runs").glob("2*")
     run(replace(session(), patch=None))
     assert main(["apply"]) == 1
@@ -458,7 +450,7 @@ def test_an_earlier_run_that_holds_a_patch_is_named(patched: Path, capsys: pytes
     assert "has the patch of an earlier session: pipetune apply --revert reports/train\n" in text(capsys)
 
 
-def test_apply_without_a_session_says_how_to_make_one(
+def test_apply_without_a_session_names_the_command_that_creates_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -467,11 +459,11 @@ def test_apply_without_a_session_says_how_to_make_one(
         assert "pipetune analyze" in capsys.readouterr().err
 
 
-def test_apply_takes_the_newest_session_that_finished(patched: Path) -> None:
+def test_apply_uses_the_newest_completed_session(patched: Path) -> None:
     os.utime("reports/train/session.json", (1, 1))
-    sessionfile.save(replace(session(), status="failed"), "reports/failed/session.json")
+    session_file.save(replace(session(), status="failed"), "reports/failed/session.json")
     assert apply.newest_session(Path("reports")) == Path("reports/train/session.json")
-    sessionfile.save(replace(session(), patch=None), "reports/newer/session.json")
+    session_file.save(replace(session(), patch=None), "reports/newer/session.json")
     assert apply.newest_session(Path("reports")) == Path("reports/newer/session.json")
 
 
@@ -488,14 +480,14 @@ def test_apply_of_a_confidential_session_names_the_patch_file(
 
 
 def test_doctor_shows_the_machine() -> None:
-    rows = dict(doctor.facts(replace(MACHINE, quota_cores=1.5)))
+    rows = dict(doctor.machine_facts(replace(MACHINE, quota_cores=1.5)))
     assert rows["cores by affinity"] == "2 of 64"
     assert rows["memory available"] == "6.00 GiB"
 
 
-def test_doctor_remarks_on_what_spoils_measurements() -> None:
-    assert list(doctor.remarks(MACHINE)) == []
+def test_doctor_warns_about_what_disturbs_measurements() -> None:
+    assert list(doctor.machine_warnings(MACHINE)) == []
     busy = replace(MACHINE, cores_granted=1.0, quota_cores=1.0, load_average=2.5, memory_available_bytes=1 << 20)
-    quota, load, memory = doctor.remarks(busy)
-    assert "TensorFlow counts on 2 cores, 1 are granted" in quota
+    quota, load, memory = doctor.machine_warnings(busy)
+    assert "TensorFlow detects 2 cores, but only 1 are available" in quota
     assert "load 2.5" in load and "memory" in memory

@@ -1,4 +1,4 @@
-"""`pipetune size`: what a larger job needs, from a session; what is not in it is said, not made up."""
+"""`pipetune size`: what a larger job needs, from a session; missing figures are reported, not invented."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.cli.main import main
-from pipetune.core import sessionfile
+from pipetune.core import session_file
 from pipetune.core.session import Session
 from tests.core.sessions import MACHINE, session
 from tests.report.sessions import photos
@@ -17,7 +17,7 @@ from tests.report.sessions import photos
 
 def saved(folder: Path, value: Session) -> str:
     path = folder / "session.json"
-    sessionfile.save(value, path)
+    session_file.save(value, path)
     return str(path)
 
 
@@ -26,12 +26,14 @@ def without_costs() -> Session:
     return replace(session(), datasets=datasets)
 
 
-def test_no_session_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_session_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", str(tmp_path / "nowhere"), "--replicas", "8"]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_session_without_costs_says_what_measures_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_session_without_costs_names_the_command_that_measures_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = saved(tmp_path, without_costs())
     assert main(["size", path, "--replicas", "8", "--step-time", "5"]) == 2
     assert "no measured costs" in capsys.readouterr().err
@@ -39,21 +41,17 @@ def test_a_session_without_costs_says_what_measures_them(tmp_path: Path, capsys:
     assert "--no-trials --dataset train" in capsys.readouterr().err
 
 
-def test_a_dataset_nobody_knows_is_answered_with_those_there_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_dataset_is_answered_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", saved(tmp_path, session()), "--replicas", "8", "--dataset", "test"]) == 2
     assert "It has train, validation." in capsys.readouterr().err
 
 
-def test_a_session_without_a_machine_cannot_say_what_a_core_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_session_without_a_machine_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", saved(tmp_path, replace(session(), machine=None)), "--replicas", "8"]) == 2
-    assert "on which machine" in capsys.readouterr().err
+    assert "on which" in capsys.readouterr().err
 
 
-def test_a_step_nobody_timed_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_step_time_is_requested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, *others = session().datasets
     assert first.profile is not None
     consumer = replace(first.profile.consumer, bound_seconds=None)
@@ -64,7 +62,7 @@ def test_a_step_nobody_timed_is_asked_for(tmp_path: Path, capsys: pytest.Capture
     assert main(["size", path, "--replicas", "8", "--step-time", "5"]) == 0
 
 
-def test_a_step_of_another_batch_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_step_time_of_another_batch_size_is_requested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path, session())
     assert main(["size", path, "--replicas", "8", "--batch", "64"]) == 2
     assert "measured with 32 examples, not with 64" in capsys.readouterr().err
@@ -100,7 +98,9 @@ def test_json_has_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert found["stops_at"] is not None and found["missing"]
 
 
-def test_accelerators_seen_here_are_the_replicas_of_a_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accelerators_of_the_session_are_the_replicas_per_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     devices = ("/device:CPU:0", "/device:GPU:0", "/device:GPU:1")
     there = replace(session(), machine=replace(MACHINE, device="gpu", devices=devices))
     found = figures(capsys, saved(tmp_path, there), "--replicas", "8")
@@ -109,7 +109,7 @@ def test_accelerators_seen_here_are_the_replicas_of_a_host(tmp_path: Path, capsy
     assert alone["hosts"] == 8 and alone["job"]["bases"]["per_host"] == "assumed"  # type: ignore[index]
 
 
-def test_the_terminal_says_what_is_left_out_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_lists_missing_figures_and_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", saved(tmp_path, photos()), "--replicas", "64", "--step-time", "5"]) == 0
     printed = capsys.readouterr().out
     assert "64 replicas on 64 hosts, a training step of 5.00 ms" in printed

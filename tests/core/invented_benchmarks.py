@@ -1,9 +1,9 @@
-"""Invented workloads as measured, for tests."""
+"""Example workloads with measured values, for tests."""
 
 from __future__ import annotations
 
-from pipetune.core.benchmarks import OURS, RIVALS, Benchmarks, CacheUse, WorkloadResult
-from pipetune.core.measurement import Interval, Rate
+from pipetune.core.benchmarks import PIPETUNE, RIVALS, Benchmarks, CacheUse, WorkloadResult
+from pipetune.core.results import Interval, Rate
 from tests.core.sessions import MACHINE
 
 
@@ -20,8 +20,8 @@ def result(
     end_to_end: float | None = 1.5,
     why: str = "",
 ) -> WorkloadResult:
-    """A workload with a lead of `over` over `defaults`; of `bare` without its cache, where it has one."""
-    others = {rival: interval(over) for rival in RIVALS if rival != OURS}
+    """A workload that is `over` times as fast as `defaults`; `bare` times without its cache, if it has one."""
+    others = {rival: interval(over) for rival in RIVALS if rival != PIPETUNE}
     ratios = {**others, "autotune": interval(max(over / 2, 1.0)), "plumber": interval(best)}
     kept = {**ratios, "defaults": interval(bare), "autotune": interval(bare / 2)} if bare else ratios
     cache = CacheUse(1e6, 10.0, 6.3e9, True, "It would hold 58.7 GiB of the published 5.9 GiB: that fits in 59.6 GiB.")
@@ -37,7 +37,7 @@ def result(
         title=f"The {name} of old",
         end_to_end_over_autotune=interval(1.2),
         over_defaults={rival: interval(0.5 + place / 4) for place, rival in enumerate(RIVALS) if rival != "defaults"},
-        caches={OURS: cache} if bare else {},
+        caches={PIPETUNE: cache} if bare else {},
         plans={"plumber": "map num_parallel_calls=2"},
         verdict="input-bound",
         why=why,

@@ -1,13 +1,13 @@
-"""Invented sessions for tests, with every part filled in."""
+"""Example sessions for tests, with every field set."""
 
 from __future__ import annotations
 
-from pipetune.core.comparison import Check, Comparison
-from pipetune.core.coverage import Coverage, Identity, WorkerShare
+from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
 from pipetune.core.edits import (
     Consent,
     Insert,
     Move,
+    NoProposal,
     Plan,
     Remove,
     ReplaceFunction,
@@ -16,32 +16,22 @@ from pipetune.core.edits import (
     Safety,
     SetArgument,
     SetOption,
-    Silence,
     SplitFunction,
 )
-from pipetune.core.functions import Cut, CutKind, FunctionFacts, FunctionForm, Windows
-from pipetune.core.location import SourceLocation
+from pipetune.core.functions import FunctionFacts, FunctionSplit, FunctionVariant, RowWindows, SplitPosition
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval, Outcome, Rate, Trial
-from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import (
-    ConsumerProfile,
-    Diagnosis,
-    Finding,
-    OperatorProfile,
-    Profile,
-    Stage,
-    Verdict,
-)
+from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
+from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, Trial
 from pipetune.core.session import (
     DatasetResult,
     DistributedResult,
-    Offer,
-    Order,
+    OptionalRewrite,
     PatchResult,
     Rejection,
+    Reproducibility,
     Session,
-    Training,
+    TrainingResult,
 )
 
 SCRIPT = "/home/ada/secret project/train.py"
@@ -88,9 +78,9 @@ FILE_CACHE = Rewrite(
         Move("n2", "n0"),
         Remove("n3"),
         SetOption("deterministic", True),
-        ReplaceFunction("n2", FunctionForm.ON_BATCHES, "digest"),
-        ReplaceSource("n0", "n3", "digest", Windows(5, 1, 1, length_known=False)),
-        SplitFunction("n2", Cut(CutKind.BEFORE_DRAWS, position=5, element_bytes=2.5, taken=(1,))),
+        ReplaceFunction("n2", FunctionVariant.ON_BATCHES, "digest"),
+        ReplaceSource("n0", "n3", "digest", RowWindows(5, 1, 1, length_known=False)),
+        SplitFunction("n2", FunctionSplit(SplitPosition.BEFORE_DRAWS, position=5, element_bytes=2.5, taken=(1,))),
     ),
     summary="Keep what was read in /data/private/cache.",
     needs=frozenset({Consent.FILE_CACHE, Consent.REORDER}),
@@ -146,7 +136,7 @@ def pipeline() -> Pipeline:
 COVERAGE = Coverage(
     (WorkerShare(3, 2, 1, 5, (2, 1), 90, 20), WorkerShare(2, 1, 0, 5, (0, 2), 90, 40)),
     "elements",
-    Identity.NUMBER,
+    ElementIdentity.INDEX,
     elements=5,
     never=1,
     once=3,
@@ -186,13 +176,13 @@ def session(
         input_speedup=interval(1.5),
         input_speedup_over_autotune=interval(1.2),
         predicted=Rate(1600.0, peak_rss_mib=720.0),
-        offered=(Offer(FILE_CACHE, interval(3.0), "--allow reorder,file-cache", "freezes the order"),),
+        offered=(OptionalRewrite(FILE_CACHE, interval(3.0), "--allow reorder,file-cache", "freezes the order"),),
         rejected=(Rejection("cache", "n3", f"{SCRIPT}:5 draws at random"),),
-        silences=(Silence("parallel-interleave", "n1", "no files to overlap"),),
+        silences=(NoProposal("parallel-interleave", "n1", "no files to overlap"),),
         comparison=Comparison(
-            Safety.STATISTICAL, (Check("values", True), Check("epochs", None, "one epoch")), 128, 3
+            Safety.STATISTICAL, (EqualityCheck("values", True), EqualityCheck("epochs", None, "one epoch")), 128, 3
         ),
-        order=Order(True, False, True, "draws are taken in parallel"),
+        order=Reproducibility(True, False, True, "draws are taken in parallel"),
         tuned=pipeline(),
     )
     return Session(
@@ -208,10 +198,8 @@ def session(
         machine=MACHINE,
         datasets=(dataset, DatasetResult(pipeline().rename("validation"), "validation")),
         trials=(Trial(plan, Outcome.ACCEPTED, "faster", interval(1.5), ratios=(1.4, 1.6), seconds=9.0),),
-        training=Training(100.0, 77.0, 70.0, 95.0, interval(speedup, spread=spread)),
-        findings=(
-            Finding("validation-leak", f"take/skip after shuffle in {SCRIPT}", "Split first.", SCRIPT, 9),
-        ),
+        training=TrainingResult(100.0, 77.0, 70.0, 95.0, interval(speedup, spread=spread)),
+        findings=(Finding("validation-leak", f"take/skip after shuffle in {SCRIPT}", "Split first.", SCRIPT, 9),),
         patch=PatchResult(
             "--- a/train.py\n+++ b/train.py\n", (SCRIPT,), {SCRIPT: "0" * 64}, (WINDOW.key,), verified=True
         ),
@@ -219,7 +207,7 @@ def session(
             "multiworker",
             "import hunter",
             "distributed.py",
-            checks=({"workers": 2},),
+            checks=(ModuleCheck(2),),
             coverage=(COVERAGE,),
         ),
         side_effects={"saves_suppressed": 2},

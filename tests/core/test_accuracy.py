@@ -1,4 +1,4 @@
-"""accuracy.json: the documented keys, what is written is read again, and validates."""
+"""accuracy.json: the documented keys, the round trip and the schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from pipetune.core import accuracy
-from pipetune.core.accuracy import FIGURES, Accuracy, Claim, Figure
+from pipetune.core.accuracy import FIGURES, Accuracy, AccuracyFigure, Claim
 from pipetune.core.errors import PipetuneError
 from pipetune.report.accuracy import markdown_text
 from tests.core.sessions import MACHINE
@@ -32,7 +32,7 @@ CLAIM = Claim("mean error", "4 %", "at most 10 %", True)
 
 
 def measured(*names: str) -> Accuracy:
-    figures = {name: Figure(VALUES[name], (CLAIM,), ("A note.",), 3.0, "2026-01-01 00:00") for name in names}
+    figures = {name: AccuracyFigure(VALUES[name], (CLAIM,), ("A note.",), 3.0, "2026-01-01 00:00") for name in names}
     return Accuracy("0.1.0", MACHINE, "2026-01-01 00:00", figures=figures)
 
 
@@ -45,7 +45,7 @@ def schema() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("names", [(), ("overhead",), FIGURES])
-def test_what_is_written_is_read_again_and_validates(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_saved_accuracy_validates_and_round_trips(names: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
     accuracy.save(measured(*names), path)
     data = json.loads(path.read_text())
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_again_and_validates(names: tuple[str, ...], tmp
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_schema_misses_a_key_that_is_not_there(name: str, tmp_path: Path) -> None:
+def test_schema_rejects_missing_key(name: str, tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
     accuracy.save(measured(name), path)
     data = json.loads(path.read_text())
@@ -65,39 +65,45 @@ def test_the_schema_misses_a_key_that_is_not_there(name: str, tmp_path: Path) ->
         jsonschema.validate(data, schema())
 
 
-def test_a_figure_takes_the_place_of_an_earlier_one() -> None:
-    later = Figure(VALUES["bottleneck"], (replace(CLAIM, met=False),), date="2026-01-02 00:00")
+def test_new_figure_replaces_earlier_one() -> None:
+    later = AccuracyFigure(VALUES["bottleneck"], (replace(CLAIM, met=False),), date="2026-01-02 00:00")
     found = measured("bottleneck", "overhead").with_figure("bottleneck", later)
     assert found.figures["bottleneck"] == later and not later.met
     assert found.figures["overhead"].met
     assert found.date == "2026-01-02 00:00"
 
 
-def test_no_file_is_nothing_measured_and_a_damaged_one_is_said(tmp_path: Path) -> None:
+def test_missing_file_loads_as_none_and_damaged_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
     assert accuracy.load(path) is None
     path.write_text('{"schema": 1, "pipetune": "0.1.0", "quick": 3}')
     with pytest.raises(PipetuneError, match="is damaged"):
         accuracy.load(path)
     path.write_text("{")
-    with pytest.raises(PipetuneError, match="holds no JSON"):
+    with pytest.raises(PipetuneError, match="is not valid JSON"):
         accuracy.load(path)
 
 
-def test_what_was_measured_on_another_machine_keeps_that_ones_name() -> None:
+def test_figures_from_another_machine_keep_that_machine() -> None:
     other = replace(MACHINE, processor="Another Processor", memory_available_bytes=1)
-    known = measured("attribution", "overhead").on(other).with_figure("sharing", measured("sharing").figures["sharing"])
+    known = (
+        measured("attribution", "overhead")
+        .continued_on(other)
+        .with_figure("sharing", measured("sharing").figures["sharing"])
+    )
     assert known.machine == other
     assert {name: figure.machine for name, figure in known.figures.items()} == {
         "attribution": MACHINE,
         "overhead": MACHINE,
         "sharing": None,
     }
-    back = known.on(replace(MACHINE, load_average=3.0))
+    back = known.continued_on(replace(MACHINE, load_average=3.0))
     assert [name for name, figure in back.figures.items() if figure.machine] == ["sharing"]
 
 
-def test_the_markdown_names_the_other_machine_where_it_was_used() -> None:
-    text = markdown_text(measured("attribution", "overhead").on(replace(MACHINE, processor="Another Processor")))
+def test_markdown_names_other_machine_of_each_figure() -> None:
+    text = markdown_text(
+        measured("attribution", "overhead").continued_on(replace(MACHINE, processor="Another Processor"))
+    )
     assert text.count("On another machine: ") == 2
     assert text.index("Another Processor") < text.index("## ") < text.index(MACHINE.processor)

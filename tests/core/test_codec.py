@@ -1,4 +1,4 @@
-"""The JSON form: everything that goes in comes out, and what is damaged says where."""
+"""The JSON codec: round trips of all types, and errors that name the place of the damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetune.core.codec import Malformed, decode, decode_union, encode
+from pipetune.core.codec import MalformedData, decode, decode_union, encode
 from pipetune.core.edits import (
     Consent,
     Edit,
@@ -28,10 +28,10 @@ from pipetune.core.edits import (
     SetOption,
     SplitFunction,
 )
-from pipetune.core.functions import Cut, CutKind, FunctionForm, Windows
-from pipetune.core.measurement import Interval, Outcome, Trial
+from pipetune.core.functions import FunctionSplit, FunctionVariant, RowWindows, SplitPosition
 from pipetune.core.messages import Job, Mode
 from pipetune.core.pipeline import Node, Pipeline, Value
+from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.settings import Settings
 from tests.core.sessions import session
 
@@ -48,9 +48,13 @@ edits: st.SearchStrategy[Edit] = st.one_of(
     st.builds(Remove, names),
     st.builds(Move, names, names),
     st.builds(SetOption, names, values),
-    st.builds(ReplaceFunction, names, st.sampled_from(FunctionForm), names),
-    st.builds(ReplaceSource, names, names, names, st.none() | st.builds(Windows)),
-    st.builds(SplitFunction, names, st.builds(Cut, st.sampled_from(CutKind), names, position=st.integers(0, 9))),
+    st.builds(ReplaceFunction, names, st.sampled_from(FunctionVariant), names),
+    st.builds(ReplaceSource, names, names, names, st.none() | st.builds(RowWindows)),
+    st.builds(
+        SplitFunction,
+        names,
+        st.builds(FunctionSplit, st.sampled_from(SplitPosition), names, position=st.integers(0, 9)),
+    ),
 )
 rewrites = st.builds(
     Rewrite,
@@ -63,12 +67,8 @@ rewrites = st.builds(
     predicted_bytes=numbers,
 )
 plans = st.builds(Plan, names, st.lists(rewrites, max_size=2).map(tuple))
-nodes = st.builds(
-    Node, id=names, op=names, inputs=st.lists(names, max_size=2).map(tuple), arguments=arguments
-)
-pipelines = st.builds(
-    Pipeline, st.lists(nodes, min_size=1, max_size=4).map(tuple), name=names, options=arguments
-)
+nodes = st.builds(Node, id=names, op=names, inputs=st.lists(names, max_size=2).map(tuple), arguments=arguments)
+pipelines = st.builds(Pipeline, st.lists(nodes, min_size=1, max_size=4).map(tuple), name=names, options=arguments)
 trials = st.builds(
     Trial,
     plans,
@@ -84,52 +84,52 @@ def through_json(value: object) -> object:
 
 
 @given(pipelines)
-def test_pipelines_come_back(pipeline: Pipeline) -> None:
+def test_pipeline_round_trip(pipeline: Pipeline) -> None:
     assert decode(Pipeline, through_json(pipeline)) == pipeline
 
 
 @settings(max_examples=50)
 @given(trials)
-def test_trials_come_back_with_plans_and_edits(trial: Trial) -> None:
+def test_trial_round_trip_with_plan_and_edits(trial: Trial) -> None:
     assert decode(Trial, through_json(trial)) == trial
 
 
 @given(st.builds(Settings, allow=st.frozensets(st.sampled_from(Consent)), steps=st.none() | st.integers()))
-def test_jobs_come_back_with_settings(chosen: Settings) -> None:
+def test_job_round_trip_with_settings(chosen: Settings) -> None:
     job = Job(Mode.VERIFY, 3, chosen, arguments=("--epochs", "3"), overlay={"a.py": "x = 1\n"})
     assert decode(Job, through_json(job)) == job
 
 
-def test_a_whole_session_comes_back() -> None:
+def test_session_round_trip() -> None:
     assert decode(type(session()), through_json(session())) == session()
 
 
-def test_members_of_a_union_carry_their_name() -> None:
+def test_union_members_are_tagged_with_type() -> None:
     data = through_json(Rewrite("r", "n", Safety.EXACT, (Remove("n1"),), ""))
     assert isinstance(data, dict)
     assert data["edits"] == [{"type": "Remove", "node": "n1"}]
 
 
-def test_enums_are_words() -> None:
+def test_enums_are_encoded_as_strings() -> None:
     assert encode([Safety.EXACT, Consent.FILE_CACHE]) == ["EXACT", "file-cache"]
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_becomes_null(number: float) -> None:
+def test_non_finite_numbers_become_null(number: float) -> None:
     assert encode(Interval(number, 1, 2, 3))["median"] is None  # type: ignore[index, call-overload]
     assert math.isnan(decode(Interval, {"median": None, "low": 1, "high": 2, "pairs": 3}).median)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_scalars_are_encoded_as_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     assert encode({"a": numpy.int64(3), "b": numpy.float32(0.5)}) == {"a": 3, "b": 0.5}
 
 
-def test_unknown_keys_are_ignored_and_defaults_filled_in() -> None:
+def test_unknown_keys_are_ignored_and_defaults_used() -> None:
     assert decode(Settings, {"invented_later": [1], "seed": 7}) == Settings(seed=7)
 
 
-def test_a_whole_number_does_for_a_float_but_stays_itself_in_an_argument() -> None:
+def test_integer_is_converted_for_float_field_but_kept_in_argument() -> None:
     assert type(decode(Settings, {"budget_seconds": 60}).budget_seconds) is float
     assert type(decode(SetArgument, {"node": "n", "name": "a", "value": 60}).value) is int
 
@@ -143,7 +143,7 @@ class Shape:
     free: dict[str, object] = field(default_factory=dict)
 
 
-def test_containers_of_every_kind() -> None:
+def test_round_trip_of_containers() -> None:
     shape = Shape((1, "a"), frozenset({"b", "a"}), {"x": 1.5}, {"n": 2}, {"any": [1, {"deep": None}]})
     assert encode(shape)["words"] == ["a", "b"]  # type: ignore[index, call-overload]
     assert decode(Shape, through_json(shape)) == shape
@@ -154,11 +154,11 @@ def test_containers_of_every_kind() -> None:
     [
         (Interval, {"median": "x", "low": 1, "high": 2, "pairs": 3}, "median: should be float"),
         (Interval, {"low": 1, "high": 2, "pairs": 3}, "median: is missing"),
-        (Interval, [1], "the whole: should be an object"),
+        (Interval, [1], "top level: should be an object"),
         (Interval, {"median": 1, "low": 1, "high": 2, "pairs": True}, "pairs: should be int"),
         (Settings, {"allow": ["everything"]}, "allow[0]: 'everything' is none of statistical"),
         (Settings, {"allow": [["nested"]]}, "allow[0]"),
-        (Settings, {"steps": "many"}, "steps: 'many' is none"),
+        (Settings, {"steps": "many"}, "steps: 'many' has none"),
         (
             Rewrite,
             {**REWRITE, "edits": [{"type": "Explode"}]},
@@ -171,18 +171,18 @@ def test_containers_of_every_kind() -> None:
         (Shape, {"fixed": [1, "a"], "words": [], "numbers": []}, "numbers: should be an object"),
     ],
 )
-def test_damage_says_where(kind: type, data: object, place: str) -> None:
-    with pytest.raises(Malformed) as caught:
+def test_malformed_data_error_names_location(kind: type, data: object, place: str) -> None:
+    with pytest.raises(MalformedData) as caught:
         decode(kind, data)
     assert place in caught.value.message
     assert caught.value.hint
 
 
-def test_a_union_is_read_by_its_type() -> None:
+def test_union_is_decoded_by_type_tag() -> None:
     assert decode_union(Edit, {"type": "Move", "node": "a", "after": "b"}) == Move("a", "b")
 
 
-def test_what_json_cannot_say_is_an_error_not_a_guess() -> None:
+def test_unsupported_object_raises_type_error() -> None:
     class Colour(enum.Enum):
         RED = 1
 

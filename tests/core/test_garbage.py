@@ -1,4 +1,4 @@
-"""Collections that leave what is alive alone, and put that back."""
+"""Shortened garbage collections: existing objects are frozen, and unfrozen afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 HELD = """
     import gc, weakref
-    from pipetune.core.garbage import short_collections
+    from pipetune.core.garbage import shortened_collections
 
     class Held:
         def __init__(self):
@@ -19,7 +19,7 @@ HELD = """
 
 
 def run(text: str) -> None:
-    """Runs a script in a process of its own: freezing concerns all that a process holds."""
+    """Runs a script in its own process: freezing affects all objects of a process."""
     script = textwrap.dedent(HELD) + textwrap.dedent(text)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -28,7 +28,7 @@ def run(text: str) -> None:
 WITHIN = """
     before = Held()
     earlier = weakref.ref(before)
-    with short_collections():
+    with shortened_collections():
         del before
         later = weakref.ref(Held())
         gc.collect()
@@ -36,23 +36,23 @@ WITHIN = """
     gc.collect()
     assert earlier() is None
 """
-"""What is made within is collected, and what was there before is left until the end."""
+"""New objects are collected; objects from before are kept until the end."""
 
 RAISES = """
     try:
-        with short_collections():
+        with shortened_collections():
             raise ValueError("within")
     except ValueError:
         pass
     assert gc.get_freeze_count() == 0
 """
-"""An error within leaves nothing behind."""
+"""Nothing stays frozen after an error."""
 
 FROZEN = """
     gc.freeze()
     count = gc.get_freeze_count()
     later = Held()
-    with short_collections():
+    with shortened_collections():
         assert gc.get_freeze_count() == count
         gone = weakref.ref(later)
         del later
@@ -60,9 +60,9 @@ FROZEN = """
         assert gone() is None
     assert gc.get_freeze_count() == count
 """
-"""What the script froze stays frozen, and nothing else is."""
+"""Objects that the script froze stay frozen, and no others."""
 
 
 @pytest.mark.parametrize("text", [WITHIN, RAISES, FROZEN], ids=["within", "raises", "frozen"])
-def test_collections_are_short_and_leave_what_the_script_has_set(text: str) -> None:
+def test_shortened_collections_restore_state_of_collector(text: str) -> None:
     run(text)

@@ -1,4 +1,4 @@
-"""Messages: every kind comes through the pipe whole, whoever sends, whoever listens."""
+"""Messages to the supervisor: every kind is passed through the pipe unchanged."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.accuracy import Claim, Figure
+from pipetune.core.accuracy import AccuracyFigure, Claim
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import (
-    Failed,
+    ActionSuppressed,
+    AnalysisFailed,
     FigureMeasured,
-    Finished,
     Job,
-    Log,
+    LogLine,
     Message,
     MessageWriter,
     Mode,
@@ -23,11 +23,11 @@ from pipetune.core.messages import (
     ScriptExited,
     ScriptFailed,
     SessionSaved,
-    Started,
-    Suppressed,
     TrialEnded,
     TrialStarted,
     VerdictKnown,
+    WorkerFinished,
+    WorkerStarted,
     WorkloadMeasured,
     from_line,
     read_job,
@@ -39,28 +39,28 @@ from tests.core.invented_benchmarks import result
 from tests.core.sessions import MACHINE, session
 
 EVERY_KIND: list[Message] = [
-    Started("Runs the script."),
+    WorkerStarted("Runs the script."),
     Progress("trials", "trying prefetch", "prefetch, 1.20x", 3.0, 57.0),
     TrialStarted("prefetch@n3", session().plan),
     TrialEnded("prefetch@n3"),
     VerdictKnown("Waits.", "input-bound"),
     SessionSaved(session()),
-    Suppressed("saves_suppressed", 2),
+    ActionSuppressed("saves_suppressed", 2),
     ScriptFailed('File "träin.py"\nValueError: \u2028 \x00'),
     ScriptExited(3, "bye"),
-    Failed("No GPU.", "Leave it out.", 5),
-    Log("text"),
+    AnalysisFailed("No GPU.", "Leave it out.", 5),
+    LogLine("text"),
     FigureMeasured(
         "overhead",
-        Figure({"text": {"low": 0.1, "pairs": 3}}, (Claim("text", "1 %", "below 2 %", True),), ("a note",)),
+        AccuracyFigure({"text": {"low": 0.1, "pairs": 3}}, (Claim("text", "1 %", "below 2 %", True),), ("a note",)),
     ),
     WorkloadMeasured(result("digits", 3.0, bare=2.0), MACHINE),
-    Finished(0),
+    WorkerFinished(0),
 ]
 
 
 @pytest.mark.parametrize("message", EVERY_KIND, ids=lambda message: type(message).__name__)
-def test_every_kind_comes_through_on_one_line(message: Message) -> None:
+def test_every_message_round_trips_on_one_line(message: Message) -> None:
     line = to_line(message)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert from_line(line) == message
@@ -69,19 +69,19 @@ def test_every_kind_comes_through_on_one_line(message: Message) -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"type": "Explode"}', b'{"type": "Finished"}', b"3"]
 )
-def test_what_is_no_message_is_an_error(line: bytes) -> None:
+def test_invalid_message_is_rejected(line: bytes) -> None:
     with pytest.raises(PipetuneError):
         from_line(line)
 
 
-def test_threads_do_not_cut_into_each_others_lines() -> None:
+def test_lines_of_concurrent_threads_are_not_interleaved() -> None:
     read_end, write_end = os.pipe()
     writer = MessageWriter(write_end)
-    text = "x" * 20_000  # more than a pipe takes in one piece with others writing
+    text = "x" * 20_000  # more than a pipe writes atomically
 
     def send_many() -> None:
         for _ in range(20):
-            writer.send(Log(text))
+            writer.send(LogLine(text))
 
     threads = [threading.Thread(target=send_many) for _ in range(4)]
     for thread in threads:
@@ -91,20 +91,20 @@ def test_threads_do_not_cut_into_each_others_lines() -> None:
         received += os.read(read_end, 1 << 16)
     for thread in threads:
         thread.join()
-    assert all(from_line(line) == Log(text) for line in received.splitlines())
+    assert all(from_line(line) == LogLine(text) for line in received.splitlines())
     os.close(read_end)
     os.close(write_end)
 
 
-def test_a_supervisor_that_is_gone_is_no_error() -> None:
+def test_message_to_exited_supervisor_is_ignored() -> None:
     read_end, write_end = os.pipe()
     writer = MessageWriter(write_end)
     os.close(read_end)
-    writer.send(Log("to nobody"))
+    writer.send(LogLine("to nobody"))
     os.close(write_end)
 
 
-def test_programs_the_script_starts_do_not_get_the_pipe() -> None:
+def test_pipe_is_not_inherited_by_child_processes() -> None:
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, True)
     MessageWriter(write_end)
@@ -113,7 +113,7 @@ def test_programs_the_script_starts_do_not_get_the_pipe() -> None:
     os.close(write_end)
 
 
-def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_job_round_trip(tmp_path: Path) -> None:
     job = Job(Mode.ANALYZE, 7, Settings(seed=3), script="/train.py", command={"arguments": ["--epochs", "3"]})
     write_job(job, tmp_path / "job.json")
     assert read_job(tmp_path / "job.json") == job

@@ -1,10 +1,18 @@
-"""Every operator has facts, and one nobody knows gets the most cautious."""
+"""Facts about every operator; an unknown operator gets the most cautious ones."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipetune.core.operators import CAUTIOUS, OPERATORS, Count, Epochs, Order, facts, public_name
+from pipetune.core.operators import (
+    CAUTIOUS,
+    OPERATORS,
+    CountEffect,
+    EpochEffect,
+    OrderEffect,
+    operator_facts,
+    public_name,
+)
 
 _NAMES = (
     "from_tensor_slices from_tensors from_generator range random TFRecordDataset TextLineDataset "
@@ -16,15 +24,15 @@ _NAMES = (
 
 
 @pytest.mark.parametrize("name", _NAMES.split(" "))
-def test_every_operator_of_a_pipeline_is_in_the_table(name: str) -> None:
+def test_public_operator_is_in_table(name: str) -> None:
     assert name in OPERATORS
-    assert facts(name) is not CAUTIOUS
+    assert operator_facts(name) is not CAUTIOUS
 
 
 @pytest.mark.parametrize("name", ["opaque", "bucket_by_moonlight", "", "Map"])
-def test_an_unknown_operator_gets_the_most_cautious_facts(name: str) -> None:
-    found = facts(name)
-    assert (found.order, found.count, found.epochs) == (Order.UNKNOWN, Count.UNKNOWN, Epochs.UNKNOWN)
+def test_unknown_operator_gets_most_cautious_facts(name: str) -> None:
+    found = operator_facts(name)
+    assert (found.order, found.count, found.epochs) == (OrderEffect.UNKNOWN, CountEffect.UNKNOWN, EpochEffect.UNKNOWN)
     assert found.random and found.can_fail and found.python and found.buffers and found.reads_files
     assert found.takes_function and not found.same_elements and not found.reads_all
 
@@ -32,29 +40,29 @@ def test_an_unknown_operator_gets_the_most_cautious_facts(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field", "value"),
     [
-        ("map", "count", Count.ONE_TO_ONE),
-        ("map", "order", Order.KEEPS),
+        ("map", "count", CountEffect.ONE_TO_ONE),
+        ("map", "order", OrderEffect.KEEPS),
         ("map", "parallel_argument", "num_parallel_calls"),
-        ("filter", "count", Count.FEWER),
-        ("flat_map", "count", Count.UNKNOWN),
-        ("interleave", "order", Order.CHANGES),
+        ("filter", "count", CountEffect.FEWER),
+        ("flat_map", "count", CountEffect.UNKNOWN),
+        ("interleave", "order", OrderEffect.CHANGES),
         ("interleave", "parallel_argument", "num_parallel_calls"),
         ("batch", "batches", True),
         ("batch", "parallel_argument", "num_parallel_calls"),
         ("padded_batch", "parallel_argument", ""),
         ("shuffle", "random", True),
-        ("shuffle", "epochs", Epochs.DIFFERENT),
+        ("shuffle", "epochs", EpochEffect.DIFFERENT),
         ("shuffle", "buffers", True),
-        ("repeat", "epochs", Epochs.JOINS),
-        ("repeat", "count", Count.MORE),
-        ("cache", "epochs", Epochs.FREEZES),
+        ("repeat", "epochs", EpochEffect.JOINS),
+        ("repeat", "count", CountEffect.MORE),
+        ("cache", "epochs", EpochEffect.FREEZES),
         ("prefetch", "asynchronous", True),
         ("map", "asynchronous", False),
         ("take", "reads_all", False),
         ("zip", "reads_all", False),
         ("skip", "reads_all", True),
         ("from_generator", "python", True),
-        ("from_generator", "epochs", Epochs.UNKNOWN),
+        ("from_generator", "epochs", EpochEffect.UNKNOWN),
         ("choose", "random", True),
         ("TFRecordDataset", "reads_files", True),
         ("TFRecordDataset", "source", True),
@@ -63,11 +71,11 @@ def test_an_unknown_operator_gets_the_most_cautious_facts(name: str) -> None:
         ("scan", "takes_function", True),
     ],
 )
-def test_facts_that_rules_rest_on(name: str, field: str, value: object) -> None:
-    assert getattr(facts(name), field) == value
+def test_facts_used_by_rules(name: str, field: str, value: object) -> None:
+    assert getattr(operator_facts(name), field) == value
 
 
-def test_what_hands_elements_through_never_makes_more_of_their_structure() -> None:
+def test_operator_with_same_elements_neither_batches_nor_is_a_source() -> None:
     for name, operator in OPERATORS.items():
         assert not (operator.same_elements and operator.batches), name
         assert not (operator.source and operator.same_elements), name
@@ -87,5 +95,5 @@ def test_what_hands_elements_through_never_makes_more_of_their_structure() -> No
         ("MatMul", "opaque"),
     ],
 )
-def test_kernel_names_lead_to_operators(kernel: str, name: str) -> None:
+def test_public_name_of_kernel(kernel: str, name: str) -> None:
     assert public_name(kernel) == name

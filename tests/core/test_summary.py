@@ -1,4 +1,4 @@
-"""The summary: every documented key, the right figure under it, null where nothing was measured."""
+"""The summary: all documented keys with their values, null where nothing was measured; and redaction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.confidential import WITHHELD, redact
-from pipetune.core.coverage import AsWritten
+from pipetune.core.distribution import OriginalSharding
 from pipetune.core.profile import Finding
+from pipetune.core.redaction import WITHHELD, redact
 from pipetune.core.session import Session
-from pipetune.core.sessionfile import session_data
+from pipetune.core.session_file import session_data
 from pipetune.core.summary import summary
 from tests.core.sessions import PARALLEL, SCRIPT, WINDOW, session
 
@@ -22,7 +22,7 @@ def full() -> dict[str, Any]:
     return found
 
 
-def test_the_keys_are_the_documented_ones() -> None:
+def test_summary_has_documented_keys() -> None:
     data = full()
     assert list(data)[:4] == ["verdict", "input_wait", "datasets", "training"]
     assert list(data)[4:8] == ["warnings", "patch", "side_effects", "seconds"]
@@ -34,7 +34,7 @@ def test_the_keys_are_the_documented_ones() -> None:
     assert {"capture", "profile", "verdict", "trials", "confirmation", "total"} <= set(data["seconds"])
 
 
-def test_the_figures_stand_where_they_belong() -> None:
+def test_summary_values() -> None:
     data = full()
     dataset = data["datasets"][0]
     assert data["verdict"] == "input-bound"
@@ -51,7 +51,7 @@ def test_the_figures_stand_where_they_belong() -> None:
     assert data["seconds"]["profile"] is None
 
 
-def test_what_workers_get_is_told_in_numbers() -> None:
+def test_coverage_of_workers_in_summary() -> None:
     data = full()
     form = data["distributed"]
     assert (form["kind"], len(form["coverage"])) == ("multiworker", 1)
@@ -64,7 +64,7 @@ def test_what_workers_get_is_told_in_numbers() -> None:
     assert [(worker["read_bytes"], worker["used_bytes"]) for worker in found["workers"]] == [(90, 20), (90, 40)]
     assert data["datasets"][0]["as_written"] is None
     (dataset, *_) = session().datasets
-    told = AsWritten(4, policy="FILE", why="too few files", refused=True)
+    told = OriginalSharding(4, policy="FILE", why="too few files", refused=True)
     refused = summary(replace(session(), datasets=(replace(dataset, as_written=told),)))
     assert refused["datasets"][0]["as_written"] == {  # type: ignore[index,call-overload]
         "workers": 4, "policy": "FILE", "coverage": None, "why": "too few files", "refused": True,
@@ -72,7 +72,7 @@ def test_what_workers_get_is_told_in_numbers() -> None:
     }  # fmt: skip
 
 
-def test_rewrites_carry_their_place_gain_and_edits() -> None:
+def test_rewrites_in_summary_have_call_site_gain_and_edits() -> None:
     window, parallel = full()["datasets"][0]["rewrites"]
     assert (window["rule"], window["file"], window["line"], window["safety"]) == (
         "prefetch",
@@ -82,18 +82,16 @@ def test_rewrites_carry_their_place_gain_and_edits() -> None:
     )
     assert window["gain"]["median"] == 1.2
     assert window["edits"][0]["type"] == "Insert"
-    assert parallel["edits"] == [
-        {"type": "SetArgument", "node": "n2", "name": "num_parallel_calls", "value": 2}
-    ]
+    assert parallel["edits"] == [{"type": "SetArgument", "node": "n2", "name": "num_parallel_calls", "value": 2}]
     (offered,) = full()["datasets"][0]["offered"]
     assert offered["consent"] == "--allow reorder,file-cache"
 
 
-def test_only_studied_datasets_are_listed() -> None:
+def test_only_profiled_datasets_are_listed() -> None:
     assert [dataset["name"] for dataset in full()["datasets"]] == ["train"]
 
 
-def test_an_empty_session_has_every_key_and_no_figure() -> None:
+def test_summary_of_empty_session_has_null_values() -> None:
     data = summary(Session(version="0.1.0", command={}))
     assert data["verdict"] == "undetermined"
     assert data["training"] is None and data["input_wait"] is None and data["patch"] is None
@@ -107,12 +105,12 @@ def text_of(value: Session) -> str:
     "secret",
     ["ada", "secret project", "train.py", "hunter2-token", "/data/private", "import hunter", "+++ b/"],
 )
-def test_a_confidential_session_keeps_nothing_of_the_user(secret: str) -> None:
+def test_redacted_session_contains_no_user_data(secret: str) -> None:
     assert secret in text_of(session())
     assert secret not in text_of(redact(session()))
 
 
-def test_a_confidential_session_keeps_what_was_measured() -> None:
+def test_redacted_session_keeps_measurements() -> None:
     before, after = full(), json.loads(json.dumps(summary(redact(session()))))
     assert after["training"] == before["training"]
     assert after["verdict"] == before["verdict"]
@@ -126,26 +124,22 @@ def test_a_confidential_session_keeps_what_was_measured() -> None:
     assert redact(session()).command["confidential"] is True
 
 
-def test_gains_still_belong_to_their_rewrites_in_a_confidential_session() -> None:
+def test_gains_match_rewrites_in_redacted_session() -> None:
     dataset = redact(session()).datasets[0]
     assert dataset.plan is not None
-    assert (
-        {rewrite.key for rewrite in dataset.plan.rewrites} == set(dataset.gains) == {WINDOW.key, PARALLEL.key}
-    )
+    assert {rewrite.key for rewrite in dataset.plan.rewrites} == set(dataset.gains) == {WINDOW.key, PARALLEL.key}
 
 
 @pytest.mark.parametrize("word", ["training", "EXACT", "accepted", "map", "file", "prefetch", "n3", "cpu"])
-def test_a_script_argument_that_is_a_word_of_ours_breaks_nothing(word: str) -> None:
+def test_script_argument_equal_to_own_term_is_harmless_in_redaction(word: str) -> None:
     named = replace(session(), command={**session().command, "arguments": [word]})
     clean = redact(named)
     assert clean.datasets[0].role == "training"
-    assert [node.op for node in clean.datasets[0].pipeline] == [
-        node.op for node in session().datasets[0].pipeline
-    ]
+    assert [node.op for node in clean.datasets[0].pipeline] == [node.op for node in session().datasets[0].pipeline]
     assert clean.machine == session().machine
 
 
-def test_a_path_nobody_named_is_found_in_text() -> None:
+def test_unlisted_path_in_text_is_redacted() -> None:
     leak = Finding("unreadable", "opening /home/eve/other.bin failed; 3 steps/s, input and/or model", "")
     (finding,) = redact(replace(session(), findings=(leak,))).findings
     assert finding.message == f"opening {WITHHELD} failed; 3 steps/s, input and/or model"

@@ -1,4 +1,4 @@
-"""An undo journal: whatever a script does to files, they are as they were once it has ended."""
+"""The undo journal: all changes of a script to files are reverted when it has ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATER = restoration._LATE_SECONDS + 1.0
 
 
 def in_another_process(work: Callable[[], object]) -> int:
-    """Does `work` in a process that ends without unwinding; its exit status."""
+    """Runs `work` in a process that ends without unwinding; returns its exit status."""
     child = os.fork()
     if child == 0:
         try:
@@ -42,13 +42,13 @@ def in_another_process(work: Callable[[], object]) -> int:
 @contextmanager
 def recording(folder: Path) -> Iterator[undo.UndoJournal]:
     journal = Journal(str(folder))
-    file_events.tell(journal)
+    file_events.set_journal(journal)
     try:
         yield journal
     finally:
-        file_events.tell(None)
+        file_events.set_journal(None)
         journal._ended.set()
-        os.close(journal._lines)  # no other test is to find a file open for writing
+        os.close(journal._lines)  # so that no other test finds a file open for writing
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def restored(journals: Path) -> restoration.Restoration:
     return restoration.restore(str(journals))
 
 
-def test_every_kind_of_writing_is_undone(tmp_path: Path, journals: Path) -> None:
+def test_every_kind_of_write_is_undone(tmp_path: Path, journals: Path) -> None:
     base = tmp_path / "own"
     kinds = writes.prepared(base, native=False)
     before = writes.trees(base, kinds)
@@ -78,7 +78,7 @@ def test_every_kind_of_writing_is_undone(tmp_path: Path, journals: Path) -> None
     def script() -> None:
         with recording(journals) as journal:
             writer = writes.Writer(base, native=False)
-            journal.begin(journal.mark())
+            journal.confirm_training(journal.begin_generation())
             for _ in range(TIMES):
                 for name in kinds:
                     writer.change(name)
@@ -88,54 +88,54 @@ def test_every_kind_of_writing_is_undone(tmp_path: Path, journals: Path) -> None
     assert len(kinds) > 40 and set(writes.lost(base, before)) == set(kinds)
     done = restored(journals)
     assert writes.lost(base, before) == {}
-    assert done.left == done.failed == done.unknown == []
+    assert done.left_alone == done.failed == done.unexplained == []
 
 
-def test_nothing_is_recorded_before_a_loop_and_what_it_did_is_its_own(own: Path, journals: Path) -> None:
+def test_changes_before_training_are_kept(own: Path, journals: Path) -> None:
     with recording(journals) as journal:
         (own / "made before").write_text("its own")
         (own / "file").write_text("its own")
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         (own / "file").write_text("of the loop")
         journal.close()
     assert restored(journals).restored == [str(own / "file")]
     assert (own / "file").read_text() == (own / "made before").read_text() == "its own"
 
 
-def test_what_a_loop_did_before_it_was_known_to_train_is_undone(own: Path, journals: Path) -> None:
+def test_changes_of_loop_before_training_is_confirmed_are_undone(own: Path, journals: Path) -> None:
     with recording(journals) as journal:
-        journal.mark()
+        journal.begin_generation()
         (own / "file").write_text("of a preview")
-        training = journal.mark()
+        training = journal.begin_generation()
         (own / "file").write_text("of the first steps")
         (own / "new").write_text("of the first steps")
-        journal.mark()  # an evaluation in between
+        journal.begin_generation()  # an evaluation in between
         (own / "file").write_text("of more steps")
-        assert journal.begin(training) == ()
+        assert journal.confirm_training(training) == ()
         (own / "file").write_text("of windows")
         journal.close()
     restored(journals)
     assert (own / "file").read_text() == "of a preview" and not (own / "new").exists()
 
 
-@pytest.mark.parametrize("loops", [1, undo.MOST_GENERATIONS + 3])
-def test_a_script_killed_before_anything_trained_may_have_been_in_its_last_loop(
+@pytest.mark.parametrize("loops", [1, undo.MAX_GENERATIONS + 3])
+def test_changes_of_last_loop_are_undone_if_script_is_killed_before_training(
     own: Path, journals: Path, loops: int
 ) -> None:
     with recording(journals) as journal:
         for loop in range(loops):
             (own / "file").write_text(f"before loop {loop}")
-            journal.mark()
+            journal.begin_generation()
             (own / "file").write_text(f"of loop {loop}")
     copies = [path for path in journals.iterdir() if path.suffix != ".jsonl"]
-    assert len(copies) == min(loops, undo.MOST_GENERATIONS), "no more are kept"
+    assert len(copies) == min(loops, undo.MAX_GENERATIONS), "no more are kept"
     restored(journals)
     assert (own / "file").read_text() == f"before loop {loops - 1}"
 
 
-def test_a_script_that_did_not_train_keeps_what_it_did(own: Path, journals: Path) -> None:
+def test_discarded_journal_keeps_changes(own: Path, journals: Path) -> None:
     with recording(journals) as journal:
-        journal.mark()
+        journal.begin_generation()
         (own / "file").write_text("of a loop")
         journal.discard()
         (own / "new").write_text("afterwards")
@@ -144,10 +144,10 @@ def test_a_script_that_did_not_train_keeps_what_it_did(own: Path, journals: Path
     assert (own / "file").read_text() == "of a loop" and (own / "new").exists()
 
 
-def test_a_process_that_is_killed_leaves_enough_to_go_by(own: Path, journals: Path) -> None:
+def test_changes_of_killed_process_are_undone(own: Path, journals: Path) -> None:
     def script() -> None:
         with recording(journals) as journal:
-            journal.begin(journal.mark())
+            journal.confirm_training(journal.begin_generation())
             (own / "file").write_text("of the loop")
             (own / "new").mkdir()
             (own / "new" / "deep").write_text("of the loop")
@@ -160,18 +160,16 @@ def test_a_process_that_is_killed_leaves_enough_to_go_by(own: Path, journals: Pa
 
 
 def changed_by_somebody_else(file: Path) -> None:
-    """Another state, with times of long ago, as tools that copy leave them."""
+    """Changes the content and sets an old modification time, as copying tools do."""
     file.write_text("somebody else's")
     os.utime(file, (1, 1))
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_what_somebody_else_has_changed_since_is_left_and_the_copy_named(
-    own: Path, journals: Path, closed: bool
-) -> None:
+def test_later_changes_by_others_are_kept_and_copy_is_reported(own: Path, journals: Path, closed: bool) -> None:
     (own / "other").write_text("precious too")
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         for name in ("file", "other", "new", "made"):
             (own / name).write_text("of the loop")
         (own / "folder").mkdir()
@@ -179,27 +177,27 @@ def test_what_somebody_else_has_changed_since_is_left_and_the_copy_named(
         journal._ended.set()
         if closed:
             journal.close()
-    for path in journals.glob("*.jsonl"):  # it ended a while ago
+    for path in journals.glob("*.jsonl"):  # the process ended a while ago
         os.utime(path, (time.time() - LATER, time.time() - LATER))
     changed_by_somebody_else(own / "file")
     changed_by_somebody_else(own / "new")
     changed_by_somebody_else(own / "folder" / "b")
     done = restored(journals)
-    left = dict(done.left)
+    left = dict(done.left_alone)
     assert {str(own / "file"), str(own / "new"), str(own / "folder" / "b")} <= set(left)
     assert Path(left[str(own / "file")]).read_text() == "precious"
     assert left[str(own / "new")] == "", "there was nothing before"
     assert (own / "file").read_text() == (own / "new").read_text() == "somebody else's"
-    if closed:  # by its last states the script's own changes are known whenever that is
+    if closed:  # the journal's final states identify the script's own changes at any time
         assert (own / "other").read_text() == "precious too" and not (own / "made").exists()
         assert [path.name for path in (own / "folder").iterdir()] == ["b"]
 
 
-def test_a_log_is_cut_to_what_it_was_and_stays_the_same_file(own: Path, journals: Path) -> None:
+def test_appended_log_is_truncated_in_place(own: Path, journals: Path) -> None:
     watching = open(own / "file")  # noqa: SIM115 - as `tail -f` does
     inode = (own / "file").stat().st_ino
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         for _ in range(3):
             with open(own / "file", "a") as stream:
                 stream.write("of the loop")
@@ -212,12 +210,12 @@ def test_a_log_is_cut_to_what_it_was_and_stays_the_same_file(own: Path, journals
     watching.close()
 
 
-def test_what_is_changed_in_place_keeps_its_other_names_and_its_owner(own: Path, journals: Path) -> None:
+def test_restored_file_keeps_hard_links_and_mode(own: Path, journals: Path) -> None:
     os.link(own / "file", own / "other name")
     os.chmod(own / "file", 0o640)
     before = writes.tree(own)
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         (own / "file").write_text("of the loop")
         os.chmod(own / "file", 0o600)
         journal.close()
@@ -227,16 +225,16 @@ def test_what_is_changed_in_place_keeps_its_other_names_and_its_owner(own: Path,
 
 
 def long_ago(journals: Path) -> None:
-    """No sign of the process for minutes: what has changed since is somebody else's."""
+    """No heartbeat of the process for minutes: later changes are another program's."""
     for journal in journals.glob("*.jsonl"):
         os.utime(journal, (0, 0))
 
 
-def test_other_names_of_what_is_put_back_or_removed_are_not_somebody_elses(own: Path, journals: Path) -> None:
+def test_hard_links_made_by_script_are_not_attributed_to_others(own: Path, journals: Path) -> None:
     (own / "log").write_text("first")
     before = writes.tree(own)
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         (own / "file").write_text("of the loop")
         os.link(own / "file", own / "another name of file")
         (own / "new").write_text("of the loop")
@@ -248,16 +246,16 @@ def test_other_names_of_what_is_put_back_or_removed_are_not_somebody_elses(own: 
         journal.close()
     long_ago(journals)
     done = restored(journals)
-    assert (done.left, done.failed) == ([], []) and writes.tree(own) == before
+    assert (done.left_alone, done.failed) == ([], []) and writes.tree(own) == before
 
 
 @pytest.mark.parametrize(("silent_seconds", "own_change"), [(10, True), (600, False)])
-def test_whoever_saw_a_killed_process_end_knows_until_when_changes_are_its_own(
+def test_end_time_limits_which_changes_belong_to_killed_process(
     own: Path, journals: Path, silent_seconds: int, own_change: bool
 ) -> None:
     def killed() -> None:
         with recording(journals) as journal:
-            journal.begin(journal.mark())
+            journal.confirm_training(journal.begin_generation())
             (own / "file").write_text("of the loop")
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -266,38 +264,34 @@ def test_whoever_saw_a_killed_process_end_knows_until_when_changes_are_its_own(
     for journal in journals.glob("*.jsonl"):
         os.utime(journal, (now - silent_seconds, now - silent_seconds))
     done = restoration.restore(str(journals), ended=now)
-    assert (done.restored == [str(own / "file")]) is own_change and bool(done.left) is not own_change
+    assert (done.restored == [str(own / "file")]) is own_change and bool(done.left_alone) is not own_change
 
 
-def test_what_changes_once_the_states_are_final_is_somebody_elses_whoever_saw_the_end(
-    own: Path, journals: Path
-) -> None:
+def test_change_after_final_states_is_kept_with_known_end_time(own: Path, journals: Path) -> None:
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         (own / "file").write_text("of the loop")
         journal.close()
     long_ago(journals)
     (own / "file").write_text("somebody else's")
-    (left,) = restoration.restore(str(journals), ended=time.time()).left
+    (left,) = restoration.restore(str(journals), ended=time.time()).left_alone
     assert left[0] == str(own / "file") and (own / "file").read_text() == "somebody else's"
 
 
-def test_a_change_is_a_sign_of_life_where_the_thread_that_gives_them_comes_late(
-    own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(undo.UndoJournal, "_give_signs", lambda _self: None)
+def test_change_counts_as_heartbeat(own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(undo.UndoJournal, "_send_heartbeats", lambda _self: None)
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         (own / "file").write_text("of the loop")
         long_ago(journals)
-        journal._signed = 0.0
+        journal._last_heartbeat = 0.0
         (own / "file").write_text("of the next step")
         assert max(path.stat().st_mtime for path in journals.glob("*.jsonl")) > time.time() - 60.0
         journal.close()
 
 
 class Held(BaseException):
-    """Stands for a thread that goes no further."""
+    """Stands for a thread that is blocked."""
 
 
 def hold(path: str) -> None:
@@ -314,15 +308,15 @@ def hold(path: str) -> None:
         lambda file: os.truncate(file, 0),
     ],
 )
-def test_what_is_too_large_to_be_copied_is_not_changed(
+def test_change_of_too_large_file_is_blocked(
     own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
 ) -> None:
-    monkeypatch.setattr(undo, "MOST_BYTES", 7)
+    monkeypatch.setattr(undo, "MAX_COPIED_BYTES", 7)
     (own / "another file").write_text("precious too")
     before = writes.tree(own)
     with recording(journals) as journal:
-        journal.begin(journal.mark())
-        journal.on_full = hold
+        journal.confirm_training(journal.begin_generation())
+        journal.on_too_large = hold
         with pytest.raises(Held, match="file"):
             change(own / "file")
         with open(own / "file", "a") as stream:
@@ -332,35 +326,35 @@ def test_what_is_too_large_to_be_copied_is_not_changed(
     assert writes.tree(own) == before and done.failed == []
 
 
-def test_what_was_too_large_before_the_loop_was_known_to_train_is_named(
+def test_too_large_file_changed_before_training_is_reported(
     own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(undo, "MOST_BYTES", 7)
+    monkeypatch.setattr(undo, "MAX_COPIED_BYTES", 7)
     with recording(journals) as journal:
-        loop = journal.mark()
+        loop = journal.begin_generation()
         (own / "file").write_text("of the first steps")
-        assert journal.begin(loop) == (str(own / "file"),)
+        assert journal.confirm_training(loop) == (str(own / "file"),)
         journal.close()
     done = restored(journals)
-    assert done.failed == [(str(own / "file"), "", "it was too large to be copied")]
+    assert done.failed == [(str(own / "file"), "", "it was too large to back up")]
 
 
-def test_what_nobody_told_of_is_found_by_comparing_the_folder(own: Path, journals: Path) -> None:
-    """A child process writes, as a library in C might."""
+def test_unrecorded_changes_are_found_by_comparing_folder(own: Path, journals: Path) -> None:
+    """A child process writes, as a C library might."""
     (own / "other").write_text("precious too")
     with recording(journals) as journal:
         (own / "known").write_text("before the loop: a folder that the script writes to")
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         subprocess.run(["sh", "-c", "echo more >> other; echo new > new; rm known"], cwd=own, check=True)
         (own / "file").write_text("of the loop")
         journal.close()
     done = restored(journals)
-    found = [path for path in done.unknown if path.startswith(str(own))]  # not what the tests themselves print into
+    found = [path for path in done.unexplained if path.startswith(str(own))]  # not those of the tests' output
     assert found == [str(own / name) for name in ("known", "new", "other")]
     assert done.restored == [str(own / "file")]
 
 
-def test_temporary_files_of_the_script_go_and_folders_to_keep_stay(own: Path, journals: Path) -> None:
+def test_temporary_files_of_killed_script_are_removed(own: Path, journals: Path) -> None:
     def script() -> None:
         with recording(journals) as journal:
             held = tempfile.TemporaryDirectory(dir=own), tempfile.NamedTemporaryFile(dir=own)  # noqa: SIM115
@@ -368,8 +362,8 @@ def test_temporary_files_of_the_script_go_and_folders_to_keep_stay(own: Path, jo
             Path(made[0], "a").write_text("a")
             Path(tempfile.mkdtemp(dir=own, prefix="run-"), "b").write_text("b")
             (own / "made").write_text("\n".join(made))
-            journal.begin(journal.mark())
-            assert set(journal.temporaries) == set(made)
+            journal.confirm_training(journal.begin_generation())
+            assert set(journal.temporary_paths) == set(made)
             os.kill(os.getpid(), signal.SIGKILL)
 
     assert in_another_process(script) == -signal.SIGKILL
@@ -380,11 +374,11 @@ def test_temporary_files_of_the_script_go_and_folders_to_keep_stay(own: Path, jo
     assert [path.name for path in own.glob("run-*/*")] == ["b"]
 
 
-def test_of_two_processes_of_one_job_the_earliest_state_counts(own: Path, journals: Path) -> None:
+def test_earliest_state_of_two_processes_is_restored(own: Path, journals: Path) -> None:
     def worker(text: str) -> Callable[[], None]:
         def script() -> None:
             with recording(journals) as journal:
-                journal.begin(journal.mark())
+                journal.confirm_training(journal.begin_generation())
                 (own / "file").write_text(text)
                 (own / "new").write_text(text)
                 journal.close()
@@ -394,12 +388,12 @@ def test_of_two_processes_of_one_job_the_earliest_state_counts(own: Path, journa
     assert in_another_process(worker("of the first")) == 0
     assert in_another_process(worker("of the second")) == 0
     done = restored(journals)
-    assert (own / "file").read_text() == "precious" and not (own / "new").exists() and done.left == []
+    assert (own / "file").read_text() == "precious" and not (own / "new").exists() and done.left_alone == []
 
 
-def test_a_child_process_of_the_script_is_its_own_business(own: Path, journals: Path) -> None:
+def test_changes_of_forked_child_are_not_recorded(own: Path, journals: Path) -> None:
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         child = multiprocessing.get_context("fork").Process(target=(own / "made by a child").write_text, args=("a",))
         child.start()
         child.join()
@@ -407,17 +401,17 @@ def test_a_child_process_of_the_script_is_its_own_business(own: Path, journals: 
     assert restored(journals).removed == [] and (own / "made by a child").exists()
 
 
-def test_putting_back_goes_on_where_it_was_interrupted(own: Path, journals: Path) -> None:
+def test_interrupted_restoration_is_resumed(own: Path, journals: Path) -> None:
     names = [f"file-{number}" for number in range(5)]
     for name in names:
         (own / name).write_text("precious")
     before = writes.tree(own)
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         for name in names:
             (own / name).write_text("of the loop, and longer than before")
         journal.close()
-    for path in journals.glob("*.jsonl"):  # it ended a while ago: what is half put back looks like somebody else's
+    for path in journals.glob("*.jsonl"):  # ended a while ago: half-restored files look like changes by others
         os.utime(path, (time.time() - LATER, time.time() - LATER))
 
     put_back, times = restoration._put_content, [0]
@@ -436,13 +430,13 @@ def test_putting_back_goes_on_where_it_was_interrupted(own: Path, journals: Path
     assert in_another_process(script) == 9
     assert writes.tree(own) != before
     done = restored(journals)
-    assert writes.tree(own) == before and done.left == []
+    assert writes.tree(own) == before and done.left_alone == []
 
 
-def test_a_restoration_that_was_killed_leaves_no_copy_beside_the_file(own: Path, journals: Path) -> None:
+def test_killed_restoration_leaves_no_temporary_copy(own: Path, journals: Path) -> None:
     before = writes.tree(own)
     with recording(journals) as journal:
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         (own / "file").unlink()
         journal.close()
 
@@ -468,14 +462,14 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 KILLED = """
 import os, signal, subprocess, sys, time
 from pipetune.core import file_events, restoration, undo
-with restoration.folder() as folder:
-    marked = {**os.environ, restoration.VARIABLE: folder}
+with restoration.journal_folder() as folder:
+    marked = {**os.environ, restoration.UNDO_VARIABLE: folder}
     started = subprocess.Popen(["sleep", "600"], env=marked, start_new_session=True)
     worker = os.fork()
     if worker == 0:
         journal = undo.UndoJournal(folder)
-        file_events.tell(journal)
-        journal.begin(journal.mark())
+        file_events.set_journal(journal)
+        journal.confirm_training(journal.begin_generation())
         open(sys.argv[1], "w").write("of the loop")
         print(started.pid, flush=True)
         time.sleep(600)
@@ -484,7 +478,7 @@ with restoration.folder() as folder:
 
 
 def recovered() -> list[restoration.Restoration]:
-    """What is restored once all processes of a killed command are gone: here, and not there, they share its lock."""
+    """The restorations once all processes of a killed command have exited; they share the command's lock."""
     end = time.monotonic() + 20
     while not (found := list(restoration.recover())) and time.monotonic() < end:
         time.sleep(0.02)
@@ -493,7 +487,7 @@ def recovered() -> list[restoration.Restoration]:
 
 @contextmanager
 def command(file: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A command with a worker that has changed `file`, and a process that has left its group."""
+    """A command with a worker that has changed `file` and a process that has left its process group."""
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(file)], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -507,7 +501,7 @@ def command(file: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
         process.stdout.close()
 
 
-def test_the_next_command_puts_back_what_a_killed_one_left(own: Path, state: Path) -> None:
+def test_next_command_restores_files_of_killed_command(own: Path, state: Path) -> None:
     with command(own / "file") as (process, started):
         assert list(restoration.recover()) == [], "it is at work"
         assert (own / "file").read_text() == "of the loop"
@@ -519,7 +513,7 @@ def test_the_next_command_puts_back_what_a_killed_one_left(own: Path, state: Pat
         assert not psutil.pid_exists(started) or psutil.Process(started).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_copy_that_the_user_was_told_of_stays(own: Path, state: Path) -> None:
+def test_reported_copy_is_kept(own: Path, state: Path) -> None:
     with command(own / "file") as (process, _):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -528,7 +522,7 @@ def test_a_copy_that_the_user_was_told_of_stays(own: Path, state: Path) -> None:
         os.utime(path, (time.time() - LATER, time.time() - LATER))
     changed_by_somebody_else(own / "file")
     (done,) = recovered()
-    ((path, copy),) = done.left
+    ((path, copy),) = done.left_alone
     assert path == str(own / "file") and Path(copy).read_text() == "precious"
     assert list(restoration.recover()) == [], "once is enough"
     assert {path.name for path in left.iterdir()} == {Path(copy).name, "kept"}
@@ -536,7 +530,7 @@ def test_a_copy_that_the_user_was_told_of_stays(own: Path, state: Path) -> None:
 
 @pytest.mark.parametrize("reported", [[], ["7-0"]])
 @pytest.mark.parametrize("lock", [["lock"], []])
-def test_what_a_command_killed_while_it_cleared_has_left_goes_with_the_next(
+def test_leftovers_of_command_killed_during_cleanup_are_removed(
     state: Path, reported: list[str], lock: list[str]
 ) -> None:
     left = state / "folder"
@@ -550,27 +544,27 @@ def test_what_a_command_killed_while_it_cleared_has_left_goes_with_the_next(
     assert list(restoration.recover()) == []
 
 
-def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path: Path, state: Path) -> None:
+def test_folder_writable_by_others_is_not_trusted(tmp_path: Path, state: Path) -> None:
     state.mkdir(parents=True)
     (state / "planted").mkdir()
     state.chmod(0o777)
     assert list(restoration.recover()) == []
-    with restoration.folder() as folder:
+    with restoration.journal_folder() as folder:
         assert folder and not folder.startswith(str(state)), "the next place is taken"
         assert Path(folder).stat().st_mode & 0o077 == 0
     assert (state / "planted").exists() and not Path(folder).exists()
 
 
-def test_a_folder_that_is_just_being_made_is_left_alone(state: Path) -> None:
+def test_new_folder_without_lock_is_kept(state: Path) -> None:
     (state / "young").mkdir(parents=True, mode=0o700)
     state.chmod(0o700)
     assert list(restoration.recover()) == [] and (state / "young").exists()
 
 
-def test_where_no_folder_can_be_made_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_journal_where_no_folder_can_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
-    monkeypatch.setattr(restoration, "roots", lambda: (tmp_path / "file" / "a", tmp_path / "file" / "b"))
-    with restoration.folder() as folder:
-        assert folder == "" and undo.journal_in(folder) is None
+    monkeypatch.setattr(restoration, "journal_roots", lambda: (tmp_path / "file" / "a", tmp_path / "file" / "b"))
+    with restoration.journal_folder() as folder:
+        assert folder == "" and undo.open_journal(folder) is None
         assert restoration.restore(folder) == restoration.Restoration()
     assert list(restoration.recover()) == []

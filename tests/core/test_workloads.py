@@ -1,4 +1,4 @@
-"""The workloads: found by folder, described by a file, named in errors."""
+"""Workloads: found by folder, described by workload.toml, listed in errors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core import workloads
+from pipetune.core import benchmarks
+from pipetune.core.benchmarks import choose_workloads, find_workloads
 from pipetune.core.errors import PipetuneError
-from pipetune.core.workloads import choose_workloads, find_workloads
 
 ABOUT = """
 title = "Images"
@@ -24,11 +24,11 @@ def folder(tmp_path: Path, *names: str) -> Path:
     for name in names:
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.py").write_text("")
-    (tmp_path / "data").mkdir()  # no workload
+    (tmp_path / "data").mkdir()  # not a workload
     return tmp_path
 
 
-def test_a_folder_with_a_script_is_a_workload(tmp_path: Path) -> None:
+def test_folder_with_script_is_a_workload(tmp_path: Path) -> None:
     place = folder(tmp_path, "images", "digits")
     (place / "images" / "workload.toml").write_text(ABOUT)
     (place / "images" / "make_data.py").write_text("")
@@ -40,14 +40,14 @@ def test_a_folder_with_a_script_is_a_workload(tmp_path: Path) -> None:
     assert (found["digits"].title, found["digits"].published_bytes) == ("digits", None)
 
 
-def test_which_are_measured(tmp_path: Path) -> None:
+def test_chosen_workloads(tmp_path: Path) -> None:
     place = folder(tmp_path, "table", "digits", "series")
     assert list(choose_workloads((), folder=place)) == ["digits", "series", "table"]
     assert list(choose_workloads((), quick=True, folder=place)) == ["table", "series"]
     assert list(choose_workloads(("series", "digits", "series"), quick=True, folder=place)) == ["series", "digits"]
 
 
-def test_a_name_nobody_knows_and_no_clone_are_wrong_usage(tmp_path: Path) -> None:
+def test_unknown_workload_and_missing_clone_are_usage_errors(tmp_path: Path) -> None:
     place = folder(tmp_path, "digits", "table")
     with pytest.raises(PipetuneError, match="no workload called 'speed'") as unknown:
         choose_workloads(("digits", "speed"), folder=place)
@@ -60,12 +60,12 @@ def test_a_name_nobody_knows_and_no_clone_are_wrong_usage(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "about", ["title = ", 'published_bytes = "many"', "published_bytes = 0", "published_bytes = true"]
 )
-def test_a_damaged_description_is_said(about: str, tmp_path: Path) -> None:
+def test_invalid_description_is_rejected(about: str, tmp_path: Path) -> None:
     place = folder(tmp_path, "digits")
     (place / "digits" / "workload.toml").write_text(about)
     with pytest.raises(PipetuneError, match=r"workload\.toml cannot be read"):
         find_workloads(place)
 
 
-def test_the_examples_are_workloads_and_the_short_form_is_among_them() -> None:
-    assert set(workloads.QUICK) <= set(find_workloads())
+def test_quick_workloads_are_among_examples() -> None:
+    assert set(benchmarks.QUICK) <= set(find_workloads())

@@ -1,6 +1,6 @@
-"""Cases of distributed input: the arithmetic's answer to each, and the same thing for TensorFlow to do.
+"""Cases of distributed input: the computed delivery of each, and the same dataset for TensorFlow to distribute.
 
-No TensorFlow at import: the processes that hold it get their cases by their index in `CASES`.
+Imports TensorFlow only where a dataset is built.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetune.model.delivery import Delivery
-from pipetune.model.distributing import dataset_delivery, function_delivery
+from pipetune.model.delivery import ReplicaDelivery, dataset_delivery, function_delivery
 from pipetune.model.sharding import AutoShardPolicy
 
 
 @dataclass(frozen=True)
 class Case:
-    """One dataset, handed over in one way."""
+    """One dataset with one kind of handover."""
 
     files: tuple[int, ...]  # elements in each
-    batch: int  # the global one; of a function that of a replica
+    batch: int  # the global batch size; with a function, that of a replica
     workers: int = 1
     replicas: int = 1  # of each worker
-    policy: str = "auto"  # of a function: how it shards
+    policy: str = "auto"  # with a function: how it shards
     from_files: bool = True
-    mapped: bool = False  # a map behind the batch, which hides its size
+    mapped: bool = False  # a map after the batch, which hides its size
     drop_remainder: bool = False
     steps: int | None = None  # of endless data
     function: bool = False
@@ -38,15 +37,15 @@ class Case:
         words += [] if self.from_files else ["memory"]
         return ", ".join([*words, *([] if self.steps is None else [f"{self.steps} steps"])])
 
-    def delivery(self) -> Delivery:
-        """What the arithmetic says."""
+    def delivery(self) -> ReplicaDelivery:
+        """The computed delivery."""
         if self.function:
             return function_delivery(
                 self.files,
                 self.batch,
                 workers=self.workers,
                 replicas_per_worker=self.replicas,
-                by=AutoShardPolicy(self.policy),
+                policy=AutoShardPolicy(self.policy),
                 drop_remainder=self.drop_remainder,
                 steps=self.steps,
             )
@@ -63,7 +62,7 @@ class Case:
         )
 
     def write(self, folder: Path) -> list[str]:
-        """The files, one number to a line; their names."""
+        """Writes the files, one number per line; returns their names."""
         own = folder / "-".join(map(str, self.files))
         own.mkdir(exist_ok=True)
         names, first = [], 0
@@ -75,7 +74,7 @@ class Case:
         return names
 
     def dataset(self, names: list[str], context: Any = None) -> Any:
-        """The dataset, for `experimental_distribute_dataset`, or what a `dataset_fn` returns for a context."""
+        """The dataset for `experimental_distribute_dataset`, or the result of a `dataset_fn` for a context."""
         import tensorflow as tf
 
         files = tf.data.Dataset.from_tensor_slices(names)
@@ -98,8 +97,8 @@ class Case:
         return dataset.with_options(options)
 
 
-def elements(delivery: Delivery, worker: int) -> list[list[list[int]]]:
-    """By step, by replica: the numbers of the elements."""
+def elements(delivery: ReplicaDelivery, worker: int) -> list[list[list[int]]]:
+    """The numbers of the elements, by step and replica."""
     mine = delivery.workers[worker]
     return [
         [list(mine.elements(step, replica)) for replica in range(delivery.replicas_per_worker)]
@@ -107,14 +106,14 @@ def elements(delivery: Delivery, worker: int) -> list[list[list[int]]]:
     ]
 
 
-def minibatches(delivery: Delivery, worker: int) -> list[list[int]]:
-    """What a worker's own pipeline makes, the runtime's dummies left out."""
+def minibatches(delivery: ReplicaDelivery, worker: int) -> list[list[int]]:
+    """The batches of a worker's own pipeline, without the runtime's dummy batches."""
     parts = [part for step in elements(delivery, worker) for part in step]
     return parts[: delivery.workers[worker].minibatches]
 
 
 def drawn(count: int, seed: int) -> Iterator[Case]:
-    """Cases by chance, without those that fail: too few files, or endless repetition of nothing."""
+    """Random cases, without those that fail: too few files, or endless repetition of an empty dataset."""
     draw = random.Random(seed)
     while count:
         workers, function = draw.randint(1, 4), draw.random() < 0.2
@@ -140,7 +139,7 @@ def drawn(count: int, seed: int) -> Iterator[Case]:
 
 
 def _mirrored() -> Iterator[Case]:
-    for count, batch, replicas in ((6, 4, 2), (4, 4, 5), (8, 4, 3)):  # the guide's
+    for count, batch, replicas in ((6, 4, 2), (4, 4, 5), (8, 4, 3)):  # the examples of TensorFlow's guide
         for policy in ("auto", "file", "data", "off"):
             yield Case((count,), batch, replicas=replicas, policy=policy, from_files=policy == "file")
     yield Case((3, 3), 4, replicas=2)
@@ -175,4 +174,4 @@ MIRRORED = tuple(_mirrored())
 """For logical devices of one process."""
 
 CLUSTERS = {workers: tuple(_cluster(workers)) for workers in (2, 3, 4)}
-"""For so many worker processes with one replica each."""
+"""By number of worker processes, with one replica each."""

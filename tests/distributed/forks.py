@@ -1,4 +1,4 @@
-"""The end of processes that talk to one another, of all of them."""
+"""Ends a group of processes that communicate."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 
 
 def ended(children: set[int], deadline: float) -> bool:
-    """Whether all of them end well before the deadline (of `time.monotonic`); those that still run then are killed.
+    """Whether all processes succeed before the deadline (of `time.monotonic`); those still running then are killed.
 
-    When one fails the rest is killed too: they would wait for it.
+    When one fails, the others are killed as well, because they would wait for it.
     """
     left = set(children)
     well = True

@@ -1,9 +1,9 @@
-"""`python processes.py FOLDER SECONDS KIND...`: what TensorFlow delivers of the cases of each kind.
+"""`python processes.py FOLDER SECONDS KIND...`: the elements that TensorFlow delivers in the cases of each kind.
 
 A kind is "mirrored" (logical devices of one process) or a number of workers (that many processes, on 127.0.0.1). The
-processes are forks that share one import of TensorFlow, of which nothing runs before; all run side by side. Each writes
-what its replicas got as JSON: `FOLDER/KIND-WORKER.json`. All are gone when this script ends, which is after so many
-seconds at the latest; it ends with 1 if one of them failed.
+processes are forked after TensorFlow is imported and before it is initialized, and run at the same time. Each writes
+the elements of its replicas as JSON, to `FOLDER/KIND-WORKER.json`. All have ended when this script ends, after SECONDS
+at the latest; its exit code is 1 if one of them failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Steps = list[list[list[int]]]
 
 
 def delivered(case: Case, strategy: Any, folder: Path) -> Steps:
-    """By step, by replica of this process: the elements."""
+    """The elements, by step and replica of this process."""
     names = case.write(folder)
     if case.function:
         distributed = strategy.distribute_datasets_from_function(lambda context: case.dataset(names, context))
@@ -55,7 +55,7 @@ def mirrored(folder: Path) -> dict[str, Any]:
 
 
 def worker(workers: int, folder: Path) -> dict[str, Any]:
-    """Every case as one worker of a cluster; `TF_CONFIG` says which."""
+    """Every case as one worker of a cluster, given by `TF_CONFIG`."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     asked = 0
     reduce = strategy.reduce
@@ -71,12 +71,12 @@ def worker(workers: int, folder: Path) -> dict[str, Any]:
         asked = 0
         steps = delivered(case, strategy, folder)
         found[str(case)] = {"steps": steps, "messages": asked}
-    reduce("SUM", tf.constant(1.0), axis=None)  # nobody leaves before all are done
+    reduce("SUM", tf.constant(1.0), axis=None)  # no worker exits before all are done
     return found
 
 
 def forked(kind: str, index: int, configuration: str, folder: Path) -> int:
-    """A process for one worker of a kind; its id."""
+    """Forks a process for one worker of a kind; returns its id."""
     child = os.fork()
     if child:
         return child
@@ -94,7 +94,7 @@ def forked(kind: str, index: int, configuration: str, folder: Path) -> int:
         written.write_text(json.dumps(found))
         written.rename(folder / f"{kind}-{index}.json")
         while not index and configuration and len(list(folder.glob(f"{kind}-*.json"))) < int(kind):
-            time.sleep(0.05)  # the first serves the others, whom its end would end too
+            time.sleep(0.05)  # the first worker serves the others, which would end with it
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""The distributed examples run as they are, as the processes they are meant for, and `pipetune analyze` takes each."""
+"""The distributed examples: each runs in the processes it is written for, and `pipetune analyze` supports it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core import restoration, sessionfile
+from pipetune.core import restoration, session_file
+from pipetune.core.benchmarks import find_workloads
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument
-from pipetune.core.in_step import MeasureTraining
+from pipetune.core.lockstep import MeasureTraining
 from pipetune.core.messages import Job, Mode
 from pipetune.core.session import PatchResult
 from pipetune.core.settings import Settings
-from pipetune.core.workloads import find_workloads
 from pipetune.source.emit import emit
-from pipetune.supervisor.cluster import Cluster
-from pipetune.supervisor.interrupts import Interrupts
-from pipetune.supervisor.limits import Limits
-from pipetune.supervisor.servers import started_with_servers
-from pipetune.supervisor.verification import Starter
+from pipetune.supervisor.local_cluster import RunningWorkers, workers_with_servers
+from pipetune.supervisor.monitoring import Interrupts, Timeouts
+from pipetune.supervisor.verification import ScriptStarter
 from tests.e2e.command import ROOT, Case, Done, analyze, pipetune
 from tests.e2e.forked import Forked, Script
 from tests.starting import search_path
@@ -45,7 +43,7 @@ needs_tfds = pytest.mark.skipif(not HAS_TFDS, reason="tensorflow-datasets is not
 
 
 def run(*words: str | Path, **variables: str) -> str:
-    """What a script printed; fails with what it said where it failed."""
+    """The output of a script; fails with its error output."""
     with started(*words, **variables) as process:
         out, errors = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 0, errors
@@ -54,7 +52,7 @@ def run(*words: str | Path, **variables: str) -> str:
 
 @contextmanager
 def started(*words: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A script in a process of its own, which is gone in the end."""
+    """A script in a separate process, which is terminated in the end."""
     with subprocess.Popen(
         [sys.executable, *map(str, words)],
         stdout=subprocess.PIPE,
@@ -65,11 +63,11 @@ def started(*words: str | Path, **variables: str) -> Iterator[subprocess.Popen[s
         try:
             yield process
         finally:
-            process.terminate()  # `start.py` then ends those it has started
+            process.terminate()  # `start.py` then ends its own processes
 
 
 def losses(printed: str) -> Mapping[str, list[float]]:
-    """The mean losses of the epochs, by who says them."""
+    """The mean losses of the epochs, by the process that printed them."""
     found: dict[str, list[float]] = {}
     for who, loss in re.findall(r"(?:([a-z]+ \d), )?epoch \d: (?:\d+ steps, )?mean loss (\d+\.\d{4})", printed):
         found.setdefault(who, []).append(float(loss))
@@ -87,7 +85,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tfds_data(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
-    """The digits, each once, as TensorFlow Datasets has them; None where it is not installed."""
+    """The digits, each once, in the format of TensorFlow Datasets; None where it is not installed."""
     if not HAS_TFDS:
         return None
     folder = tmp_path_factory.mktemp("tfds") / "data"
@@ -97,7 +95,7 @@ def tfds_data(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
-    """Where the dispatcher of a service with two workers listens."""
+    """The address of the dispatcher of a service with two workers."""
     with ExitStack() as servers:
 
         def serve(*arguments: str) -> subprocess.Popen[str]:
@@ -117,7 +115,7 @@ def service() -> Iterator[str]:
 def worked(
     data: Path, tfds_data: Path | None, service: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Forked]:
-    """Workers on the examples, each without trials; call it with a name."""
+    """Analyses of the examples without trials; call it with a name."""
 
     def script(name: str, *arguments: str, distribute: str | None = None, read: Path = data) -> Script:
         return Script(EXAMPLES / name / "train.py", ("--data", str(read), *arguments), distribute)
@@ -142,7 +140,7 @@ NUMBERS = {"map": ("num_parallel_calls", 2), "prefetch": ("buffer_size", 2)}
 
 @pytest.fixture(scope="module")
 def script_of(worked: Forked, tmp_path_factory: pytest.TempPathFactory) -> ScriptOf:
-    """An example's script, "as it is" or "patched" by a plan that trials, which noise may decide, could have found."""
+    """An example's script, "as it is" or "patched" by a plan as trials could find it; trials depend on noise."""
 
     def script(name: str, form: str) -> Path:
         if form == "as it is":
@@ -163,21 +161,20 @@ def planned(rule: str, node: str, *edits: Edit) -> Plan:
     return Plan("tuned", (Rewrite(rule, node, Safety.EXACT, edits, "What was measured."),))
 
 
-def test_the_benchmark_suite_has_none_of_them() -> None:
+def test_distributed_examples_are_documented_and_not_in_the_benchmark_suite() -> None:
     assert len(NAMES) == 6 and not {"distributed", *NAMES} & find_workloads().keys()
     told = (EXAMPLES / "README.md").read_text()
     assert all(f"[`{name}`]({name})" in told for name in NAMES)
 
 
-# -- as they are, and with a patch made of what was captured of them
+# -- the original scripts, and the scripts with a patch
 
 both = pytest.mark.parametrize("form", [pytest.param("as it is", marks=pytest.mark.exhaustive), "patched"])
 
 
-
 @pytest.mark.exhaustive
 @both
-def test_multiworker_trains_in_step(data: Path, script_of: ScriptOf, form: str) -> None:
+def test_multiworker_example_trains_in_lockstep(data: Path, script_of: ScriptOf, form: str) -> None:
     script = script_of("multiworker", form)
     found = losses(run(EXAMPLES / "start.py", script, "--data", data, "--steps", "20"))
     assert found["worker 0"] == found["worker 1"], "all replicas of all workers take part in a loss"
@@ -185,7 +182,7 @@ def test_multiworker_trains_in_step(data: Path, script_of: ScriptOf, form: str) 
 
 
 @pytest.mark.exhaustive
-def test_parameter_servers_train(data: Path) -> None:
+def test_parameter_server_example_trains(data: Path) -> None:
     script = EXAMPLES / "parameter_server" / "train.py"
     start = (EXAMPLES / "start.py", "--workers", "1", "--parameter-servers", "1")
     ((first, second),) = losses(run(*start, script, "--data", data, "--steps", "20")).values()
@@ -194,7 +191,7 @@ def test_parameter_servers_train(data: Path) -> None:
 
 @pytest.mark.exhaustive
 @both
-def test_a_service_of_two_workers_feeds_training(data: Path, service: str, script_of: ScriptOf, form: str) -> None:
+def test_service_example_trains_with_two_workers(data: Path, service: str, script_of: ScriptOf, form: str) -> None:
     script = script_of("service", form)
     printed = run(script, "--data", data, "--service", service, "--epochs", "1")
     (steps,) = re.findall(r"(\d+)/\d+ - ", printed)
@@ -203,7 +200,7 @@ def test_a_service_of_two_workers_feeds_training(data: Path, service: str, scrip
 
 @pytest.mark.exhaustive
 @both
-def test_ranks_of_horovod_take_as_many_steps_each(data: Path, script_of: ScriptOf, form: str) -> None:
+def test_horovod_example_takes_equally_many_steps_in_each_rank(data: Path, script_of: ScriptOf, form: str) -> None:
     arguments = (script_of("horovod", form), "--data", data, "--steps", "40")
     told = {"PYTHONPATH": search_path(STAND_INS), "HOROVOD_SIZE": "2"}
     with ExitStack() as ranks:
@@ -217,15 +214,13 @@ def test_ranks_of_horovod_take_as_many_steps_each(data: Path, script_of: ScriptO
 @pytest.mark.exhaustive
 @needs_tfds
 @both
-def test_workers_that_read_with_tensorflow_datasets_train_in_step(
-    tfds_data: Path, script_of: ScriptOf, form: str
-) -> None:
+def test_tfds_example_trains_in_lockstep(tfds_data: Path, script_of: ScriptOf, form: str) -> None:
     script = script_of("tfds", form)
     found = losses(run(EXAMPLES / "start.py", script, "--data", tfds_data, "--steps", "20"))
     assert found["worker 0"] == found["worker 1"] and found["worker 0"][1] < found["worker 0"][0]
 
 
-# -- analysed
+# -- analyses
 
 
 @pytest.mark.exhaustive
@@ -238,7 +233,7 @@ def test_workers_that_read_with_tensorflow_datasets_train_in_step(
     ],
 )
 @pytest.mark.mission("C1.recognised", "E1.recognised")
-def test_what_takes_the_data_is_recognised(
+def test_handover_of_each_example_is_recognized(
     worked: Forked, name: str, strategy: str, how: str, workers: int
 ) -> None:
     done = worked(name)
@@ -250,7 +245,7 @@ def test_what_takes_the_data_is_recognised(
 
 
 @pytest.mark.exhaustive
-def test_an_input_that_a_service_computes_is_recognised(worked: Forked) -> None:
+def test_service_input_is_recognized(worked: Forked) -> None:
     done = worked("service")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert "tf.data service" in [node["label"] for node in done.first["pipeline"]["nodes"]]
@@ -260,19 +255,19 @@ def test_an_input_that_a_service_computes_is_recognised(worked: Forked) -> None:
 @pytest.mark.exhaustive
 @needs_tfds
 @pytest.mark.mission("D1.files", "D3.analysed")
-def test_what_tensorflow_datasets_reads_is_said(worked: Forked) -> None:
+def test_reading_of_tensorflow_datasets_is_reported(worked: Forked) -> None:
     done = worked("tfds")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.first["handover"]["how"] == "distribute_datasets_from_function"
     (note,) = (note for note in done.session["notes"] if note.startswith("tfds.load"))
-    assert "reads 8 files in another order every time, 8 in turn, 16 examples of each" in note
+    assert "reads 8 files in a different order every time, 8 in turn, 16 examples of each" in note
     refused = " ".join(done.session["distributed"]["notes"])
     assert not done.session["distributed"]["module"] and "input_context already" in refused
 
 
 @pytest.mark.exhaustive
 @pytest.mark.mission("B1.rewrites", "B9.under")
-def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Path, tmp_path: Path) -> None:
+def test_mirrored_example_is_measured_under_its_strategy_and_trains_with_its_patch(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "train.py"
     shutil.copy(EXAMPLES / "mirrored" / "train.py", copy)
     options = ("--budget", "8", "--force", "--json")
@@ -282,7 +277,7 @@ def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Pa
     assert (handed["strategy"], handed["how"]) == ("MirroredStrategy", "Model.fit")
     assert (handed["replicas"], handed["shares"]) == (2, [32, 32])
     assert done.summary["training"]["defaults_step_ms"], "measured through fit, on both replicas"
-    if (done.results / "tuned.patch").read_text():  # in so short a time it may find none
+    if (done.results / "tuned.patch").read_text():  # a plan may not be found in this time
         assert pipetune("apply", done.results).returncode == 0
         assert copy.read_text() != (EXAMPLES / "mirrored" / "train.py").read_text()
     assert "2 replicas" in run(copy, "--data", data, "--epochs", "1")
@@ -290,14 +285,14 @@ def test_mirrored_is_tried_under_its_strategy_and_trains_with_the_patch(data: Pa
 
 @pytest.fixture(scope="module")
 def served(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """The example with parameter servers, analysed without trials on a cluster that is started for it."""
+    """The parameter server example, analysed without trials on a cluster started for it."""
     script = str(EXAMPLES / "parameter_server" / "train.py")
     options = ("--no-trials", "--quick", "--json", "--parameter-servers", "1", "--workers", "2")
     return analyze(Case(script, ("--data", str(data)), options=options), tmp_path_factory.mktemp("served") / "run")
 
 
 @pytest.mark.mission("C1.cluster")
-def test_parameter_servers_are_analysed_on_a_cluster_that_is_started_for_them(served: Done) -> None:
+def test_parameter_server_example_is_analysed_on_its_own_cluster(served: Done) -> None:
     assert (served.code, served.summary["status"]) == (0, "done"), served.err
     consumer = served.first["profile"]["consumer"]
     assert (consumer["kind"], served.first["handover"]["workers"]) == ("coordinator", 2)
@@ -310,11 +305,11 @@ def test_parameter_servers_are_analysed_on_a_cluster_that_is_started_for_them(se
 
 @pytest.mark.exhaustive
 @pytest.mark.mission("C1.patched")
-def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
+def test_patch_for_parameter_servers_is_verified_on_a_separate_cluster(
     served: Done, data: Path, tmp_path: Path
 ) -> None:
-    """What follows once trials, which noise may decide either way, have proven a plan."""
-    session = sessionfile.load(served.results / "session.json")
+    """The verification after trials have accepted a plan, which in a real run depends on noise."""
+    session = session_file.load(served.results / "session.json")
     (dataset,) = session.datasets
     *_, shuffle = (node.id for node in dataset.pipeline if node.op == "shuffle")
     prefetch = Insert(shuffle, "prefetch", f"prefetch@{shuffle}", {"buffer_size": -1})
@@ -323,8 +318,8 @@ def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
     ((script, (_, patched)),) = emission.files.items()
     assert ".shuffle(2048).prefetch(tf.data.AUTOTUNE).repeat()" in patched
     patch = PatchResult(diff="patched", files=emission.paths, covered=emission.covered)
-    saved = tmp_path / sessionfile.SESSION_FILE
-    sessionfile.save(replace(session, datasets=(replace(dataset, plan=plan),), patch=patch), saved)
+    saved = tmp_path / session_file.SESSION_FILE
+    session_file.save(replace(session, datasets=(replace(dataset, plan=plan),), patch=patch), saved)
     job = Job(
         Mode.VERIFY,
         message_descriptor=-1,
@@ -337,13 +332,15 @@ def test_a_patch_for_parameter_servers_is_run_on_a_cluster_of_its_own(
     )
     logs = [tmp_path / f"{number}.log" for number in range(4)]
 
-    def processes(job: Job) -> AbstractContextManager[Cluster]:
-        return started_with_servers(job, workers=2, servers=1, logs=logs)
+    def processes(job: Job) -> AbstractContextManager[RunningWorkers]:
+        return workers_with_servers(job, workers=2, servers=1, logs=logs)
 
     with Interrupts() as interrupts:
-        starter = Starter(job, processes, restoration.folder, Limits(), interrupts, lambda _message: None)
-        with starter.files() as undo, starter.started(patched=True, checks=True, undo=undo) as held:
-            answer = held.begin()
+        starter = ScriptStarter(
+            job, processes, restoration.journal_folder, Timeouts(), interrupts, lambda _message: None
+        )
+        with starter.files() as undo, starter.held_script(patched=True, compare=True, undo=undo) as held:
+            answer = held.run_to_first_step()
             assert (answer.why, answer.checked.startswith("same operators as the plan")) == ("", True)
             window = held.measure("defaults", MeasureTraining(6))
             assert window.steps >= 6 and window.step_seconds > 0

@@ -1,4 +1,4 @@
-"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze` in step.
+"""`make test-horovod`: a real Horovod runs the example, the module written for it, and `pipetune analyze` in lockstep.
 
 Last passed on 21 November with Horovod 0.28.1, built with Gloo and without XLA, TensorFlow 2.21, two ranks.
 """
@@ -20,7 +20,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from tests.distributed.got_by_ranks import Loop, digest
+from tests.distributed.rank_deliveries import Loop, digest
 from tests.e2e.command import ENVIRONMENT, ROOT, Case, analyze
 
 pytestmark = [
@@ -32,11 +32,11 @@ pytestmark = [
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "distributed"
 SCRIPT = EXAMPLES / "horovod" / "train.py"
-GOT = Path(__file__).with_name("got_by_ranks.py")
+GOT = Path(__file__).with_name("rank_deliveries.py")
 LIMIT_SECONDS = 200
 
 STEPS = 58
-"""Of both ranks together: 29 of 32 rows each, a little more than a rank's 899 or 898 of the 1,797 digits."""
+"""Of both ranks: 29 each, of 32 rows; a little more than the 899 or 898 of 1,797 digits that a rank reads."""
 
 TRAINING = """
 import sys
@@ -53,7 +53,7 @@ for images, labels in distributed.dataset_fn(int(sys.argv[1])):
 
 
 def two_ranks(*words: str | Path, cwd: Path, **variables: str) -> str:
-    """What a command printed that Horovod ran twice; fails with all of it where a rank failed."""
+    """The output of a command run by Horovod on two ranks; fails with that output."""
     horovodrun = Path(sys.executable).with_name("horovodrun")
     with subprocess.Popen(
         [sys.executable, horovodrun, "--gloo", "-np", "2", sys.executable, *map(str, words)],
@@ -82,7 +82,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def digits(data: Path) -> Counter[str]:
-    """Every digit in the files, and how often it is there."""
+    """The digits in the files, with their counts."""
     found: Counter[str] = Counter()
     for record in tf.data.TFRecordDataset(sorted(map(str, data.glob("train-*.tfrecord")))):
         features = tf.train.Example.FromString(record.numpy()).features.feature
@@ -92,7 +92,7 @@ def digits(data: Path) -> Counter[str]:
 
 
 def an_epoch_of_both(folder: Path, digits: Counter[str], *, loops: int) -> None:
-    """In every loop both ranks took as many steps, and before a rank saw a digit again, both together saw each once."""
+    """In every loop both ranks took equally many steps, and together read each digit once before any digit again."""
     got: list[list[Loop]] = [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
     assert [len(rank) for rank in got] == [loops, loops]
     for both in zip(*got, strict=True):
@@ -101,13 +101,13 @@ def an_epoch_of_both(folder: Path, digits: Counter[str], *, loops: int) -> None:
         assert Counter(first[:899]) + Counter(second[:898]) == digits
 
 
-def test_the_example_trains_on_every_digit_once(data: Path, digits: Counter[str], tmp_path: Path) -> None:
+def test_example_trains_on_every_digit_once(data: Path, digits: Counter[str], tmp_path: Path) -> None:
     printed = two_ranks(GOT, tmp_path, SCRIPT, "--data", data, "--steps", STEPS, cwd=tmp_path)
     assert Counter(re.findall(r"rank (\d), epoch \d: (\d+) steps", printed)) == {("0", "29"): 2, ("1", "29"): 2}
     an_epoch_of_both(tmp_path, digits, loops=2)
 
 
-def test_the_module_gives_every_digit_once(data: Path, digits: Counter[str], tmp_path: Path) -> None:
+def test_module_delivers_every_digit_once(data: Path, digits: Counter[str], tmp_path: Path) -> None:
     options = ("--no-trials", "--distribute", "horovod")
     done = analyze(Case(str(SCRIPT), ("--data", str(data)), options=options), tmp_path / "run")
     assert done.code == 0, done.err
@@ -120,7 +120,7 @@ def test_both_ranks_take_the_steps_of_every_window(data: Path, tmp_path: Path) -
     out = tmp_path / "out"
     options = ("--quick", "--no-trials", "--out", out)
     printed = two_ranks("-m", "pipetune", "analyze", *options, SCRIPT, "--data", data, "--steps", STEPS, cwd=tmp_path)
-    assert "Followed the first task" in printed
+    assert "Done, controlled by the first task" in printed
     session = json.loads((out / "session.json").read_text())
     assert session["summary"]["status"] == "done"
     found = session["datasets"][0]
@@ -133,7 +133,7 @@ def test_both_ranks_take_the_steps_of_every_window(data: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("trained_by", ["loop", "fit"])
-def test_what_pays_in_both_ranks_is_patched_and_the_patch_is_run_in_both(trained_by: str, tmp_path: Path) -> None:
+def test_rewrite_that_gains_in_both_ranks_is_patched_and_verified(trained_by: str, tmp_path: Path) -> None:
     (tmp_path / "died").touch()
     session, printed = waiting(trained_by, tmp_path)
     assert session["summary"]["training"]["speedup"]["low"] > 1, printed
@@ -145,32 +145,32 @@ def test_what_pays_in_both_ranks_is_patched_and_the_patch_is_run_in_both(trained
     assert patch["verified"] is True and "parallel-map" in patch["covered"]
 
 
-def test_a_rank_killed_in_a_trial_costs_that_trial_and_both_begin_once_more(tmp_path: Path) -> None:
+def test_rank_killed_in_a_trial_fails_the_trial_and_both_ranks_restart(tmp_path: Path) -> None:
     session, printed = waiting("loop", tmp_path)
     assert (tmp_path / "died").exists(), "or the test shows nothing"
     said = " ".join(re.sub(r"\[\d\]<std(out|err)>:", "", printed).split())
     assert "lost worker 1, which was killed (SIGKILL)" in said
-    assert "That plan counts as failed; starting once more, without it." in said
+    assert "That plan is recorded as failed; restarting without it." in said
     assert session["summary"]["status"] == "done"
     (failed,) = (trial for trial in session["trials"] if trial["outcome"] == "failed")
     assert "lost worker 1" in failed["why"]
 
 
 def waiting(trained_by: str, folder: Path) -> tuple[dict[str, Any], str]:
-    """The session of the ranks that wait for their rows, and what was printed."""
+    """The session of the ranks that wait for their rows, and the output."""
     options = ("--quick", "--budget", "20", "--allow", "python-parallel,statistical", "--out", folder / "out")
-    script = Path(__file__).with_name("waits_on_ranks.py")
+    script = Path(__file__).with_name("rank_waits.py")
     words = ("-m", "pipetune", "analyze", *options, script, trained_by, folder / "died")
     printed = two_ranks(*words, cwd=folder, TF_USE_LEGACY_KERAS="1")
     return dict(json.loads((folder / "out" / "session.json").read_text())), printed
 
 
-def test_ranks_without_a_common_folder_are_analysed_alone_and_none_waits(data: Path, tmp_path: Path) -> None:
+def test_ranks_without_a_common_folder_are_analysed_separately(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--no-trials", "--out", tmp_path / "out"]
     words = shlex.join(map(str, [*command, SCRIPT, "--data", data, "--steps", STEPS]))
     apart = words.replace(str(tmp_path / "out"), str(tmp_path / "out-$HOROVOD_RANK"))
     printed = two_ranks("-c", f"import os; os.execvp('sh', ['sh', '-c', {apart!r}])", cwd=tmp_path)
-    assert "have not found each other" in " ".join(re.sub(r"\[\d\]<std(out|err)>:", "", printed).split())
+    assert "Not all tasks of the cluster connected" in " ".join(re.sub(r"\[\d\]<std(out|err)>:", "", printed).split())
     for rank, folder in enumerate((tmp_path / "out-0", tmp_path / "out-1" / "worker-1")):
         session = json.loads((folder / "session.json").read_text())
         assert session["summary"]["status"] == "done"
@@ -178,4 +178,4 @@ def test_ranks_without_a_common_folder_are_analysed_alone_and_none_waits(data: P
         assert (found["handover"]["strategy"], found["handover"]["workers"]) == ("Horovod", 2)
         (shard,) = (node for node in found["pipeline"]["nodes"] if node["op"] == "shard")
         assert (shard["arguments"]["num_shards"], shard["arguments"]["index"]) == (2, rank)
-        assert "2 processes train in step under Horovod" in json.dumps(session)
+        assert "2 processes train in lockstep under Horovod" in json.dumps(session)

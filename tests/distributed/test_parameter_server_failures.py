@@ -1,10 +1,10 @@
-"""A worker of a parameter-server job that is killed and comes back.
+"""A worker of a parameter-server job that is killed and restarted.
 
-The coordinator calls the emitted function again, and no window is measured across it.
+The coordinator calls the emitted function again, and no window is measured across the failure.
 
-After the guide "Parameter server training": a step that was lost with its worker is run again by another, and a worker
-that comes back makes its dataset anew. Data without end keeps no count of epochs: what is promised is that all of it
-goes on coming, no element more often than the passes that were begun anew.
+From the guide "Parameter server training": a step that was lost with its worker is run again by another one, and a
+restarted worker rebuilds its dataset. Endless data has no epochs, so the guarantee is that all elements continue to
+arrive, none more often than the number of passes that were started.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.distribution import distribute
-from pipetune.tf.pipelines import live
-from tests.tf.emitted_scripts import run
+from pipetune.distributed.writing import distribute
+from pipetune.pipelines import live
+from tests.distributed.emitted_scripts import run
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 24
@@ -54,7 +54,9 @@ def start(kind, index):
 
 servers = [start("ps", 0), start("worker", 0), start("worker", 1)]
 """
-COORDINATOR = SERVERS + """
+COORDINATOR = (
+    SERVERS
+    + """
 try:
     import tensorflow as tf
     import distributed
@@ -84,28 +86,32 @@ finally:
         server.kill()
 os._exit(0)
 """
+)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.mission("C4.again")
-def test_all_of_the_data_goes_on_coming(tmp_path: Path) -> None:
+def test_all_data_is_delivered_after_a_worker_restarts(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(ROWS).shuffle(ROWS).batch(4))
     made = distribute(source, source.pipeline, kind="parameter-server", out_file=tmp_path / "distributed.py")
     assert made.module, made.notes
     seen = Counter(json.loads(run(COORDINATOR, tmp_path).splitlines()[-1]))
     assert seen.total() == 60 * 4, "every step that was scheduled was done, once"
     assert set(seen) == set(range(ROWS))
-    # Three pipelines gave each row once in a pass: two workers, and the second again when it came back.
+    # Three pipelines delivered each row once per pass: those of two workers, and that of the restarted one.
     assert max(seen.values()) - min(seen.values()) <= 3
 
 
-WINDOWS = SERVERS + """
+WINDOWS = (
+    SERVERS
+    + """
 try:
     import numpy as np
     import tensorflow as tf
-    from pipetune.core.measurement import RunFailed
-    from pipetune.tf.script import coordinator_consumer, turns
-    from tests.tf.test_hooks import run
+    from pipetune.core.results import RunFailed
+    from pipetune.capture import coordinators
+    from pipetune.pipelines import call_sites
+    from tests.capture.test_hooks import run
 
     tf.get_logger().setLevel("CRITICAL")
     strategy = tf.distribute.ParameterServerStrategy(
@@ -149,7 +155,7 @@ try:
         global calls, deaths
         calls, deaths = 0, dies_at
         taken.assign(0)
-        with turns.workflow_at_work():
+        with call_sites.running_workflow():
             try:
                 made = consumer.window(dataset, steps=6, warmup=2)
             except RunFailed as failure:
@@ -164,7 +170,7 @@ try:
     found["once"] = window(cached, dies_at=[6])
     found["filled anew"] = cached._pipetune_sent[0] is not sent
     found["twice"] = window(cached, dies_at=[6, 18])
-    coordinator_consumer._AWAY_SECONDS = 2.0
+    coordinators._RECOVERY_SECONDS = 2.0
     found["stays away"] = window(cached)
     print(json.dumps(found), flush=True)
 finally:
@@ -172,11 +178,12 @@ finally:
         server.kill()
 os._exit(0)
 """
+)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.mission("C4.window")
-def test_no_window_is_measured_across_the_death_of_a_worker(tmp_path: Path) -> None:
+def test_window_is_repeated_after_the_failure_of_a_worker(tmp_path: Path) -> None:
     found = json.loads(run(WINDOWS, tmp_path, path=ROOT).splitlines()[-1])
     assert found["before"] == [6, 12]
     assert found["once"] == [6, 24], "taken once more, when the worker was back"

@@ -1,7 +1,7 @@
-"""A worker of a tf.data service that is killed in the middle of an epoch and comes back: what still arrives.
+"""Elements delivered by a tf.data service when a worker is killed in the middle of an epoch and restarted.
 
-After `tf.data.experimental.service.ShardingPolicy`: by DYNAMIC nothing comes twice, and what the lost worker was
-working on may be missed; by OFF a worker that comes back begins again from the start.
+According to `tf.data.experimental.service.ShardingPolicy`, with DYNAMIC no element is delivered twice, and those that
+the lost worker was processing may be missed; with OFF a restarted worker begins again from the start.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from pipetune.core.cluster import free_addresses
-from pipetune.model.coverage import times
+from pipetune.model.coverage import count_deliveries
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.source.standalone_service_files import companions
+from pipetune.distributed.emit.service_files import companions
 from tests.processes.side_by_side import running
 
 FILES, LINES = 12, 20
@@ -35,7 +35,7 @@ service = tf.data.experimental.service
 
 @dataclass
 class Service:
-    """A dispatcher and workers, which are real processes; `serve.py` as it is written beside a module."""
+    """A dispatcher and workers in separate processes, with `serve.py` as it is written next to a module."""
 
     folder: Path
     stack: ExitStack
@@ -56,7 +56,7 @@ class Service:
             self.workers[port] = one.processes[0]
 
     def lose_a_worker(self, name: str) -> None:
-        """Kills one and starts another in its place, which is reached there too."""
+        """Kills a worker and starts another at the same address."""
         port = next(iter(self.workers))
         self.workers[port].kill()
         self.workers[port].wait()
@@ -77,7 +77,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def numbers(folder: Path) -> Any:
-    """The numbers of `WANTED` from files, each a few milliseconds of work."""
+    """The numbers of `WANTED` from files, each with a few milliseconds of work."""
     for file in range(FILES):
         lines = "".join(f"{number}\n" for number in range(file * LINES, (file + 1) * LINES))
         (folder / f"part-{file:02d}.txt").write_text(lines)
@@ -91,7 +91,7 @@ def numbers(folder: Path) -> Any:
 
 
 def came(served: Service, folder: Path, policy: Any) -> Counter[int]:
-    """What a training process reads of two workers, one of which is lost on the way and comes back."""
+    """The elements a training process gets from two workers, one of which is killed and restarted."""
     found: Counter[int] = Counter()
     read = numbers(folder).apply(
         service.distribute(policy, served.address, max_outstanding_requests=2, compression=None)
@@ -99,7 +99,7 @@ def came(served: Service, folder: Path, policy: Any) -> Counter[int]:
     both, lost = policy is service.ShardingPolicy.DYNAMIC, False
     for count, number in enumerate(read.as_numpy_iterator()):
         found[int(number)] += 1
-        both = both or found[int(number)] == 2  # without sharding what comes twice shows that both have given something
+        both = both or found[int(number)] == 2  # without sharding, a repeated element shows that both have delivered
         if both and count >= KILLED_AFTER and not lost:
             served.lose_a_worker(policy.name)
             lost = True
@@ -108,17 +108,19 @@ def came(served: Service, folder: Path, policy: Any) -> Counter[int]:
 
 
 @pytest.mark.exhaustive
-def test_by_dynamic_sharding_nothing_comes_twice_and_little_is_missed(tmp_path: Path, served: Service) -> None:
+def test_dynamic_sharding_repeats_nothing_and_loses_little(tmp_path: Path, served: Service) -> None:
     found = came(served, tmp_path, service.ShardingPolicy.DYNAMIC)
-    told = times(WANTED, found)
-    assert (told.twice, told.oftener, told.foreign) == (0, 0, 0)
-    # The lost worker had a file, and elements on their way; all else comes, from the worker that comes back too.
+    told = count_deliveries(WANTED, found)
+    assert (told.twice, told.more_than_twice, told.unexpected) == (0, 0, 0)
+    # The lost worker had a file and undelivered elements; all others are delivered, also by the restarted worker.
     assert told.once >= (FILES - 3) * LINES and told.never + told.once == FILES * LINES
 
 
 @pytest.mark.exhaustive
-def test_without_sharding_a_worker_that_comes_back_begins_again(tmp_path: Path, served: Service) -> None:
+def test_restarted_worker_without_sharding_begins_from_the_start(tmp_path: Path, served: Service) -> None:
     found = came(served, tmp_path, service.ShardingPolicy.OFF)
-    told = times(WANTED, found)
-    assert (told.never, told.foreign) == (0, 0)
-    assert min(found.values()) >= 2 and told.oftener > 0, "all of both, and again what the lost worker had given"
+    told = count_deliveries(WANTED, found)
+    assert (told.never, told.unexpected) == (0, 0)
+    assert min(found.values()) >= 2 and told.more_than_twice > 0, (
+        "all of both, and again what the lost worker had given"
+    )

@@ -1,4 +1,4 @@
-"""`examples/distributed/start.py`: what each process is told, and that none is left."""
+"""`examples/distributed/start.py`: the `TF_CONFIG` of each process, and the end of all processes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ name = f"{folder}/{os.getpid()}"
 open(name, "w").write(told)
 os.rename(name, name + ".json")
 """
-SERVES = TELLS + "if '\"chief\", \"index\"' not in told: time.sleep(60)\n"
+SERVES = TELLS + 'if \'"chief", "index"\' not in told: time.sleep(60)\n'
 FAILS = TELLS + "sys.exit(3) if '\"index\": 1' in told else time.sleep(60)\n"
 
 
 def started(tmp_path: Path, script: str, *options: str) -> tuple[int, list[dict[str, object]], float]:
-    """The exit code, what the processes were told, and the seconds it took; none of them is left."""
+    """The exit code, the `TF_CONFIG` of the processes, and the seconds it took; asserts that all have exited."""
     path, folder = tmp_path / "script.py", tmp_path / "told"
     path.write_text(script)
     folder.mkdir()
@@ -38,7 +38,7 @@ def started(tmp_path: Path, script: str, *options: str) -> tuple[int, list[dict[
     return done.returncode, [json.loads(one.read_text()) for one in found], seconds
 
 
-def test_none_outlives_it(tmp_path: Path) -> None:
+def test_processes_end_with_start(tmp_path: Path) -> None:
     path, folder = tmp_path / "script.py", tmp_path / "told"
     path.write_text(TELLS + "time.sleep(60)\n")
     folder.mkdir()
@@ -55,7 +55,7 @@ def tasks(told: list[dict[str, object]]) -> list[tuple[object, object]]:
     return sorted((one["task"]["type"], one["task"]["index"]) for one in told)  # type: ignore[index]
 
 
-def test_every_worker_is_told_of_all(tmp_path: Path) -> None:
+def test_every_worker_gets_the_whole_cluster(tmp_path: Path) -> None:
     code, told, _ = started(tmp_path, TELLS, "--workers", "3")
     assert code == 0 and tasks(told) == [("worker", 0), ("worker", 1), ("worker", 2)]
     (cluster,) = {json.dumps(one["cluster"]) for one in told}
@@ -66,8 +66,6 @@ def test_every_worker_is_told_of_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "options", "code"), [(SERVES, ["--parameter-servers", "1"], 0), (FAILS, ["--workers", "2"], 1)]
 )
-def test_those_that_serve_and_those_that_wait_are_ended(
-    tmp_path: Path, script: str, options: list[str], code: int
-) -> None:
+def test_servers_and_waiting_workers_are_terminated(tmp_path: Path, script: str, options: list[str], code: int) -> None:
     found, _, seconds = started(tmp_path, script, *options)
     assert found == code and seconds < 40, "they would have slept a minute"

@@ -1,4 +1,4 @@
-"""The runs of `pipetune analyze` that the tests look at, by name. Each is made once, however many look."""
+"""The runs of `pipetune analyze` that the tests examine, by name. Each runs once, for any number of tests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tests.e2e.command import OWN, Case, wait_for
 
 
 def interrupt(process: subprocess.Popen[str], stderr: Path) -> None:
-    """Ctrl-C, once trials have begun."""
+    """Presses Ctrl-C once trials have begun."""
     wait_for("[trials]", stderr, process)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
 
 
 def kill_worker(process: subprocess.Popen[str], stderr: Path) -> None:
-    """What the kernel does to the largest process when memory runs out."""
+    """Kills the worker, as the kernel does with the largest process when memory runs out."""
     wait_for("[profile]", stderr, process)
     for child in psutil.Process(process.pid).children():
         os.kill(child.pid, signal.SIGKILL)
 
 
 def kill_both(process: subprocess.Popen[str], stderr: Path) -> None:
-    """The command and its worker, in a window of training steps."""
+    """Kills the command and its worker in a window of training steps."""
     wait_for("[verdict]", stderr, process)
     for doomed in [psutil.Process(process.pid), *psutil.Process(process.pid).children()]:
         doomed.kill()
@@ -38,7 +38,7 @@ MEASURED = ("--no-trials", "--json")
 WAITING = ("--allow", "python-parallel,statistical")
 
 CASES = {
-    # what ends before anything is measured
+    # the run ends before anything is measured
     "missing": Case("no_such_script.py"),
     "binary": Case("{folder}/model.keras"),
     "syntax": Case(str(OWN / "not_python.txt")),
@@ -52,18 +52,18 @@ CASES = {
     "empty": Case("empty_dataset.py"),
     "subprocess": Case("trains_in_subprocess.py"),
     "hangs": Case("hang.py", ("before",), options=("--no-trials", "--time-limit", "10")),
-    # what ends while it is measured
+    # the run ends while it is measured
     "raises-within": Case("raises_within_map.py", ("assert",), options=("--no-trials",)),
     "raises-in-its-loop": Case(str(OWN / "raises_in_its_loop.py"), options=("--no-trials",)),
     "exits-within": Case("os_exit.py", ("within",), options=("--no-trials",)),
     "killed": Case("infinite.py", options=("--no-trials",), meanwhile=kill_worker),
     "loses-a-worker": Case("multi_worker.py", ("dies", "30"), options=("--no-trials", "--workers", "2")),
-    # what must not be overwritten
+    # files that must not be overwritten
     "loop-saves": Case("loop_save.py", ("{file}",), options=("--no-trials", "--verbose")),
     "checkpoints": Case("checkpoint_manager.py", ("{folder}",)),
     "restores": Case(str(OWN / "restored.py"), ("{folder}",)),
     "killed-with-its-command": Case(str(OWN / "restored.py"), ("{folder}",), ("--no-trials",), kill_both),
-    # how a script may be run
+    # ways to run a script
     "absl": Case("absl_app.py", ("--rows", "6400", "rest")),
     "argparse": Case(
         "argparse_script.py",
@@ -82,7 +82,7 @@ CASES = {
     ),
 }
 
-LONG = {  # with trials: they mostly wait
+LONG = {  # with trials, which mostly wait
     "tuned": Case("{folder}/overlap.py", ("{folder}/checkpoint",), options=("--budget", "30"), copied="overlap.py"),
     "interrupted": Case(str(OWN / "overlap.py"), ("{folder}/checkpoint",), ("--budget", "60"), interrupt),
     "killed-in-a-trial": Case(str(OWN / "dies_when_parallel.py"), ("{folder}/died",), ("--budget", "24")),

@@ -1,4 +1,4 @@
-"""Runs `pipetune` in processes of its own, as a user does, and holds what came of it."""
+"""Runs `pipetune` in separate processes, as a user does, and keeps the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipetune.core.cluster import VARIABLE, configuration, free_addresses
+from pipetune.core.cluster import TF_CONFIG, free_addresses, worker_tf_config
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -33,28 +33,28 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run. In `arguments` and `options`, `{folder}` is an empty folder of its own, `{file}` a file in it
-    that holds `PRECIOUS`.
+    """One run. In `arguments` and `options`, `{folder}` is an empty folder of its own, and `{file}` a file in it
+    that contains `PRECIOUS`.
     """
 
     script: str
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ("--no-trials", "--json")
-    meanwhile: Callable[[subprocess.Popen[str], Path], None] | None = None  # gets the path of its stderr
-    copied: str = ""  # a script to put into `{folder}` first
-    tasks: int = 1  # of a cluster that somebody else has started, each with the same command
+    meanwhile: Callable[[subprocess.Popen[str], Path], None] | None = None  # called with the path of its stderr
+    copied: str = ""  # a script that is copied to `{folder}` first
+    tasks: int = 1  # of an existing cluster, each with the same command
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a run came to."""
+    """The result of a run."""
 
     code: int
     out: str
     err: str
     results: Path  # --out
     folder: Path = field(default_factory=Path)  # `{folder}`
-    others: tuple[int, ...] = ()  # how the commands of the other tasks ended
+    others: tuple[int, ...] = ()  # exit statuses of the other tasks' commands
 
     @cached_property
     def session(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Done:
 
     @property
     def first(self) -> dict[str, Any]:
-        """The dataset the session is about, with everything measured."""
+        """The main dataset of the session, with all measurements."""
         return dict(self.session["datasets"][0])
 
     @property
@@ -79,7 +79,7 @@ class Done:
 
     @property
     def logs(self) -> list[str]:
-        """Of several workers, in their order."""
+        """The logs of several workers, in their order."""
         return [path.read_text() for path in sorted(self.results.glob("worker-*.log"))]
 
     @property
@@ -88,12 +88,12 @@ class Done:
 
     @property
     def said(self) -> str:
-        """What the terminal showed, without the breaks of its lines."""
+        """The terminal output without line breaks."""
         return " ".join(self.err.split())
 
 
 def pipetune(*arguments: str | Path, cwd: Path = SCRIPTS) -> subprocess.CompletedProcess[str]:
-    """A command that runs no script, to its end."""
+    """Runs a command that does not run a script."""
     return subprocess.run(
         [sys.executable, "-m", "pipetune", *map(str, arguments)],
         cwd=cwd,
@@ -123,7 +123,7 @@ def analyze(case: Case, base: Path) -> Done:
     with contextlib.ExitStack() as stack:
         processes = []
         for index in range(case.tasks):
-            task = {VARIABLE: configuration(addresses, index)} if case.tasks > 1 else {}
+            task = {TF_CONFIG: worker_tf_config(addresses, index)} if case.tasks > 1 else {}
             files = [base / f"{name}{index or ''}" for name in ("stdout", "stderr")]
             out_file, err_file = (stack.enter_context(file.open("w")) for file in files)
             process = subprocess.Popen(
@@ -140,6 +140,6 @@ def analyze(case: Case, base: Path) -> Done:
 
 
 def wait_for(text: str, stderr: Path, process: subprocess.Popen[str]) -> None:
-    """Returns once a running command has shown `text`, or has ended."""
+    """Returns once a running command has shown `text`, or has exited."""
     while process.poll() is None and text not in stderr.read_text():
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Starts every run that the tests of a module look at, a few at a time, and hands each test its own."""
+"""Starts every run that the tests of a module need, a few at a time, and passes each test its own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 ALONE = ("tuned", "busy", "in-step", "in-step-elsewhere")
-"""Runs whose verdict or trials must be decided: nothing else runs beside them."""
+"""Runs whose verdict or trials must be decided: nothing else runs at the same time."""
 
 
 class Runs:
-    """The runs, each begun at once or when it is its turn."""
+    """The runs, each started at once or when its turn comes."""
 
     def __init__(self, names: list[str], base: pytest.TempPathFactory) -> None:
         self._short, self._long = ThreadPoolExecutor(3), ThreadPoolExecutor(2)
@@ -42,7 +42,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """The runs that the chosen tests of the module are marked with, in the tests' order."""
+    """The runs that the selected tests of the module are marked with, in the order of the tests."""
     marks = (mark for item in _chosen(request) for mark in item.iter_markers("run"))
     started = Runs(list(dict.fromkeys(name for mark in marks for name in mark.args)), tmp_path_factory)
     yield started
@@ -51,7 +51,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def done(request: pytest.FixtureRequest, runs: Runs) -> Done:
-    """The run the test is marked with."""
+    """The run that the test is marked with."""
     mark = request.node.get_closest_marker("run")
     assert mark is not None
     return runs[mark.args[0]]
@@ -59,7 +59,7 @@ def done(request: pytest.FixtureRequest, runs: Runs) -> Done:
 
 @pytest.fixture(scope="module")
 def worked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
-    """Workers on the scripts of the module's WORKED that the chosen tests name; call it with a name."""
+    """Workers on the scripts of the module's WORKED that the selected tests name; call it with a name."""
     chosen = [item for item in _chosen(request) if isinstance(item, pytest.Function)]
     named = {constant for item in chosen for constant in item.function.__code__.co_consts}
     named |= {item.callspec.params.get("name") for item in chosen if hasattr(item, "callspec")}

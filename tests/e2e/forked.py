@@ -1,4 +1,4 @@
-"""Many scripts through the real worker, without a supervisor: what capture, profile and verdict make of them."""
+"""Many scripts in real workers, without a supervisor: what is captured, profiled and diagnosed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipetune.core.messages import Failed, Job, Message, Mode, ScriptFailed, SessionSaved, from_line, write_job
+from pipetune.core.messages import AnalysisFailed, Job, Message, Mode, ScriptFailed, SessionSaved, from_line, write_job
 from pipetune.core.session import Session
-from pipetune.core.sessionfile import session_data
+from pipetune.core.session_file import session_data
 from pipetune.core.settings import Settings
 from tests.e2e.command import ENVIRONMENT, LIMIT_SECONDS, ROOT, SCRIPTS
 from tests.starting import search_path
@@ -23,7 +23,7 @@ from tests.starting import search_path
 
 @dataclass(frozen=True)
 class Worked:
-    """What one worker said and left."""
+    """The messages and results of one worker."""
 
     folder: Path
 
@@ -70,12 +70,12 @@ class Worked:
 
     @property
     def failure(self) -> str:
-        return " ".join(f"{one.message} {one.hint}" for one in self.messages if isinstance(one, Failed))
+        return " ".join(f"{one.message} {one.hint}" for one in self.messages if isinstance(one, AnalysisFailed))
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script to work on; in `arguments`, `{folder}` is a folder of its own, `{large}` a file there of 1.5 GB."""
+    """A script to run; in `arguments`, `{folder}` is a folder of its own, `{large}` a file there of 1.5 GB."""
 
     path: Path
     arguments: tuple[str, ...] = ()
@@ -83,12 +83,12 @@ class Script:
 
 
 class Forked:
-    """Workers on scripts, started together when the first is asked for."""
+    """Workers on scripts, all started together when the first is requested."""
 
     def __init__(
         self, base: Path, scripts: Mapping[str, tuple[str, ...] | Script], *, variables: Mapping[str, str] | None = None
     ) -> None:
-        """A tuple gives the arguments of the one of `tests/scripts` with that name; `variables` the environment."""
+        """A tuple has the arguments of the script of `tests/scripts` with that name; `variables` is the environment."""
         self._base = base
         jobs = []
         for name, given in scripts.items():
@@ -106,7 +106,7 @@ class Forked:
                 undo=str(folder / "undo"),
             )
             (folder / "undo").mkdir()
-            (folder / "job").mkdir()  # in which the worker has its own folders: nothing of the script is there
+            (folder / "job").mkdir()  # for the worker's own folders, without files of the script
             write_job(job, folder / "job" / "job.json")
             jobs.append(str(folder / "job" / "job.json"))
         self._process = subprocess.Popen(
@@ -116,7 +116,7 @@ class Forked:
         )
 
     def __call__(self, name: str) -> Worked:
-        """What became of one script, once its worker has ended."""
+        """The result for one script, once its worker has exited."""
         code, end = self._base / name / "code", time.monotonic() + LIMIT_SECONDS
         while not code.exists() or not code.read_text():
             assert time.monotonic() < end, f"{name} did not end"
@@ -134,5 +134,5 @@ def _filled(word: str, own: Path) -> str:
     large = own / "large"
     if "{large}" in word:
         large.touch()
-        os.truncate(large, 1_500_000_000)  # of which nothing is on the disk
+        os.truncate(large, 1_500_000_000)  # a sparse file, which takes no disk space
     return word.format(folder=own, large=large)

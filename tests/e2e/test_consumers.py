@@ -1,4 +1,4 @@
-"""Every way to consume a dataset, and every kind of element, through the real worker."""
+"""Every way to consume a dataset, and every kind of element, in real workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.e2e.forked import Forked, Worked
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-MEASURED = {"slows-down", "epoch-pause", "memory-grows"}  # of runs on a busy machine, not of the script
+MEASURED = {"slows-down", "epoch-pause", "memory-grows"}  # warnings about runs on a busy machine, not about the script
 
 SLICES = "from_tensor_slices"
 
@@ -49,11 +49,11 @@ WORKED: dict[str, tuple[str, ...]] = {
     "removes_large_file": ("{large}",),
     "short_loop": ("{folder}/prepared",),
 }
-"""Scripts of `tests/scripts` that go through a worker alone, and their arguments."""
+"""Scripts of `tests/scripts` that run in a worker alone, and their arguments."""
 
 
 def assert_measured_three_ways(done: Worked) -> None:
-    """The real step, one cached batch repeated, the input alone."""
+    """Asserts that the real step, one cached batch repeated, and the input alone were measured."""
     for name in ("real_seconds", "bound_seconds", "input_seconds"):
         assert done.consumer[name], (name, done.consumer["why"])
 
@@ -76,7 +76,7 @@ def assert_measured_three_ways(done: Worked) -> None:
         pytest.param("as_numpy_iterator", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_loop_is_measured_whatever_it_is_fed(worked: Forked, name: str, operators: list[str]) -> None:
+def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, operators: list[str]) -> None:
     done = worked(name)
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.operators == operators
@@ -106,7 +106,7 @@ def test_fit_is_measured_and_the_script_stopped_there(worked: Forked, name: str,
     assert "Epoch 1/" not in done.log, "the user's own training does not run"
 
 
-def test_a_loop_that_is_left_early_is_measured_or_says_that_it_ended(worked: Forked) -> None:
+def test_loop_that_ends_early_is_measured_or_gives_the_reason(worked: Forked) -> None:
     done = worked("infinite")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.first["role"] == "training" and "repeat" in done.operators
@@ -114,7 +114,7 @@ def test_a_loop_that_is_left_early_is_measured_or_says_that_it_ended(worked: For
     assert training["defaults_step_ms"] or "loop ended after 401 elements" in training["why"]
 
 
-def test_a_counted_loop_is_measured_however_short_it_is(worked: Forked) -> None:
+def test_short_counted_loop_is_measured(worked: Forked) -> None:
     done = worked("next_iter_loop")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert_measured_three_ways(done)
@@ -125,17 +125,21 @@ def test_a_counted_loop_is_measured_however_short_it_is(worked: Forked) -> None:
 @pytest.mark.parametrize(
     ("name", "how", "why"),
     [
-        ("tf_function_dataset", "a tf.function", "inside a tf.function, where no other input can be served"),
+        (
+            "tf_function_dataset",
+            "a tf.function",
+            "inside a tf.function, where it cannot be replaced by another dataset",
+        ),
         pytest.param(
             "tf_function_iterator",
             "a tf.function",
-            "inside a tf.function, where no other input can be served",
+            "inside a tf.function, where it cannot be replaced by another dataset",
             marks=pytest.mark.exhaustive,
         ),
         ("reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce"),
     ],
 )
-def test_where_nothing_can_be_switched_the_input_is_measured_alone(
+def test_input_alone_is_measured_where_datasets_cannot_be_switched(
     worked: Forked, name: str, how: str, why: str
 ) -> None:
     done = worked(name)
@@ -153,7 +157,7 @@ def roles(done: Worked) -> list[str]:
     return [dataset["role"] for dataset in done.session["datasets"]]
 
 
-def test_adapt_and_previews_are_no_training(worked: Forked) -> None:
+def test_adapt_and_previews_are_not_training(worked: Forked) -> None:
     done = worked("adapt_preview")
     assert roles(done).count("training") == 1 and roles(done)[0] == "training"
     assert set(roles(done)) - {"training"} == {"adapt", "preview"}
@@ -162,7 +166,7 @@ def test_adapt_and_previews_are_no_training(worked: Forked) -> None:
     assert "preview (32, 8) (32, 1)" in done.log
 
 
-def test_validation_is_told_apart_from_training(worked: Forked) -> None:
+def test_validation_is_distinguished_from_training(worked: Forked) -> None:
     done = worked("class_method")
     assert roles(done) == ["training", "validation"]
     assert done.session["datasets"][1]["consumer"] == "validation_data of Model.fit"
@@ -170,7 +174,7 @@ def test_validation_is_told_apart_from_training(worked: Forked) -> None:
     assert shared[0]["line"] == shared[1]["line"], "one call site made both"
 
 
-def test_datasets_made_inside_keras_are_read(worked: Forked) -> None:
+def test_datasets_created_inside_keras_are_located_in_the_script(worked: Forked) -> None:
     done = worked("keras_utils")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.operators[-5:] == ["shuffle", "map", "batch", "prefetch", "map"]
@@ -188,7 +192,7 @@ def test_datasets_made_inside_keras_are_read(worked: Forked) -> None:
         pytest.param("unreadable_file", "part-2.tfrecord", marks=pytest.mark.exhaustive),
     ],
 )
-def test_an_input_that_fails_in_the_middle_is_the_users_error(worked: Forked, name: str, text: str) -> None:
+def test_failing_input_is_reported_as_the_users_error(worked: Forked, name: str, text: str) -> None:
     done = worked(name)
     assert done.code == 3
     assert text in done.traceback
@@ -204,7 +208,7 @@ def test_an_input_that_fails_in_the_middle_is_the_users_error(worked: Forked, na
         ("runs_out_of_data_fit", "runs-out-of-data", ".batch("),
     ],
 )
-def test_a_bug_in_the_script_is_said_with_its_line(worked: Forked, name: str, code: str, call: str) -> None:
+def test_bug_in_the_script_is_reported_with_its_line(worked: Forked, name: str, code: str, call: str) -> None:
     done = worked(name)
     (warning,) = (one for one in done.summary["warnings"] if one["code"] not in MEASURED)
     assert warning["code"] == code
@@ -213,11 +217,11 @@ def test_a_bug_in_the_script_is_said_with_its_line(worked: Forked, name: str, co
     assert warning["message"] and warning["hint"]
 
 
-def test_a_script_without_a_bug_gets_no_warning(worked: Forked) -> None:
+def test_script_without_a_bug_gets_no_warning(worked: Forked) -> None:
     assert {one["code"] for one in worked("tf_keras_fit").summary["warnings"]} <= MEASURED
 
 
-def test_a_loop_that_would_change_too_much_is_held_and_the_input_measured_alone(worked: Forked) -> None:
+def test_loop_that_changes_too_many_files_is_stopped_and_only_its_input_measured(worked: Forked) -> None:
     done = worked("removes_large_file")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     large = done.folder / "own" / "large"
@@ -227,7 +231,7 @@ def test_a_loop_that_would_change_too_much_is_held_and_the_input_measured_alone(
     assert done.consumer["input_seconds"] and not done.consumer["real_seconds"]
 
 
-def test_what_a_script_has_done_that_came_to_its_end_is_its_own(worked: Forked) -> None:
+def test_files_of_a_completed_script_are_kept(worked: Forked) -> None:
     done = worked("short_loop")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     restoration.restore(str(done.folder / "undo"))

@@ -1,4 +1,4 @@
-"""Nothing of the user's changes: files stay as they were, variables are put back, and nothing is left running."""
+"""Nothing of the user's changes: files and variables are restored, and no process is left running."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def printed(tried: trial.Trial, first: str) -> list[list[str]]:
 def test_no_file_is_lost_however_the_script_writes(tried: trial.Trial) -> None:
     assert tried.ended.returncode == 0, tried.ended.stderr
     assert tried.tried > 160 and tried.lost == {}
-    assert "Changed while pipetune measured" not in tried.ended.stderr
+    assert "Changed during the measurements" not in tried.ended.stderr
     session = json.loads((tried.results / "session.json").read_text())
     loops = printed(tried, "loop")
     if loops:
         steps = [int(step) for step, *_ in loops]
         assert max(steps) > 20 and len({" ".join(name) for _, *name in loops}) == tried.tried // 4, "also in windows"
         assert session["summary"]["side_effects"]["files_restored"] > 50
-        assert any(note.startswith("Put back: ") for note in session["notes"])
+        assert any(note.startswith("Restored: ") for note in session["notes"])
     for place in ("callback", "except", "finally", "atexit"):
         assert printed(tried, place) == [], "no clean-up runs, and no callback"
 
 
-def test_the_clean_up_that_did_not_run_is_said(tried: trial.Trial) -> None:
+def test_skipped_clean_up_is_reported(tried: trial.Trial) -> None:
     notes = json.loads((tried.results / "session.json").read_text())["notes"]
     (said,) = (note for note in notes if "clean-up" in note)
-    assert "the rest of it, 1 finally block, 1 with block and 1 atexit handler did not run" in said
+    assert "its remaining code, 1 finally block, 1 with block and 1 atexit handler did not run" in said
     assert "writes_files.py:" in said
 
 
@@ -61,7 +61,7 @@ def test_caches_of_the_script_are_neither_filled_nor_locked(tried: trial.Trial) 
     assert [path.name for path in (tried.own / "caches").iterdir()] == ["log"]
 
 
-def test_no_process_and_no_temporary_file_is_left(tried: trial.Trial) -> None:
+def test_no_process_or_temporary_file_is_left(tried: trial.Trial) -> None:
     (processes,), (files,) = printed(tried, "processes"), printed(tried, "files")
     assert len(processes) == 3 and not any(map(psutil.pid_exists, map(int, processes)))
     assert len(files) == 5 and not any(Path(file).exists() for file in files)
@@ -69,17 +69,17 @@ def test_no_process_and_no_temporary_file_is_left(tried: trial.Trial) -> None:
 
 
 @pytest.mark.run("restores")
-def test_the_first_line_says_what_will_happen(done: Done) -> None:
+def test_first_line_announces_what_will_run_and_be_restored(done: Done) -> None:
     first = done.said.partition("[")[0]
     assert first.startswith("Runs the script to its first training step and measures there")
-    assert "files that its training loop changes meanwhile are restored" in first
+    assert "files that the training loop changes meanwhile are restored" in first
 
 
 @pytest.mark.run("loop-saves")
-def test_a_loop_saves_nothing_inside_a_window(done: Done) -> None:
+def test_saves_inside_a_window_are_suppressed(done: Done) -> None:
     assert untouched(done) and measured(done)
     assert done.summary["side_effects"]["saves_suppressed"] >= 2
-    assert "Kept from happening while pipetune measures: saves." in done.said
+    assert "Suppressed while pipetune measures: saves." in done.said
     assert list(done.folder.iterdir()) == [done.folder / "model.keras"]
 
 
@@ -92,7 +92,7 @@ def test_checkpoints_and_summaries_are_not_written(done: Done) -> None:
 
 
 @pytest.mark.run("restores")
-def test_variables_and_tables_are_put_back(done: Done) -> None:
+def test_variables_and_tables_are_restored(done: Done) -> None:
     assert measured(done)
     counts = [tuple(map(int, line.split()[1:])) for line in done.log.splitlines() if line.startswith("counts ")]
     assert all(steps == weights == iterations for steps, weights, iterations, _ in counts)
@@ -103,14 +103,14 @@ def test_variables_and_tables_are_put_back(done: Done) -> None:
 
 
 @pytest.mark.run("restores")
-def test_a_log_begun_before_the_loop_holds_what_was_written_to_it_before(done: Done) -> None:
+def test_log_opened_before_the_loop_keeps_its_earlier_text(done: Done) -> None:
     assert (done.folder / "log").read_text() == "counts\n" and untouched(done)
 
 
 @pytest.mark.run("killed-with-its-command")
-def test_what_a_killed_command_has_left_the_next_one_puts_back(done: Done) -> None:
+def test_next_command_restores_files_of_a_killed_one(done: Done) -> None:
     assert done.code == -signal.SIGKILL
     end = time.monotonic() + 60
-    while not untouched(done) and time.monotonic() < end:  # a process that is killed takes its time to be gone
+    while not untouched(done) and time.monotonic() < end:  # a killed process takes time to exit
         pipetune("rules", "cache")
     assert untouched(done) and (done.folder / "log").read_text() == "counts\n"

@@ -16,7 +16,7 @@ import pytest
 
 import pipetune
 from pipetune import api
-from pipetune.core.measurement import RunFailed
+from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
 
 tf = pytest.importorskip("tensorflow")
@@ -51,21 +51,21 @@ def tuned() -> tuple[Any, Any, dict[str, list[float]]]:
 
     dataset = make_dataset(twice)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "Settings", functools.partial(Settings, quick=True))  # the same way, shorter
+        patched.setattr(api, "Settings", functools.partial(Settings, quick=True))  # the same, but shorter
         session = pipetune.tune(dataset, step=step, budget=4, allow=["statistical", "python-parallel"])
     values["after"] = [float(total), float(steps)]
     return dataset, session, values
 
 
-def test_tune_puts_variables_back(tuned: Any) -> None:
+def test_tune_restores_variables(tuned: Any) -> None:
     _, session, values = tuned
     assert values["before"] == values["after"] == [5.0, 0.0]
     assert session.session.status == "done" and session.session.complete
-    consumer = session.session.tuned_dataset.profile.consumer
+    consumer = session.session.main_dataset.profile.consumer
     assert consumer.kind == "step" and consumer.real_seconds > consumer.bound_seconds
 
 
-def test_the_plan_is_applied_from_the_session_and_from_a_file(tuned: Any, tmp_path: Path) -> None:
+def test_plan_is_applied_from_the_session_and_from_a_file(tuned: Any, tmp_path: Path) -> None:
     dataset, session, _ = tuned
     session.save_plan(tmp_path / "plan.json")
     wanted = [batch.tolist() for batch in dataset.as_numpy_iterator()]
@@ -76,17 +76,17 @@ def test_the_plan_is_applied_from_the_session_and_from_a_file(tuned: Any, tmp_pa
         assert pipetune.apply_plan(make_dataset(twice), plan) is not None, "the same code, built again"
 
 
-def test_another_pipeline_is_refused_by_its_first_operator_that_differs(tuned: Any) -> None:
+def test_different_pipeline_is_refused_with_its_first_difference(tuned: Any) -> None:
     _, session, _ = tuned
-    with pytest.raises(pipetune.PlanMismatch, match="the function of operator 2, map, is another one"):
+    with pytest.raises(pipetune.PlanMismatch, match="the function of operator 2, map, is different"):
         pipetune.apply_plan(make_dataset(lambda number: number * 3), session.plan)
     with pytest.raises(pipetune.PlanMismatch, match="operator 4 here, skip, is not in the plan"):
         pipetune.apply_plan(make_dataset(twice).skip(1), session.plan)
-    with pytest.raises(pipetune.PlanMismatch, match="other arguments: batch_size=3 here, 2 in the plan"):
+    with pytest.raises(pipetune.PlanMismatch, match="different arguments: batch_size=3 here, 2 in the plan"):
         pipetune.apply_plan(make_dataset(twice, size=3), session.plan)
 
 
-def test_profile_gives_a_row_for_each_operator() -> None:
+def test_profile_has_a_row_for_each_operator() -> None:
     with pipetune.record():
         dataset = make_dataset(twice)
     frame = pipetune.profile(dataset).to_frame()
@@ -97,14 +97,14 @@ def test_profile_gives_a_row_for_each_operator() -> None:
         assert file == __file__ and f".{operator}(" in text[int(line) - 1]
 
 
-def test_without_recording_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "Settings", functools.partial(Settings, quick=True))  # costs are not what it is about
+def test_profile_without_recording_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "Settings", functools.partial(Settings, quick=True))  # the costs do not matter here
     frame = pipetune.profile(make_dataset(twice)).to_frame()
     assert list(frame["operator"]) == OPERATORS
     assert not any(frame["source"])
 
 
-def test_a_session_is_saved_loaded_and_reported(tuned: Any, tmp_path: Path) -> None:
+def test_session_is_saved_loaded_and_reported(tuned: Any, tmp_path: Path) -> None:
     _, session, _ = tuned
     session.save(tmp_path / "session.json")
     again = pipetune.load(tmp_path / "session.json")
@@ -114,7 +114,7 @@ def test_a_session_is_saved_loaded_and_reported(tuned: Any, tmp_path: Path) -> N
     assert list(again.to_frame()["operator"]) == OPERATORS
 
 
-def test_a_dataset_that_fails_raises_its_own_error() -> None:
+def test_failing_dataset_raises_its_own_error() -> None:
     def fail(number: Any) -> Any:
         raise KeyError("of the user")
 
@@ -124,18 +124,16 @@ def test_a_dataset_that_fails_raises_its_own_error() -> None:
     assert isinstance(raised.value.__cause__, tf.errors.OpError), "the cause is TensorFlow's own"
 
 
-def test_importing_it_imports_no_tensorflow() -> None:
+def test_import_does_not_import_tensorflow() -> None:
     code = "import sys, pipetune; pipetune.tune; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(
-    ("call", "good"), [(pipetune.profile, 0), (functools.partial(pipetune.tune, budget=4), 30)]
-)
-def test_a_step_that_raises_is_an_error_with_its_own_traceback(
+@pytest.mark.parametrize(("call", "good"), [(pipetune.profile, 0), (functools.partial(pipetune.tune, budget=4), 30)])
+def test_failing_step_raises_step_failed_with_its_traceback(
     monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any], good: int
 ) -> None:
-    """B8: it had been a finished session, the ZeroDivisionError in its notes."""
+    """B8: the session used to complete, with the ZeroDivisionError in its notes."""
     monkeypatch.setattr(api, "Settings", functools.partial(Settings, quick=True))
     total, taken = tf.Variable(5.0), 0
 
@@ -178,16 +176,16 @@ def numbers() -> Any:
         (None, "a NoneType", ""),
     ],
 )
-def test_what_is_no_dataset_is_a_type_error_that_says_what_was_wanted(value: Any, given: str, advice: str) -> None:
+def test_wrong_type_of_dataset_is_a_type_error_with_advice(value: Any, given: str, advice: str) -> None:
     for call in (pipetune.tune, pipetune.profile, functools.partial(pipetune.apply_plan, plan=None)):
         with pytest.raises(TypeError, match=f"takes a tf.data.Dataset, not {given}") as raised:
             call(value)
         assert advice in str(raised.value)
 
 
-def test_words_and_steps_that_are_none_are_refused_at_once() -> None:
+def test_invalid_allow_and_step_are_refused_at_once() -> None:
     dataset = tf.data.Dataset.range(3)
-    with pytest.raises(ValueError, match=r"'reorders' is none of statistical, .*Did you mean reorder\?"):
+    with pytest.raises(ValueError, match=r"'reorders' is not one of statistical, \.\*Did you mean reorder\?"):
         pipetune.tune(dataset, allow=["reorders"])
-    with pytest.raises(TypeError, match="step is a int; give a function"):
+    with pytest.raises(TypeError, match="step must be a function that is called with each element, not a int"):
         pipetune.tune(dataset, step=3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Scripts that train on two replicas, through the real worker: two logical processors under MirroredStrategy."""
+"""Scripts that train on two replicas, in real workers: two logical processors in a MirroredStrategy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKED: dict[str, tuple[str, ...]] = {
     ],
 )
 @pytest.mark.mission("B1.reads", "B1.prefetch", "B5.for", "B9.under")
-def test_a_dataset_that_a_strategy_divides_is_measured_under_it(
+def test_dataset_distributed_by_a_strategy_is_measured_in_it(
     worked: Forked, name: str, how: str, handed: str, kind: str
 ) -> None:
     done = worked(name)
@@ -52,7 +52,7 @@ def test_a_dataset_that_a_strategy_divides_is_measured_under_it(
     assert "the end" not in done.log
 
 
-def test_what_the_scripts_function_makes_is_the_pipeline(worked: Forked) -> None:
+def test_dataset_fn_is_read_as_the_pipeline(worked: Forked) -> None:
     done = worked("mirrored-dataset_fn")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.operators == [*ROWS, "shard", "map", "batch"]
@@ -65,7 +65,7 @@ def test_what_the_scripts_function_makes_is_the_pipeline(worked: Forked) -> None
 
 
 @pytest.mark.mission("B5.function")
-def test_inside_a_function_the_input_is_measured_alone(worked: Forked) -> None:
+def test_input_alone_is_measured_inside_a_tf_function(worked: Forked) -> None:
     done = worked("mirrored-function")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.first["handover"]["shares"] == [16, 16]
@@ -78,9 +78,7 @@ def test_inside_a_function_the_input_is_measured_alone(worked: Forked) -> None:
     ("name", "how"), [("parameter_server", "ClusterCoordinator.schedule"), ("parameter_server-fit", "Model.fit")]
 )
 @pytest.mark.mission("C1.recognised")
-def test_what_workers_of_a_coordinator_build_is_measured_in_what_it_schedules(
-    worked: Forked, name: str, how: str
-) -> None:
+def test_coordinator_dataset_is_measured_in_its_scheduled_steps(worked: Forked, name: str, how: str) -> None:
     done = worked(name)
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.operators == ["range", "shuffle", "map", "repeat", "batch"]

@@ -1,4 +1,4 @@
-"""A pipeline that can be made twice as fast, from the first run to the patched source and back; and one that cannot."""
+"""A pipeline that can be made twice as fast, from the first run to the patch and its revert; and one that cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.core.test_sessionfile import schema
+from tests.core.test_session_file import schema
 from tests.e2e.command import ENVIRONMENT, OWN, Done, pipetune
 from tests.e2e.conftest import Runs
 
@@ -24,14 +24,14 @@ ORIGINAL = (OWN / "overlap.py").read_text()
 
 @pytest.fixture
 def source(done: Done) -> Path:
-    """The user's copy of the script, as it was when it was analysed."""
+    """The user's copy of the script, as it was when it was analyzed."""
     path = done.folder / "overlap.py"
     path.write_text(ORIGINAL)
     return path
 
 
 @pytest.mark.run("tuned")
-def test_a_plan_is_proven_and_the_patch_verified(done: Done) -> None:
+def test_plan_is_proven_and_its_patch_verified(done: Done) -> None:
     assert done.code == 0
     summary = done.summary
     assert (summary["status"], summary["complete"]) == ("done", True)
@@ -56,14 +56,14 @@ def test_a_plan_is_proven_and_the_patch_verified(done: Done) -> None:
 
 
 @pytest.mark.run("tuned")
-def test_what_the_loop_writes_is_gone_in_every_process_that_measured(done: Done) -> None:
-    """While the patch is verified, too: two processes take windows in turn, and write the same file."""
+def test_files_written_by_the_loop_are_removed_in_every_measuring_process(done: Done) -> None:
+    """Also during verification, when two processes take windows in turn and write the same file."""
     assert done.summary["side_effects"]["files_removed"] > 0
     assert not list(done.folder.glob("checkpoint*"))
 
 
 @pytest.mark.run("tuned")
-def test_what_consent_would_buy_is_offered(done: Done) -> None:
+def test_optional_rewrites_are_offered_with_the_needed_consent(done: Done) -> None:
     offered = done.summary["datasets"][0]["offered"]
     rejected = done.summary["datasets"][0]["rejected"]
     asking = [one["consent"] for one in offered] + [one["why"] for one in rejected]
@@ -72,7 +72,7 @@ def test_what_consent_would_buy_is_offered(done: Done) -> None:
 
 
 @pytest.mark.run("tuned")
-def test_the_first_number_printed_is_the_training_speedup(done: Done) -> None:
+def test_training_speedup_is_printed_first(done: Done) -> None:
     match = re.match(r"Training speedup +(\d+\.\d\d)x \((\d+\.\d\d) to (\d+\.\d\d)\)", done.out)
     assert match, done.out
     found = done.summary["training"]["speedup"]
@@ -94,13 +94,13 @@ def test_session_and_plan_follow_the_published_schemas(done: Done) -> None:
 
 
 @pytest.mark.run("tuned")
-def test_nothing_was_written_or_changed_by_the_analysis(done: Done) -> None:
+def test_analysis_writes_and_changes_no_files(done: Done) -> None:
     assert not list(done.folder.glob("checkpoint*"))
     assert (OWN / "overlap.py").read_text() == ORIGINAL
 
 
 @pytest.mark.run("tuned")
-def test_the_patch_is_applied_and_taken_out_again(done: Done, source: Path) -> None:
+def test_patch_is_applied_and_reverted(done: Done, source: Path) -> None:
     diff = pipetune("apply", "--diff", done.results)
     assert diff.returncode == 0
     assert diff.stdout == (done.results / "tuned.patch").read_text()
@@ -128,7 +128,7 @@ def test_the_patch_is_applied_and_taken_out_again(done: Done, source: Path) -> N
 
 
 @pytest.mark.run("tuned")
-def test_a_file_that_was_edited_since_keeps_its_edits(done: Done, source: Path) -> None:
+def test_edits_after_the_analysis_survive_apply_and_revert(done: Done, source: Path) -> None:
     source.write_text(ORIGINAL + "# my own note\n")
     assert pipetune("apply", done.results).returncode == 0
     patched = source.read_text()
@@ -139,7 +139,7 @@ def test_a_file_that_was_edited_since_keeps_its_edits(done: Done, source: Path) 
 
 
 @pytest.mark.run("tuned")
-def test_a_place_that_changed_since_is_left_alone_and_shown(done: Done, source: Path) -> None:
+def test_conflicting_edit_is_kept_and_shown(done: Done, source: Path) -> None:
     changed = ORIGINAL.replace(".map(decode)", ".map(decode).skip(1)")
     source.write_text(changed)
     applied = pipetune("apply", done.results)
@@ -150,7 +150,7 @@ def test_a_place_that_changed_since_is_left_alone_and_shown(done: Done, source: 
 
 
 @pytest.mark.run("tuned")
-def test_run_applies_the_plan_and_saves_for_real(done: Done, source: Path) -> None:
+def test_run_applies_the_plan_and_saves(done: Done, source: Path) -> None:
     saved = done.folder / "by-run"
     ran = pipetune("run", "--plan", done.results / "plan.json", source, saved, "1")
     assert ran.returncode == 0, ran.stderr
@@ -166,12 +166,12 @@ def test_run_refuses_another_pipeline(done: Done) -> None:
     other.write_text(ORIGINAL.replace(".map(decode)", ".map(decode).batch(2)"))
     ran = pipetune("run", "--plan", done.results, other, done.folder / "never", "1")
     assert ran.returncode != 0
-    assert "made for another pipeline: operator 3 here, batch, is not in the plan" in ran.stderr
+    assert "created for a different pipeline: operator 3 here, batch, is not in the plan" in ran.stderr
 
 
 @pytest.mark.run("tuned")
 @pytest.mark.parametrize("format", ["markdown", "csv", "json"])
-def test_a_session_is_reported_again(done: Done, format: str) -> None:
+def test_session_is_reported_in_other_formats(done: Done, format: str) -> None:
     ran = pipetune("report", done.results, "--format", format)
     assert ran.returncode == 0, ran.stderr
     match format:
@@ -185,7 +185,7 @@ def test_a_session_is_reported_again(done: Done, format: str) -> None:
 
 
 @pytest.mark.run("tuned")
-def test_the_report_is_one_file_with_everything(done: Done) -> None:
+def test_report_is_one_self_contained_file(done: Done) -> None:
     html = (done.results / "report.html").read_text()
     assert 'src="http' not in html and 'href="http' not in html.replace('href="http://www.w3.org', "")
     for text in ("overlap.py:39", "prefetch", "parallel-map", "Training speedup", "AUTOTUNE"):
@@ -193,7 +193,7 @@ def test_the_report_is_one_file_with_everything(done: Done) -> None:
 
 
 @pytest.mark.run("busy")
-def test_a_step_that_is_the_bottleneck_ends_there(done: Done) -> None:
+def test_analysis_ends_where_the_step_is_the_bottleneck(done: Done) -> None:
     assert done.code == 0
     assert done.summary["verdict"] == "not-input-bound"
     assert done.session["trials"] == [] and "[trials]" not in done.err
@@ -202,9 +202,9 @@ def test_a_step_that_is_the_bottleneck_ends_there(done: Done) -> None:
     assert "Your input is not what holds training back." in " ".join(done.out.split())
     form = done.session["distributed"]
     assert form["service"]["local_rate"]["low"] > form["service"]["step_rate"]
-    assert form["advice"][0].startswith("A tf.data service is not recommended: training takes ")
+    assert form["advice"][0].startswith("A tf.data service is not recommended: training consumes ")
     assert "A tf.data service is not recommended" in " ".join(done.out.split())
-    assert "def dataset_fn" in (done.results / "distributed.py").read_text()  # asked for by name, and written
+    assert "def dataset_fn" in (done.results / "distributed.py").read_text()  # requested by name, and written
     assert "Verdict: not-input-bound." in done.said
 
 

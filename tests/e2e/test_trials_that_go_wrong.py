@@ -1,11 +1,11 @@
-"""Trials that are interrupted or end their process, and rewrites that need consent."""
+"""Trials that are interrupted or kill their process, and rewrites that need consent."""
 
 from __future__ import annotations
 
 import jsonschema
 import pytest
 
-from tests.core.test_sessionfile import schema
+from tests.core.test_session_file import schema
 from tests.e2e.command import Done
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)
 @pytest.mark.run("interrupted")
 def test_ctrl_c_leaves_a_complete_report(done: Done) -> None:
     assert done.code == 130
-    assert "Interrupted. What was measured until then is here." in done.said
+    assert "Interrupted. Everything measured until then was saved." in done.said
     assert done.files >= {"session.json", "report.html", "tuned.patch", "plan.json"}
     jsonschema.validate(done.session, schema("session"))
     assert done.summary["status"] == "interrupted"
@@ -26,11 +26,11 @@ def test_ctrl_c_leaves_a_complete_report(done: Done) -> None:
 
 
 @pytest.mark.run("killed-in-a-trial")
-def test_a_plan_that_kills_its_process_has_failed_and_the_rest_goes_on(done: Done) -> None:
+def test_plan_that_kills_its_process_is_recorded_as_failed(done: Done) -> None:
     assert (done.folder / "died").exists(), "or the test shows nothing"
     assert done.code == 0, done.err
     assert "the process was killed (SIGKILL)" in done.said
-    assert "That plan counts as failed; starting once more, without it." in done.said
+    assert "That plan is recorded as failed; restarting without it." in done.said
     assert (done.summary["status"], done.summary["complete"]) == ("done", True)
     (failed,) = (trial for trial in done.session["trials"] if "SIGKILL" in trial["why"])
     assert failed["outcome"] == "failed"
@@ -38,7 +38,7 @@ def test_a_plan_that_kills_its_process_has_failed_and_the_rest_goes_on(done: Don
 
 
 @pytest.mark.run("seeded")
-def test_a_script_with_a_seed_must_consent_to_other_draws(done: Done) -> None:
+def test_seeded_script_needs_consent_to_other_draws(done: Done) -> None:
     assert done.code == 0
     (dataset,) = done.summary["datasets"]
     assert "STATISTICAL" not in [rewrite["safety"] for rewrite in dataset["rewrites"]]
@@ -47,7 +47,7 @@ def test_a_script_with_a_seed_must_consent_to_other_draws(done: Done) -> None:
 
 
 @pytest.mark.run("variable")
-def test_a_map_that_reads_what_training_changes_is_left_as_it_is(done: Done) -> None:
+def test_map_that_reads_a_trained_variable_is_not_rewritten(done: Done) -> None:
     assert done.code == 0
     (dataset,) = done.summary["datasets"]
     assert dataset["rewrites"] == [] and (done.results / "tuned.patch").read_text() == ""
@@ -59,7 +59,7 @@ def test_a_map_that_reads_what_training_changes_is_left_as_it_is(done: Done) -> 
 
 @pytest.mark.exhaustive
 @pytest.mark.run("artificial")
-def test_the_guides_sleeping_dataset(done: Done) -> None:
+def test_artificial_dataset_of_the_tensorflow_guide(done: Done) -> None:
     assert done.code == 0
     jsonschema.validate(done.session, schema("session"))
     assert (done.summary["status"], done.summary["complete"]) == ("done", True)

@@ -7,7 +7,7 @@ import json
 import jsonschema
 import pytest
 
-from tests.core.test_sessionfile import schema
+from tests.core.test_session_file import schema
 from tests.e2e.command import SCRIPTS, Done
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -27,7 +27,7 @@ def test_absl_gets_its_flags(done: Done) -> None:
 
 
 @pytest.mark.run("absl")
-def test_json_is_the_summary_alone(done: Done) -> None:
+def test_json_output_is_the_summary_alone(done: Done) -> None:
     assert json.loads(done.out) == done.summary
     jsonschema.validate(done.session, schema("session"))
     jsonschema.validate(json.loads((done.results / "plan.json").read_text()), schema("plan"))
@@ -40,7 +40,7 @@ def test_arguments_reach_the_script_unchanged(done: Done) -> None:
 
 
 @pytest.mark.run("argparse")
-def test_a_confidential_run_gives_nothing_away(done: Done) -> None:
+def test_confidential_run_reveals_nothing(done: Done) -> None:
     kept = [(done.results / name).read_text() for name in ("session.json", "report.html", "plan.json")]
     for text in [*kept, done.out]:
         assert "hunter2" not in text
@@ -67,7 +67,7 @@ def test_results_and_source_are_found_after_a_change_of_directory(done: Done) ->
 
 
 @pytest.mark.run("package")
-def test_a_module_with_relative_imports(done: Done) -> None:
+def test_module_with_relative_imports(done: Done) -> None:
     assert done.code == 0
     pipeline = SCRIPTS / "package_relative" / "input" / "pipeline.py"
     assert {file for file, _ in source_of(done)} == {str(pipeline)}
@@ -77,14 +77,14 @@ def test_a_module_with_relative_imports(done: Done) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.run("step-time")
-def test_a_step_of_another_machine(done: Done) -> None:
+def test_given_step_time_is_emulated(done: Done) -> None:
     assert done.code == 0
     assert done.first["profile"]["consumer"]["kind"] == "emulated"
-    assert done.summary["training"]["bound_step_ms"] >= 49  # a clock that is read a little late at the beginning
+    assert done.summary["training"]["bound_step_ms"] >= 49  # the clock is read a little late at the beginning
 
 
 @pytest.mark.run("multiworker")
-def test_the_distributed_form_is_written_and_proven(done: Done) -> None:
+def test_distributed_module_is_written_and_checked(done: Done) -> None:
     assert done.code == 0
     form = done.session["distributed"]
     assert form["kind"] == "multiworker"
@@ -106,10 +106,10 @@ def test_the_distributed_form_is_written_and_proven(done: Done) -> None:
 
 
 @pytest.mark.run("shard-for-four")
-def test_a_job_that_leaves_data_out_is_told_how_much(done: Done) -> None:
+def test_job_that_leaves_data_out_gets_a_warning_with_the_amount(done: Done) -> None:
     assert done.code == 0
     (finding,) = (one for one in done.summary["warnings"] if one["code"] == "data-left-out")
-    assert "3,200 of 6,400 elements come to none of 2 workers in an epoch" in finding["message"]
+    assert "3,200 of 6,400 elements reach none of 2 workers in an epoch" in finding["message"]
     assert finding["file"].endswith("shard_for_four.py") and finding["line"] == 16
     found = done.summary["datasets"][0]["as_written"]["coverage"]
     assert (found["never"], found["once"], found["told_by"]) == (3200, 3200, "number")

@@ -1,18 +1,18 @@
-"""Scripts that train in several processes in step, each a real process of its own, started by the command."""
+"""Scripts that train in several processes in lockstep, each a real process started by the command."""
 
 from __future__ import annotations
 
 import jsonschema
 import pytest
 
-from tests.core.test_sessionfile import schema
+from tests.core.test_session_file import schema
 from tests.e2e.command import Done
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 @pytest.mark.run("in-step")
-def test_every_worker_takes_the_steps_of_every_window(done: Done) -> None:
+def test_all_workers_take_the_steps_of_every_window(done: Done) -> None:
     assert (done.code, done.summary["status"]) == (0, "done"), done.err
     jsonschema.validate(done.session, schema("session"))
     found = done.first["handover"]
@@ -26,7 +26,7 @@ def test_every_worker_takes_the_steps_of_every_window(done: Done) -> None:
 
 
 @pytest.mark.run("in-step")
-def test_the_worker_with_more_work_is_named(done: Done) -> None:
+def test_worker_with_more_input_work_is_named(done: Done) -> None:
     skew = done.summary["datasets"][0]["skew"]
     assert [len(one["rounds_ms"]) for one in skew["inputs"]] == [3, 3]
     assert (skew["slowest"], skew["ratio"] > 1) == (1, True), skew
@@ -35,7 +35,7 @@ def test_the_worker_with_more_work_is_named(done: Done) -> None:
 
 
 @pytest.mark.run("in-step")
-def test_what_pays_in_all_workers_is_patched_and_the_patch_is_run_in_all(done: Done) -> None:
+def test_gain_in_all_workers_is_patched_and_verified_in_all(done: Done) -> None:
     assert done.summary["training"]["speedup"]["low"] > 1, done.out
     (dataset,) = done.summary["datasets"]
     assert "parallel-map" in [rewrite["rule"] for rewrite in dataset["rewrites"]]
@@ -48,24 +48,24 @@ def test_what_pays_in_all_workers_is_patched_and_the_patch_is_run_in_all(done: D
 
 @pytest.mark.exhaustive
 @pytest.mark.run("in-step-elsewhere")
-def test_tasks_of_a_cluster_that_exists_try_every_plan_together(done: Done) -> None:
+def test_tasks_of_an_existing_cluster_try_every_plan_together(done: Done) -> None:
     assert (done.code, done.others) == (0, (0,)), done.err
     assert done.first["handover"]["workers"] == 2 and len(done.first["skew"]["inputs"]) == 2
     consumer = done.first["profile"]["consumer"]
     assert consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
     assert not any("share" in note for note in done.session["notes"]), "each has a machine of its own"
     assert not (done.results / "worker-1" / "session.json").exists(), "the results are the first task's"
-    assert "Followed the first task" in (done.results.parent / "stderr1").read_text()
+    assert "Done, controlled by the first task" in (done.results.parent / "stderr1").read_text()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.run("in-step-elsewhere")
-def test_a_worker_killed_in_a_trial_costs_that_trial_alone(done: Done) -> None:
+def test_worker_killed_in_a_trial_fails_only_that_trial(done: Done) -> None:
     assert (done.folder / "died").exists(), "or the test shows nothing"
     assert done.code == 0, done.err
     assert "lost worker 1, which was killed (SIGKILL)" in done.said
-    assert "That plan counts as failed; starting once more, without it." in done.said
+    assert "That plan is recorded as failed; restarting without it." in done.said
     assert (done.summary["status"], done.summary["complete"]) == ("done", True)
     (failed,) = (trial for trial in done.session["trials"] if trial["outcome"] == "failed")
     assert "lost worker 1" in failed["why"]
-    assert "lost worker" not in done.said.rpartition("starting once more")[2]
+    assert "lost worker" not in done.said.rpartition("restarting")[2]

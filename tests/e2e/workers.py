@@ -1,8 +1,8 @@
 """`python workers.py JOB...`: workers that share one import of TensorFlow and Keras.
 
-Each job runs in a fork of its own, exactly as `python -m pipetune.worker` runs it, and says what it says into
-the file messages.jsonl above the job's folder; the file code gets its exit status. Nothing of TensorFlow runs before
-the forks.
+Each job runs in its own fork, exactly as `python -m pipetune.worker` runs it, and writes its messages to the
+file messages.jsonl in the folder that contains the job's; its exit status is written to the file code. No TensorFlow
+code runs before the forks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import tensorflow  # noqa: F401
 
 from pipetune.core.messages import read_job, write_job
 from pipetune.worker import __main__ as worker
-from pipetune.worker import work  # noqa: F401
+from pipetune.worker import dispatch  # noqa: F401
 
-TOGETHER = 4  # what they measure takes its time, however much of the machine it gets
+TOGETHER = 4  # measuring takes its time, whatever share of the machine it gets
 
 
 def run(path: Path) -> None:
-    """One job, in a process that is this job's alone; does not return."""
+    """Runs one job in a process of its own; does not return."""
     messages = os.open(path.parent.with_name("messages.jsonl"), os.O_WRONLY | os.O_CREAT, 0o600)
     write_job(replace(read_job(path), message_descriptor=messages), path)
     log = os.open(path.parent.with_name("script.log"), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -31,7 +31,7 @@ def run(path: Path) -> None:
     os.dup2(log, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.argv = ["worker", str(path)]
-    sys.path.pop(0)  # this script's folder
+    sys.path.pop(0)  # the folder of this script
     code = 1
     try:
         code = worker.main()

@@ -1,4 +1,4 @@
-"""The examples run by themselves, and the photographs are what their documentation promises."""
+"""The examples run without pipetune, and the photographs have the documented properties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT, SHARDS = 40, 8
 
 
 def run(script: str, *arguments: str | Path) -> str:
-    """Run an example in a process of its own and return what it printed; fail with its errors if it fails."""
+    """Runs an example in its own process and returns its output; fails with its errors if it fails."""
     command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
@@ -50,12 +50,10 @@ def records(folder: Path, part: str) -> Iterator[tuple[bytes, int]]:
             yield feature["image"].bytes_list.value[0], feature["label"].int64_list.value[0]
 
 
-def test_photos_are_jpegs_of_the_promised_sizes(photos: Path) -> None:
+def test_photos_are_jpegs_of_documented_sizes(photos: Path) -> None:
     training, validation = list(records(photos, "train")), list(records(photos, "validation"))
     about = json.loads((photos / "about.json").read_text())
-    assert (
-        (len(training), len(validation)) == (about["training_images"], about["validation_images"]) == (35, 5)
-    )
+    assert (len(training), len(validation)) == (about["training_images"], about["validation_images"]) == (35, 5)
     assert len(list(photos.glob("*.tfrecord"))) == SHARDS
     shapes = set()
     for data, label in training + validation:
@@ -70,7 +68,7 @@ def test_photos_are_jpegs_of_the_promised_sizes(photos: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_photos_are_the_same_every_time_and_made_only_once(photos: Path, tmp_path: Path) -> None:
+def test_photos_are_reproducible_and_created_only_once(photos: Path, tmp_path: Path) -> None:
     arguments = ["--out", tmp_path, "--count", str(COUNT), "--shards", str(SHARDS)]
     assert f"{COUNT} images" in run("photos/make_data.py", *arguments)
     assert digests(tmp_path) == digests(photos)
@@ -80,7 +78,7 @@ def test_photos_are_the_same_every_time_and_made_only_once(photos: Path, tmp_pat
 
 
 @pytest.mark.exhaustive
-def test_photos_of_other_arguments_replace_the_old_ones(tmp_path: Path) -> None:
+def test_photos_of_other_arguments_replace_existing_ones(tmp_path: Path) -> None:
     run("photos/make_data.py", "--out", tmp_path, "--count", "4", "--shards", "4")
     run("photos/make_data.py", "--out", tmp_path, "--count", "3", "--shards", "2")
     assert sorted(digests(tmp_path)) == [
@@ -99,7 +97,7 @@ def test_photos_trains_and_saves(photos: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_photos_without_data_says_what_to_do(tmp_path: Path) -> None:
+def test_photos_without_data_fails_with_hint(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "photos" / "train.py"), "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""The awkward training scripts of the end-to-end tests compile, and each says what it is for."""
+"""The unusual training scripts of the end-to-end tests compile, and each has a docstring."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATHS = sorted(SCRIPTS.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(SCRIPTS)))
-def test_script_compiles_and_says_what_it_shows(path: Path) -> None:
+def test_script_compiles_and_has_docstring(path: Path) -> None:
     source = path.read_text()
     compile(source, str(path), "exec")
     assert len(ast.get_docstring(ast.parse(source)) or "") > 20

@@ -1,4 +1,4 @@
-"""The workloads of the examples: their data is made once, their datasets yield what is expected, they train."""
+"""The workloads of the examples: their data is created once, their datasets yield the expected batches, they train."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def load(name: str, script: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Small data of a workload by its name, made when it is first asked for."""
+    """Small data of a workload by its name, created at the first use."""
     folders: dict[str, Path] = {}
 
     def make(name: str) -> Path:
@@ -68,12 +68,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return folders[name]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))  # the scripts put the folder of what they share in front
+        patch.setattr(sys, "path", list(sys.path))  # the scripts prepend the folder of their shared modules
         yield make
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_yields_two_batches_of_the_expected_form(name: str, made: Any) -> None:
+def test_yields_batches_of_expected_types_and_shapes(name: str, made: Any) -> None:
     import tensorflow as tf
 
     dataset = load(name, "train.py").training_dataset(made(name))
@@ -104,7 +104,7 @@ def test_trains(name: str, made: Any, monkeypatch: pytest.MonkeyPatch, capfd: py
     assert "nan" not in printed
 
 
-def test_an_emulated_step_takes_its_time(made: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_emulated_step_takes_requested_time(made: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     arguments = ["--data", str(made("csv")), "--epochs", "1", "--steps", "2", "--step-time", "30"]
     monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
     load("csv", "train.py").main()
@@ -112,11 +112,11 @@ def test_an_emulated_step_takes_its_time(made: Any, monkeypatch: pytest.MonkeyPa
     assert float(printed.split()[2]) >= 30
 
 
-def test_a_stage_is_stored_once_and_holds_the_same_images(made: Any) -> None:
+def test_stage_is_stored_once_with_same_images(made: Any) -> None:
     import tensorflow as tf
 
     staged = load("staged", "train.py")
-    staged.crop = lambda image, label: (image[:8, :8], label)  # the part that is drawn anew
+    staged.crop = lambda image, label: (image[:8, :8], label)  # replaces the random part
     for stage in (None, "resized", "resized"):
         images = [image for batch, _ in staged.training_dataset(made("staged"), stage) for image in batch]
         totals = sorted(float(tf.reduce_sum(image)) for image in images)
@@ -126,7 +126,7 @@ def test_a_stage_is_stored_once_and_holds_the_same_images(made: Any) -> None:
     assert (made("staged") / "resized").is_dir()
 
 
-def test_data_is_made_once_and_nothing_else_is_overwritten(tmp_path: Path, capsys: Any) -> None:
+def test_data_is_created_once_and_foreign_files_are_kept(tmp_path: Path, capsys: Any) -> None:
     sys.path.insert(0, str(EXAMPLES))
     try:
         making = load(".", "making.py")
@@ -156,7 +156,7 @@ def test_data_is_made_once_and_nothing_else_is_overwritten(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_says_what_it_stands_for(name: str) -> None:
+def test_workload_has_description(name: str) -> None:
     about = tomllib.loads((EXAMPLES / name / "workload.toml").read_text())
     assert about.keys() >= {"title", "source", "note"}
     assert about.keys() <= {"title", "source", "note", "published_bytes", "published_examples", "arguments"}

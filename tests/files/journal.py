@@ -1,12 +1,12 @@
-"""An undo journal of tests: where pytest writes into a file, that file is not the script's."""
+"""An undo journal for tests: ignores the files that pytest itself writes to."""
 
 from __future__ import annotations
 
 import os
 
-from pipetune.core import open_files, undo
+from pipetune.core import files, undo
 
-_PYTESTS = {os.fstat(descriptor).st_ino for descriptor, _flags, _size in open_files.for_writing()}
+_PYTESTS = {os.fstat(descriptor).st_ino for descriptor, _flags, _size in files.writable_descriptors()}
 
 
 class Journal(undo.UndoJournal):

@@ -1,4 +1,4 @@
-"""`pipetune analyze` on a script that writes in every way there is: which of its files are not as they were."""
+"""`pipetune analyze` on a script with every kind of write: which of its files are not restored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.files import writes
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {"loop": ("loop", "except", "finally", "atexit"), "fit": ("callback", "except", "finally", "atexit")}
-"""How the script trains, and where it writes then."""
+"""How the script trains, and the places where it writes."""
 
 _ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))},
@@ -23,17 +23,17 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What one analysis did to the files of the script."""
+    """The effects of one analysis on the files of the script."""
 
     ended: subprocess.CompletedProcess[str]
-    tried: int  # kinds of writing, in each place
+    tried: int  # kinds of writes, over all places
     lost: dict[str, dict[str, list[str]]]  # place, kind: paths that differ
-    own: Path  # where the script has its files
+    own: Path  # folder of the script's files
     results: Path
 
 
 def run(base: Path, how: str) -> Trial:
-    """Analyses the script, which trains by a "loop" or by "fit", with its files in `base`."""
+    """Analyzes the script, which trains with a "loop" or with "fit", with its files in `base`."""
     own, results = base / "own", base / "out"
     kinds = {place: writes.prepared(own / place) for place in PLACES[how]}
     (own / "caches").mkdir()
@@ -54,10 +54,10 @@ def run(base: Path, how: str) -> Trial:
 
 
 def count_files(base: Path) -> dict[str, int]:
-    """`files_tried` and `files_lost` of reports/soundness.json: kinds of writing in each place of two scripts.
+    """`files_tried` and `files_lost` of reports/soundness.json: kinds of writes in each place of two scripts.
 
     Args:
-        base: an empty folder; what comes of it stays there.
+        base: an empty folder for the results, which are kept.
     """
     trials = []
     for how in PLACES:

@@ -1,7 +1,7 @@
-"""Kinds of writing that training scripts do, each on files of its own: what must be there afterwards as it was before.
+"""Kinds of writes in training scripts, each to files of its own, which must be restored afterwards.
 
-A kind prepares a folder as earlier work has left it, may open something before the loop, and changes the folder once
-for every call. Imported by the tests and by the scripts that they analyse; nothing heavy is imported until it is used.
+A kind prepares a folder with existing files, may open a file before the loop, and changes the folder once for every
+call. Imported by the tests and by the scripts that they analyze; libraries are imported when they are used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 PRECIOUS = b"\x89what took a week to make\0" * 40
 
 Change = Callable[[Path, Any, int], object]
-"""Gets the folder, what was opened in it, and how often it was called before."""
+"""Arguments: the folder, the object opened in it, and the number of earlier calls."""
 
 
 def _file(folder: Path) -> None:
@@ -46,13 +46,13 @@ def _nothing(_folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of writing."""
+    """One kind of write."""
 
     change: Change
     prepare: Callable[[Path], object] = _file
     opened: Callable[[Path], Any] = _nothing
-    native: bool = False  # the library opens the file in C, and Python knows nothing of it
-    modules: tuple[str, ...] = ()  # that have to be installed
+    native: bool = False  # the library opens the file in C, without an audit event of Python
+    modules: tuple[str, ...] = ()  # required modules
     stays: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -68,7 +68,7 @@ def kind(name: str, **more: Any) -> Callable[[Change], Change]:
 
 
 def tree(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Everything in a folder: what it is, mode, size, time of change, content."""
+    """All entries of a folder with type, mode, size, modification time and content."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(folder.rglob("*")):
         now = path.lstat()
@@ -343,7 +343,7 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 def _(folder: Path, opened: Any, step: int) -> None:
     opened.execute("insert into runs values (?)", [step])
     opened.commit()
-    opened.execute("delete from runs")  # not committed for now: SQLite's own journal lies beside the file
+    opened.execute("delete from runs")  # not committed yet: SQLite's own journal exists next to the file
 
 
 @kind(
@@ -516,7 +516,7 @@ def _open_datasets(folder: Path) -> Any:
     native=True,
     prepare=_datasets,
     opened=_open_datasets,
-    stays=frozenset({"file"}),  # opening it writes to it, before the loop
+    stays=frozenset({"file"}),  # opening the file writes to it, before the loop
 )
 def _(folder: Path, opened: Any, step: int) -> None:
     opened["precious"][0] = step
@@ -574,7 +574,7 @@ def _(folder: Path, _opened: Any, step: int) -> None:
     native=True,
     prepare=_nothing,
     opened=lambda folder: _tf().io.TFRecordWriter(str(folder / "records")),
-    stays=frozenset({"records"}),  # made by the script before its loop
+    stays=frozenset({"records"}),  # created by the script before its loop
 )
 def _(folder: Path, opened: Any, step: int) -> None:
     opened.write(str(step).encode() * 1000)
@@ -617,7 +617,7 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 
 
 def chosen(*, native: bool | None = None) -> Mapping[str, Kind]:
-    """The kinds whose libraries are installed: all, those that write in C, or those that Python tells of."""
+    """The kinds whose libraries are installed: all, those that write in C, or those visible to Python."""
     import importlib.util
 
     return {
@@ -628,7 +628,7 @@ def chosen(*, native: bool | None = None) -> Mapping[str, Kind]:
 
 
 def prepared(base: Path, *, native: bool | None = None, names: Collection[str] = ()) -> Mapping[str, Kind]:
-    """A folder for each kind below `base`, as earlier work has left it: for all, or for those that are named."""
+    """Creates a folder with existing files in `base` for each kind, or for the named kinds."""
     kinds = {name: KINDS[name] for name in names} or chosen(native=native)
     for name, found in kinds.items():
         folder = base / name.replace(" ", "-")
@@ -641,34 +641,34 @@ def prepared(base: Path, *, native: bool | None = None, names: Collection[str] =
 
 
 class Writer:
-    """Changes the folders that `prepared` made, one kind after another."""
+    """Changes the folders that `prepared` created, one kind after another."""
 
     def __init__(self, base: Path, *, native: bool | None = None, names: Collection[str] = ()) -> None:
-        """Of all kinds, or of those that are named."""
+        """Uses all kinds, or those that are named."""
         kinds = names or chosen(native=native)
         self._folders = {name: base / name.replace(" ", "-") for name in kinds}
         self._opened = {name: KINDS[name].opened(folder) for name, folder in self._folders.items()}
         self._calls = dict.fromkeys(self._folders, 0)
 
     def change(self, name: str) -> None:
-        """Writes once in the way of this kind."""
+        """Performs one write of this kind."""
         self._calls[name], step = self._calls[name] + 1, self._calls[name]
         KINDS[name].change(self._folders[name], self._opened[name], step)
 
     def close(self) -> None:
-        """Closes what was opened before: in a test, whose process goes on."""
+        """Closes the opened objects, for tests whose process continues."""
         for opened in self._opened.values():
             if hasattr(opened, "close"):
                 opened.close()
 
     def rounds(self) -> Iterator[str]:
-        """The kinds, again and again."""
+        """Yields the kinds in an endless cycle."""
         while True:
             yield from self._folders
 
 
 def lost(base: Path, before: Mapping[str, Mapping[str, tuple[object, ...]]]) -> dict[str, list[str]]:
-    """Of each kind of which something is not as it was: the paths that differ."""
+    """The paths that differ, for each kind with a difference."""
     found = {}
     for name, was in before.items():
         now = tree(base / name.replace(" ", "-"))
@@ -680,5 +680,5 @@ def lost(base: Path, before: Mapping[str, Mapping[str, tuple[object, ...]]]) -> 
 
 
 def trees(base: Path, kinds: Mapping[str, Kind]) -> dict[str, dict[str, tuple[object, ...]]]:
-    """What is in the folder of each kind."""
+    """The contents of the folder of each kind."""
     return {name: tree(base / name.replace(" ", "-")) for name in kinds}

@@ -1,4 +1,4 @@
-"""Which pipelines TensorFlow can divide by file, and whose batch size it knows (`tests/distributed` asks it)."""
+"""Which pipelines TensorFlow can shard by file, and where it knows the batch size (`tests/distributed` compares)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.pipeline import Pipeline
-from pipetune.model.autosharding import batch_size_known, found
+from pipetune.model.sharding import batch_size_known, find_shardable_files
 from pipetune.testing.words import pipeline
 
 RECORDS = "TFRecordDataset"
@@ -28,8 +28,8 @@ RECORDS = "TFRecordDataset"
         (f"a = {RECORDS}; b = range 9; zip a b", "n1"),
     ],
 )
-def test_where_it_gives_up(text: str, stopped_at: str) -> None:
-    files = found(pipeline(text))
+def test_operator_where_sharding_by_file_stops(text: str, stopped_at: str) -> None:
+    files = find_shardable_files(pipeline(text))
     assert not files and files.stopped_at == stopped_at and files.divided_at == ()
 
 
@@ -43,8 +43,8 @@ def test_where_it_gives_up(text: str, stopped_at: str) -> None:
         (f"{RECORDS} | assert_cardinality | unbatch", ["n0"]),
     ],
 )
-def test_where_it_divides(text: str, divided_at: list[str]) -> None:
-    files = found(pipeline(text))
+def test_operators_that_are_sharded_by_file(text: str, divided_at: list[str]) -> None:
+    files = find_shardable_files(pipeline(text))
     assert files and list(files.divided_at) == divided_at
 
 
@@ -65,7 +65,7 @@ def test_where_it_divides(text: str, divided_at: list[str]) -> None:
         ("a = range | batch 4; b = range | batch 4; zip a b | filter", True),
     ],
 )
-def test_whose_batch_size_is_known(text: str, known: bool) -> None:
+def test_known_batch_size(text: str, known: bool) -> None:
     assert batch_size_known(pipeline(text)) is known
 
 
@@ -81,11 +81,11 @@ def test_whose_batch_size_is_known(text: str, known: bool) -> None:
         ("(TensorSpec(shape=(4, 2), dtype=tf.int64), TensorSpec(shape=(4,), dtype=tf.int64))", True),
     ],
 )
-def test_fixed_shapes_tell_the_batch_size_behind_a_map(spec: str, known: bool) -> None:
+def test_fixed_shapes_determine_batch_size_after_map(spec: str, known: bool) -> None:
     assert batch_size_known(_with_spec(pipeline("range | batch 4 | map"), spec)) is known
 
 
-def test_components_of_different_sizes_hide_what_the_batch_would_tell() -> None:
+def test_batch_size_is_unknown_for_components_of_different_sizes() -> None:
     spec = "(TensorSpec(shape=(4,), dtype=tf.int64), TensorSpec(shape=(2,), dtype=tf.int64))"
     assert not batch_size_known(_with_spec(pipeline("range | batch 4"), spec))
 

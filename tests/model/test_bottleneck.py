@@ -1,4 +1,4 @@
-"""The verdict's thresholds, and what the sentences name."""
+"""The thresholds of the verdict, and the sentences of the diagnosis."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval
 from pipetune.core.profile import ConsumerProfile, Verdict
+from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
 from pipetune.model.bottleneck import diagnose, most_saved_share, verdict_of
-from pipetune.testing.words import read
+from pipetune.testing.words import parse
 
 MACHINE = Machine(2.0, 8, 2, 1, 1, 1, "cpu", "Linux", "3.11", "2.21", "3", (), "cpu")
 TEXT = "list_files shuffle=False | interleave cpu=1ms | map random cpu=6ms | shuffle 100 | batch 8 cpu=1ms"
@@ -35,7 +35,7 @@ def share(low: float, high: float) -> Interval:
         (0.20, 0.30, Verdict.UNDETERMINED),
     ],
 )
-def test_the_whole_interval_must_lie_on_one_side(low: float, high: float, verdict: Verdict) -> None:
+def test_verdict_requires_whole_interval_on_one_side(low: float, high: float, verdict: Verdict) -> None:
     assert verdict_of(share(low, high)) is verdict
 
 
@@ -44,8 +44,8 @@ def consumer(**changes: object) -> ConsumerProfile:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def test_a_diagnosis_names_operator_line_and_what_can_be_saved() -> None:
-    words = read(TEXT)
+def test_diagnosis_names_operator_line_and_possible_savings() -> None:
+    words = parse(TEXT)
     found = diagnose(words.pipeline, replace(words.profile, consumer=consumer()), MACHINE, Settings())
     assert found.verdict is Verdict.INPUT_BOUND
     assert found.bottleneck == "n2"
@@ -57,8 +57,8 @@ def test_a_diagnosis_names_operator_line_and_what_can_be_saved() -> None:
     assert found.sequential_segments and "n2" in found.sequential_segments[0]
 
 
-def test_an_unmeasured_wait_is_undetermined_and_says_why() -> None:
-    words = read(TEXT)
+def test_unmeasured_wait_is_undetermined_with_reason() -> None:
+    words = parse(TEXT)
     silent = consumer(wait_share=None, bound_seconds=None, why="the loop runs inside a tf.function")
     found = diagnose(words.pipeline, replace(words.profile, consumer=silent), MACHINE, Settings())
     assert found.verdict is Verdict.UNDETERMINED
@@ -66,8 +66,8 @@ def test_an_unmeasured_wait_is_undetermined_and_says_why() -> None:
     assert found.most_saved_share is None and found.wait_seconds is None
 
 
-def test_a_faster_model_elsewhere_makes_the_segments_bind() -> None:
-    words = read(TEXT)
+def test_faster_model_makes_segments_the_limit() -> None:
+    words = parse(TEXT)
     profile = replace(words.profile, consumer=consumer())
     slow = diagnose(words.pipeline, profile, MACHINE, Settings(step_time_seconds=0.2))
     fast = diagnose(words.pipeline, profile, MACHINE, Settings(step_time_seconds=0.001))
@@ -75,40 +75,40 @@ def test_a_faster_model_elsewhere_makes_the_segments_bind() -> None:
     assert fast.sequential_segments != ()
 
 
-def test_what_can_be_saved_is_never_negative() -> None:
-    words = read(TEXT)
+def test_possible_savings_are_never_negative() -> None:
+    words = parse(TEXT)
     profile = replace(words.profile, consumer=consumer(real_seconds=0.05, wait_share=None))
     assert most_saved_share(profile) == 0.0
 
 
-def test_at_most_is_the_upper_end_of_the_wait_that_stands_beside_it() -> None:
-    """Medians of steps on a busy machine said 40 % beside a wait of 0 % to 15 %."""
-    words = read(TEXT)
+def test_possible_savings_are_limited_by_upper_end_of_wait() -> None:
+    """On a busy machine, medians of steps had given 40 % next to a wait of 0 % to 15 %."""
+    words = parse(TEXT)
     profile = replace(words.profile, consumer=consumer(wait_share=share(0.0, 0.15)))
     found = diagnose(words.pipeline, profile, MACHINE, Settings())
     assert found.most_saved_share == pytest.approx(0.15)
     assert "(0 % to 15 %)" in found.sentence and "at most 15 % of a step" in found.sentence
 
 
-def test_without_costs_no_operator_is_blamed() -> None:
-    words = read(TEXT)
+def test_no_bottleneck_without_costs() -> None:
+    words = parse(TEXT)
     profile = replace(words.profile, operators=(), consumer=consumer())
     found = diagnose(words.pipeline, profile, MACHINE, Settings())
     assert found.bottleneck is None and found.bottleneck_sentence == "" and found.input_rate_bound is None
 
 
-def test_not_input_bound_says_so() -> None:
-    words = read(TEXT)
+def test_diagnosis_of_training_that_is_not_input_bound() -> None:
+    words = parse(TEXT)
     profile = replace(words.profile, consumer=consumer(wait_share=share(0.0, 0.02)))
     found = diagnose(words.pipeline, profile, MACHINE, Settings())
     assert found.verdict is Verdict.NOT_INPUT_BOUND
-    assert "not what holds training back" in found.sentence
+    assert "not hold training back" in found.sentence
 
 
-def test_parallel_and_core_bounds_are_told_apart() -> None:
-    busy = read("from_tensors cpu=0us | map 16 cpu=6ms")
+def test_parallel_and_core_bounds_are_distinguished() -> None:
+    busy = parse("from_tensors cpu=0us | map 16 cpu=6ms")
     found = diagnose(busy.pipeline, replace(busy.profile, consumer=consumer()), MACHINE, Settings())
     assert "all of the 2 cores" in found.bottleneck_sentence
-    threads = read("from_tensors cpu=0us | map 1 cpu=6ms | map 1 cpu=1ms")
+    threads = parse("from_tensors cpu=0us | map 1 cpu=6ms | map 1 cpu=1ms")
     found = diagnose(threads.pipeline, replace(threads.profile, consumer=consumer()), MACHINE, Settings())
     assert "parallel calls are busy" in found.bottleneck_sentence

@@ -1,4 +1,4 @@
-"""A finite buffer before the model: closed forms, and which pipelines have one."""
+"""A finite buffer in front of the model: closed forms, and which pipelines have a buffer."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetune.model.buffering import buffer_that_suffices, output_buffer, step_seconds
+from pipetune.model.delivery import output_buffer, step_seconds, sufficient_buffer
 from pipetune.testing.words import pipeline
 
 BURSTS = [0.050, *[0.0] * 7]  # eight elements at once, every 50 ms
 
 
-def test_without_a_buffer_input_and_model_take_turns() -> None:
+def test_no_buffer_means_that_input_and_model_alternate() -> None:
     assert step_seconds([0.004], 0.010, 0) == pytest.approx(0.014)
 
 
 @pytest.mark.parametrize("buffer", [1, 4, None])
 @pytest.mark.parametrize(("each", "model"), [(0.004, 0.010), (0.010, 0.004)])
-def test_a_regular_input_needs_one_element_ahead(each: float, model: float, buffer: int | None) -> None:
+def test_one_buffered_element_suffices_for_regular_input(each: float, model: float, buffer: int | None) -> None:
     assert step_seconds([each] * 16, model, buffer) == pytest.approx(max(each, model))
 
 
-def test_a_burst_that_outlasts_the_buffer_makes_the_model_wait() -> None:
-    # The slow element is begun when the one before it is taken: the model works on that one while it is made.
+def test_bursts_need_a_buffer_of_their_size() -> None:
+    # The slow element is started when its predecessor is taken: the model works on that one in the meantime.
     assert step_seconds(BURSTS, 0.008, 1) == pytest.approx((0.050 + 7 * 0.008) / 8)
     assert step_seconds(BURSTS, 0.008, 4) == pytest.approx((0.050 + 4 * 0.008) / 8)
     assert step_seconds(BURSTS, 0.008, 8) == pytest.approx(0.008)
-    assert buffer_that_suffices(BURSTS, 0.008) == 8
+    assert sufficient_buffer(BURSTS, 0.008) == 8
 
 
-def test_no_buffer_helps_an_input_that_is_too_slow_on_average() -> None:
+def test_no_buffer_helps_input_with_too_low_average_rate() -> None:
     assert step_seconds(BURSTS, 0.002, None) == pytest.approx(0.050 / 8)
-    assert buffer_that_suffices([0.010] * 4, 0.002) == 1
+    assert sufficient_buffer([0.010] * 4, 0.002) == 1
 
 
 @given(
     st.lists(st.floats(0.0, 0.1), min_size=1, max_size=12).filter(lambda times: sum(times) > 0),
     st.floats(0.0001, 0.1),
 )
-def test_more_room_never_costs_and_nothing_beats_the_slower_part(times: list[float], model: float) -> None:
+def test_larger_buffer_is_never_slower_and_slower_part_is_the_limit(times: list[float], model: float) -> None:
     steps = [step_seconds(times, model, buffer) for buffer in (0, 1, 2, 4, 64, None)]
     assert all(later <= earlier + 1e-9 for earlier, later in itertools.pairwise(steps))
     assert steps[-1] == pytest.approx(max(sum(times) / len(times), model))
@@ -52,7 +52,7 @@ def test_more_room_never_costs_and_nothing_beats_the_slower_part(times: list[flo
     [
         ("range | map | prefetch 1", {}, 1),
         ("range | map | prefetch AUTOTUNE", {}, None),
-        ("range | prefetch 1 | map", {}, None),  # TensorFlow adds one at the end
+        ("range | prefetch 1 | map", {}, None),  # TensorFlow adds a prefetch at the end
         ("range | map", {}, None),
         ("range | map", {"experimental_optimization.inject_prefetch": False}, 0),
         ("range | map", {"autotune.enabled": False}, 0),
@@ -60,5 +60,5 @@ def test_more_room_never_costs_and_nothing_beats_the_slower_part(times: list[flo
         ("range | prefetch 2 | batch 4", {"autotune.enabled": False}, None),
     ],
 )
-def test_what_is_prepared_ahead(words: str, options: dict[str, bool], buffer: int | None) -> None:
+def test_output_buffer_of_pipeline(words: str, options: dict[str, bool], buffer: int | None) -> None:
     assert output_buffer(pipeline(words, options=options)) == buffer

@@ -1,40 +1,40 @@
-"""Which distributed form a script gets unasked: none where it makes its input for each worker itself."""
+"""The default kind of distributed input for a script: none if the script creates the input of each worker itself."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipetune.core.handover import COORDINATOR, DATASET, FIT, FUNCTION, OWN_PIPELINES, Handover
-from pipetune.model.distributed_kind import Choice, choose
-from pipetune.source import standalone_kinds
-from pipetune.testing.words import read
+from pipetune.core.distribution import COORDINATOR, DATASET, FIT, FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
+from pipetune.distributed.emit import kinds
+from pipetune.model.coverage import KindChoice, choose_kind
+from pipetune.testing.words import parse
 
-WHOLE = read("range 10 | map | batch 2").pipeline
-PART = read("range 10 | shard 2 index=0 | map | batch 2").pipeline
+WHOLE = parse("range 10 | map | batch 2").pipeline
+PART = parse("range 10 | shard 2 index=0 | map | batch 2").pipeline
 
 
 @pytest.mark.parametrize(
     ("handover", "said"),
     [
         (None, ""),
-        (Handover("OneDeviceStrategy", 1, DATASET), ""),
-        (Handover("CentralStorageStrategy", 2, FIT), ""),
-        (Handover("MirroredStrategy", 2, FUNCTION), "own function"),
-        (Handover("MultiWorkerMirroredStrategy", 2, FUNCTION, 2), "own function"),
+        (InputDistribution("OneDeviceStrategy", 1, DATASET), ""),
+        (InputDistribution("CentralStorageStrategy", 2, FIT), ""),
+        (InputDistribution("MirroredStrategy", 2, FUNCTION), "A function"),
+        (InputDistribution("MultiWorkerMirroredStrategy", 2, FUNCTION, 2), "A function"),
     ],
 )
-def test_none_where_there_is_no_strategy_or_the_script_has_a_function_of_its_own(
-    handover: Handover | None, said: str
-) -> None:
-    found = choose(None, WHOLE, handover)
+def test_no_kind_without_strategy_or_with_own_input_function(handover: InputDistribution | None, said: str) -> None:
+    found = choose_kind(None, WHOLE, handover)
     assert not found.kind and said in found.why and bool(found.why) is bool(said)
 
 
-def test_none_where_the_script_divides_its_data_or_only_a_profile_was_asked_for() -> None:
-    horovod = Handover("Horovod", 2, OWN_PIPELINES, 2)
-    assert not choose(None, PART, horovod).kind and "divides its data" in choose(None, PART, horovod).why
-    assert choose(None, WHOLE, Handover("MirroredStrategy", 2, DATASET), trials=False) == Choice()
-    assert choose("none", WHOLE, horovod) == Choice()
+def test_no_kind_for_sharded_data_without_trials_or_if_disabled() -> None:
+    horovod = InputDistribution("Horovod", 2, PIPELINE_PER_PROCESS, 2)
+    assert (
+        not choose_kind(None, PART, horovod).kind and "already shards its data" in choose_kind(None, PART, horovod).why
+    )
+    assert choose_kind(None, WHOLE, InputDistribution("MirroredStrategy", 2, DATASET), trials=False) == KindChoice()
+    assert choose_kind("none", WHOLE, horovod) == KindChoice()
 
 
 @pytest.mark.parametrize(
@@ -45,17 +45,22 @@ def test_none_where_the_script_divides_its_data_or_only_a_profile_was_asked_for(
         ("MultiWorkerMirroredStrategy", DATASET, "multiworker"),
         ("TPUStrategy", FIT, "tpu"),
         ("ParameterServerStrategy", COORDINATOR, "parameter-server"),
-        ("Horovod", OWN_PIPELINES, "horovod"),
+        ("Horovod", PIPELINE_PER_PROCESS, "horovod"),
     ],
 )
-def test_the_strategy_of_a_script_says_which(strategy: str, how: str, kind: str) -> None:
-    found = choose(None, WHOLE, Handover(strategy, 2, how, 2))
-    assert found.kind == kind and kind in standalone_kinds.names()
+def test_kind_follows_from_strategy(strategy: str, how: str, kind: str) -> None:
+    found = choose_kind(None, WHOLE, InputDistribution(strategy, 2, how, 2))
+    assert found.kind == kind and kind in kinds.names()
     assert found.why.startswith("Written because the script trains ") and strategy in found.why
 
 
-def test_what_is_named_is_written_with_what_has_to_be_known_of_it() -> None:
-    assert choose("tpu", WHOLE, Handover("MirroredStrategy", 2, DATASET)) == Choice("tpu")
-    assert choose("service", WHOLE, None, trials=False) == Choice("service")
-    assert "multiply GLOBAL_BATCH_SIZE" in choose("mirrored", WHOLE, Handover("MirroredStrategy", 4, FUNCTION)).why
-    assert "as a single worker" in choose("multiworker", PART, Handover("MirroredStrategy", 4, FUNCTION)).why
+def test_requested_kind_is_chosen_with_caveats() -> None:
+    assert choose_kind("tpu", WHOLE, InputDistribution("MirroredStrategy", 2, DATASET)) == KindChoice("tpu")
+    assert choose_kind("service", WHOLE, None, trials=False) == KindChoice("service")
+    assert (
+        "multiply GLOBAL_BATCH_SIZE"
+        in choose_kind("mirrored", WHOLE, InputDistribution("MirroredStrategy", 4, FUNCTION)).why
+    )
+    assert (
+        "as a single worker" in choose_kind("multiworker", PART, InputDistribution("MirroredStrategy", 4, FUNCTION)).why
+    )

@@ -1,4 +1,4 @@
-"""Growth of memory from invented readings: leaks, buffers that fill, noise, walks."""
+"""Memory growth from simulated readings: leaks, filling buffers, noise, random walks."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import random
 
 import pytest
 
-from pipetune.core.memory import Growth
-from pipetune.model.growth import FEWEST_READINGS, growth
+from pipetune.core.profile import MemoryGrowth
+from pipetune.model.memory import FEWEST_READINGS, growth
 
 MIB = 2**20
 BASE = 500 * MIB
 
 
-def watched(sizes: list[float], *, per_reading: int = 100) -> Growth:
+def watched(sizes: list[float], *, per_reading: int = 100) -> MemoryGrowth:
     found = growth([(per_reading * index, BASE + size) for index, size in enumerate(sizes)], epoch_elements=600)
     assert found is not None
     return found
 
 
-def test_a_leak_is_steady_and_its_slope_is_right() -> None:
+def test_leak_is_steady_with_correct_slope() -> None:
     draw = random.Random(1)
     found = watched([index * MIB + draw.uniform(-0.2, 0.2) * MIB for index in range(24)])
     assert found.steady
@@ -31,31 +31,31 @@ def test_a_leak_is_steady_and_its_slope_is_right() -> None:
     assert found.grown_bytes == pytest.approx(23 * MIB, rel=0.05)
 
 
-def test_memory_that_stays_does_not_grow() -> None:
+def test_constant_memory_does_not_grow() -> None:
     draw = random.Random(2)
     assert not watched([draw.uniform(-5, 5) * MIB for _ in range(24)]).steady
     assert not watched([0.0] * 24).steady
 
 
-def test_what_fills_and_stops_is_no_leak() -> None:
+def test_filling_buffer_is_not_a_leak() -> None:
     assert not watched([60 * MIB * (1 - math.exp(-index / 6)) for index in range(24)]).steady
     assert not watched([min(index, 10) * 4 * MIB for index in range(24)]).steady
 
 
-def test_one_jump_is_no_leak() -> None:
+def test_single_jump_is_not_a_leak() -> None:
     assert not watched([0.0] * 20 + [64.0 * MIB] * 4).steady
 
 
-def test_memory_that_shrinks_does_not_grow() -> None:
+def test_shrinking_memory_does_not_grow() -> None:
     assert not watched([-index * MIB for index in range(24)]).steady
 
 
-def test_a_small_growth_is_not_told_from_the_allocator() -> None:
+def test_growth_within_allocator_noise_is_not_a_leak() -> None:
     assert not watched([index * 4096.0 for index in range(24)]).steady
 
 
-def test_a_walk_without_drift_is_seldom_called_a_leak() -> None:
-    """The readings of a random walk rise and fall for long; a line fitted to them would be 'significant'."""
+def test_random_walk_is_rarely_reported_as_leak() -> None:
+    """A random walk rises and falls for long stretches; a fitted line would be 'significant'."""
     called = 0
     for seed in range(400):
         draw = random.Random(seed)
@@ -64,7 +64,7 @@ def test_a_walk_without_drift_is_seldom_called_a_leak() -> None:
     assert called <= 400 * 0.01
 
 
-def test_too_few_readings_say_nothing() -> None:
+def test_too_few_readings_give_no_result() -> None:
     assert growth([(index, BASE) for index in range(FEWEST_READINGS - 1)]) is None
     assert growth([(0, BASE)] * 24) is None
     assert watched([index * MIB for index in range(24)]).bytes_per_element.pairs == 23

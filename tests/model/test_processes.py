@@ -1,4 +1,4 @@
-"""Several processes on one machine, simulated: closed forms, agreement with the model of one, what must hold."""
+"""Simulation of several processes on one machine: closed forms, the model of one process, and properties."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetune.core.overheads import Overheads
-from pipetune.model.processes import shared_rate, simulate
-from pipetune.model.stages import Segment, Work
+from pipetune.core.machine import Overheads
+from pipetune.model.processes import combined_rate, simulate
+from pipetune.model.segments import Segment, Work
 from pipetune.model.throughput import predict_rate
-from pipetune.testing.words import read
+from pipetune.testing.words import parse
 
 
 def segment(seconds: float, *, cpu: float | None = None, calls: float = 1) -> Segment:
@@ -20,32 +20,32 @@ def segment(seconds: float, *, cpu: float | None = None, calls: float = 1) -> Se
 
 
 def rates(*segments: Segment, cores: float = 2, crowded_speed: float = 1.0) -> list[float]:
-    """Of 1, 2 and 4 processes."""
+    """The rates of 1, 2 and 4 processes."""
     return [simulate(segments, processes=n, cores=cores, crowded_speed=crowded_speed) for n in (1, 2, 4)]
 
 
-def test_nothing_takes_no_time() -> None:
+def test_empty_pipeline_takes_no_time() -> None:
     assert simulate((), processes=2, cores=2) == float("inf")
     assert simulate((segment(0.0),), processes=2, cores=2) == float("inf")
 
 
-def test_one_thread_fills_a_core_and_no_more() -> None:
+def test_one_thread_fills_one_core() -> None:
     assert rates(segment(0.010)) == pytest.approx([100, 200, 200])
 
 
-def test_a_parallel_operator_leaves_nothing_for_a_second_process() -> None:
+def test_parallel_operator_leaves_no_cores_for_second_process() -> None:
     assert rates(segment(0.010, calls=2)) == pytest.approx([200, 200, 200])
 
 
-def test_waiting_takes_no_core() -> None:
+def test_waiting_uses_no_core() -> None:
     assert rates(segment(0.010, cpu=0.0)) == pytest.approx([100, 200, 400])
-    # 1 ms of work in 10: with four processes less than half a core is busy
+    # 1 ms of work in 10 ms: four processes use less than half a core
     assert rates(segment(0.010, cpu=0.001), cores=1) == pytest.approx([100, 200, 400], rel=0.02)
 
 
-def test_stages_overlap_and_the_slowest_binds() -> None:
+def test_stages_overlap_and_slowest_is_the_limit() -> None:
     assert rates(segment(0.004), segment(0.010), segment(0.002), cores=8) == pytest.approx([100, 200, 400], rel=1e-3)
-    # 16 ms of work for each element: two cores give 125 a second
+    # 16 ms of work per element: two cores deliver 125 per second
     assert rates(segment(0.004), segment(0.010), segment(0.002)) == pytest.approx([100, 125, 125], rel=0.02)
 
 
@@ -53,7 +53,7 @@ def test_crowded_cores_are_slower() -> None:
     assert rates(segment(0.010), crowded_speed=0.8) == pytest.approx([100, 160, 160])
 
 
-def test_kernels_of_several_threads_take_several_cores() -> None:
+def test_kernels_with_several_threads_use_several_cores() -> None:
     wide = segment(0.010, cpu=0.020)
     assert rates(wide) == pytest.approx([100, 100, 100])
     assert rates(wide, cores=4) == pytest.approx([100, 200, 200])
@@ -69,11 +69,11 @@ def test_kernels_of_several_threads_take_several_cores() -> None:
     ],
 )
 @pytest.mark.parametrize("cores", [2, 8])
-def test_one_process_is_what_the_model_says(text: str, cores: float) -> None:
-    words = read(text)
+def test_simulation_of_one_process_agrees_with_model(text: str, cores: float) -> None:
+    words = parse(text)
     for overheads in (Overheads(), Overheads(crowded_speed=0.7, next_seconds=1e-4)):
         profile = replace(words.profile, overheads=overheads)
-        alone = shared_rate(words.pipeline, profile, cores, processes=1)
+        alone = combined_rate(words.pipeline, profile, cores, processes=1)
         assert alone == pytest.approx(predict_rate(words.pipeline, profile, cores), rel=0.08)
 
 
@@ -90,14 +90,12 @@ SEGMENTS = st.lists(
 
 
 @given(SEGMENTS, st.integers(1, 3), st.integers(1, 8))
-def test_processes_never_take_from_each_other_what_no_one_has(
-    segments: list[Segment], processes: int, cores: int
-) -> None:
+def test_rate_of_processes_is_bounded(segments: list[Segment], processes: int, cores: int) -> None:
     one, more = (simulate(segments, processes=n, cores=cores, elements=24) for n in (processes, processes + 1))
     cpu_seconds = sum(work.cpu_seconds for each in segments for work in each.work)
     slowest = min(each.rate for each in segments)
-    # Calls of equal length may fall into step: all work, then all wait, and more processes deliver up to a fifth less.
-    # Besides, the count begins and ends within an element of each process.
+    # Calls of equal length may synchronize: all work, then all wait, and more processes deliver up to a fifth less.
+    # Besides, the count starts and ends within an element of each process.
     assert more >= 0.7 * one
     assert more <= 1.1 * (processes + 1) * slowest
     assert cpu_seconds == 0 or more <= 1.1 * cores / cpu_seconds

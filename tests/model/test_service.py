@@ -1,13 +1,12 @@
-"""Whether a tf.data service pays: held against figures worked out by hand, the silent cases first."""
+"""Whether a tf.data service helps, compared with results by hand; cases without a recommendation first."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipetune.core.measurement import Rate
 from pipetune.core.profile import ConsumerProfile
-from pipetune.core.service import ServiceNeed
-from pipetune.core.sizing import Basis, Quantity
+from pipetune.core.results import Rate, ServiceNeed
+from pipetune.core.sizing import Origin, QuantityRange
 from pipetune.model.service import recommendation, service_need
 from tests.core.sessions import MACHINE
 from tests.model.test_sizing import TEXT, ends, result
@@ -20,72 +19,72 @@ FAST = ConsumerProfile("loop", real_seconds=0.01, bound_seconds=0.002)  # traini
 def need(
     text: str = TEXT, *, consumer: ConsumerProfile = FAST, packing: float | None = None, **more: object
 ) -> ServiceNeed:
-    return service_need(result(text, consumer=consumer, **more), MACHINE, packing=packing)  # type: ignore[arg-type]
+    return service_need(result(text, consumer=consumer, **more), MACHINE, compression_ratio=packing)  # type: ignore[arg-type]
 
 
 def said(one: ServiceNeed) -> str:
     return " ".join(recommendation(one))
 
 
-def test_nothing_is_said_of_a_step_that_was_not_measured() -> None:
+def test_no_recommendation_without_measured_step() -> None:
     one = need(consumer=ConsumerProfile("none"))
     assert one.recommended is None and one.workers is None
-    assert said(one) == (
-        "Whether a tf.data service helps is not known: how long training takes for a step was not measured."
-    )
+    assert said(one) == ("It is unknown whether a tf.data service helps: the training step time was not measured.")
 
 
-def test_nothing_is_said_where_the_rate_of_the_input_is_not_known() -> None:
+def test_no_recommendation_without_input_rate() -> None:
     one = need(TEXT.replace("map AUTOTUNE", "map AUTOTUNE python"), rate=None)
     assert one.local_rate is None and one.recommended is None
-    assert "is not known: map" in said(one) and "runs Python code" in said(one)
+    assert "It is unknown whether a tf.data service helps: map" in said(one) and "runs Python code" in said(one)
     assert "worker" not in said(one)
 
 
-def test_an_input_that_keeps_up_alone_gets_no_service() -> None:
+def test_service_is_not_recommended_if_input_keeps_up() -> None:
     one = need(consumer=STEP)
     assert one.recommended is False
     assert said(one) == (
-        "A tf.data service is not recommended: training takes 100 examples/s at most, and the input alone delivers "
-        "1,500/s on 2 cores, the same that train. Sending batches would only cost more."
+        "A tf.data service is not recommended: training consumes at most 100 examples/s, and the input alone delivers "
+        "1,500/s on 2 cores, the same cores that training uses. Sending batches would only cost more."
     )
 
 
 @pytest.mark.parametrize(("rate", "recommended"), [(4751.0, False), (4749.0, True)])
-def test_within_a_twentieth_of_what_training_takes_counts_as_enough(rate: float, recommended: bool) -> None:
+def test_input_rate_within_five_percent_of_training_is_sufficient(rate: float, recommended: bool) -> None:
     assert need(rate=Rate(examples_per_second=rate)).recommended is recommended
 
 
-def test_workers_follow_from_the_measured_rate_and_bytes() -> None:
+def test_number_of_workers_follows_from_measured_rate() -> None:
     one = need(packing=2.0)
     assert one.recommended is True and one.step_rate == pytest.approx(5000)
-    assert ends(one.workers) == (4, 4)  # 5000 / 1500, whole
+    assert ends(one.workers) == (4, 4)  # 5000 / 1500, rounded up
     assert ends(one.bytes_per_second) == pytest.approx((250e6, 250e6))  # 500 batches of 500 kB
     assert ends(one.packed_bytes_per_second) == pytest.approx((125e6, 125e6))
     text = said(one)
-    assert text.startswith("A tf.data service helps: training takes 5,000 examples/s at most, and the input alone")
-    assert "4 workers of 2 cores would deliver what training takes, by the measured rate of one" in text
-    assert "Into the training process come 250 MB/s, 125 MB/s packed." in text
+    assert text.startswith("A tf.data service helps: training consumes at most 5,000 examples/s, and the input alone")
+    assert "4 workers of 2 cores would deliver what training consumes, according to the measured rate of one" in text
+    assert "The training process receives 250 MB/s, 125 MB/s compressed." in text
 
 
-def test_workers_start_caches_empty_so_their_rate_is_that_without() -> None:
+def test_rate_of_workers_is_predicted_with_empty_caches() -> None:
     cached = TEXT.replace("| batch 10", "| cache cpu=0us | batch 10")
     one = need(cached, rate=Rate(examples_per_second=4000.0))
     assert ends(one.local_rate) == (4000, 4000)
-    assert one.workers is not None and one.workers.basis is Basis.PREDICTED
+    assert one.workers is not None and one.workers.basis is Origin.PREDICTED
     assert ends(one.workers) == (3, 3)  # 2 cores at 1 ms each give 2000 examples/s
     fed = need(cached, rate=Rate(examples_per_second=9000.0))
     assert fed.recommended is False
 
 
-def test_a_pretended_step_is_that_of_another_machine() -> None:
+def test_given_step_time_is_that_of_another_machine() -> None:
     one = service_need(result(consumer=STEP), MACHINE, step_seconds=0.002)
     assert one.step_rate == pytest.approx(5000) and one.recommended is True
-    assert "the same that train" not in said(one)
+    assert "the same cores that training uses" not in said(one)
 
 
-def test_a_range_that_leaves_it_open_is_left_open() -> None:
-    one = ServiceNeed(100.0, Quantity(90, 110, Basis.PREDICTED), Quantity(1, 2, Basis.PREDICTED), 1.0)
-    assert one.recommended is None and one.most_workers == 2
-    assert said(one).startswith("Whether a tf.data service helps is open: training takes 100 examples/s")
+def test_undecided_if_range_includes_training_rate() -> None:
+    one = ServiceNeed(100.0, QuantityRange(90, 110, Origin.PREDICTED), QuantityRange(1, 2, Origin.PREDICTED), 1.0)
+    assert one.recommended is None and one.max_workers == 2
+    assert said(one).startswith(
+        "It is undecided whether a tf.data service helps: training consumes at most 100 examples/s"
+    )
     assert "1 to 2 workers of 1 core would deliver" in said(one)

@@ -1,6 +1,4 @@
-"""The segment model: closed-form examples, TensorFlow's own optimisations, what a cache and a core count
-do.
-"""
+"""The segment model: closed-form examples, TensorFlow's own optimizations, caches, cores and overheads."""
 
 from __future__ import annotations
 
@@ -11,31 +9,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, Remove, ReplaceFunction, ReplaceSource, SetArgument, SplitFunction
-from pipetune.core.functions import Cut, CutKind, FunctionForm
-from pipetune.core.overheads import CallCost, Overheads
-from pipetune.core.parts import with_parts
+from pipetune.core.edits import (
+    Insert,
+    Move,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    SetArgument,
+    SplitFunction,
+    apply_edits,
+)
+from pipetune.core.functions import FunctionSplit, FunctionVariant, SplitPosition
+from pipetune.core.machine import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.profile import CutCosts, Profile
-from pipetune.core.storage import FileUse, Level, Reader, Sweep
+from pipetune.core.profile import Profile, SplitCosts, with_part_costs
+from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
 from pipetune.model.memory import element_bytes
 from pipetune.model.throughput import (
     Bound,
-    Prediction,
-    foresee,
+    ThroughputPrediction,
     predict,
+    predict_examples,
     predict_rate,
     sequential_segments,
     training_rate,
 )
-from pipetune.testing.words import Words, read
+from pipetune.testing.words import DescribedPipeline, parse
 
 MANY = 64.0
 
 
-def prediction(text: str, *, cores: float = MANY, defaults_on: bool = False) -> Prediction:
-    words = read(text)
+def prediction(text: str, *, cores: float = MANY, defaults_on: bool = False) -> ThroughputPrediction:
+    words = parse(text)
     return predict(words.pipeline, words.profile, cores, defaults_on=defaults_on)
 
 
@@ -45,7 +50,7 @@ PAPER = "range cpu=0us | interleave {reads} cycle_length=2 cpu=5ms | map {maps} 
 
 
 @pytest.mark.mission("A1.sum-maximum")
-def test_the_papers_sequential_pipeline_takes_the_sum() -> None:
+def test_sequential_pipeline_of_paper_takes_the_sum() -> None:
     found = prediction(PAPER.format(reads="None", maps="None"))
     assert 1000 * found.seconds == pytest.approx(71)
     assert found.bound is Bound.SEGMENT
@@ -53,14 +58,14 @@ def test_the_papers_sequential_pipeline_takes_the_sum() -> None:
 
 
 @pytest.mark.mission("A1.sum-maximum")
-def test_the_papers_parallel_pipeline_takes_the_maximum() -> None:
+def test_parallel_pipeline_of_paper_takes_the_maximum() -> None:
     found = prediction(PAPER.format(reads="2", maps="2") + " | prefetch 1")
     assert 1000 * found.seconds == pytest.approx(25)
     assert found.bound is Bound.PARALLEL
     assert found.nodes == ("n1",)
 
 
-def test_a_prefetch_in_between_makes_the_maximum_of_the_sum() -> None:
+def test_prefetch_between_operators_takes_maximum_instead_of_sum() -> None:
     serial = "from_tensor_slices cpu=0us | map cpu=3ms | {}map cpu=5ms"
     assert 1000 * prediction(serial.format("")).seconds == pytest.approx(8)
     cut = prediction(serial.format("prefetch 2 | "))
@@ -69,7 +74,7 @@ def test_a_prefetch_in_between_makes_the_maximum_of_the_sum() -> None:
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.data())
-def test_sequential_is_the_sum_and_pipelined_the_maximum(costs: list[int], data: st.DataObject) -> None:
+def test_sequential_time_is_sum_and_pipelined_time_is_maximum(costs: list[int], data: st.DataObject) -> None:
     serial = "from_tensors cpu=0us | " + " | ".join(f"map cpu={cost}ms" for cost in costs)
     assert 1000 * prediction(serial).seconds == pytest.approx(sum(costs))
     cut = "from_tensors cpu=0us | " + " | prefetch 1 | ".join(f"map cpu={cost}ms" for cost in costs)
@@ -79,72 +84,72 @@ def test_sequential_is_the_sum_and_pipelined_the_maximum(costs: list[int], data:
     assert bounded == pytest.approx(max(max(costs), sum(costs) / cores), rel=1e-3)
 
 
-def test_cores_bound_what_threads_would_allow() -> None:
+def test_cores_limit_parallel_calls() -> None:
     found = prediction("from_tensors | map 16 cpu=10ms", cores=2)
     assert 1000 * found.seconds == pytest.approx(5, rel=1e-2)
     assert found.bound is Bound.CORES
     assert found.bottleneck == "n1"
 
 
-def test_waiting_needs_threads_but_no_cores() -> None:
-    words = read("from_tensors cpu=0us | interleave 8 cycle_length=8 cpu=1ms")
+def test_waiting_uses_threads_but_no_cores() -> None:
+    words = parse("from_tensors cpu=0us | interleave 8 cycle_length=8 cpu=1ms")
     sleeping = tuple(
         type(one)(**{**vars(one), "wall_seconds": 0.080 if one.node == "n1" else 0.0})
         for one in words.profile.operators
     )
     profile = type(words.profile)(**{**vars(words.profile), "operators": sleeping})
     found = predict(words.pipeline, profile, 2, defaults_on=False)
-    assert 1000 * found.seconds == pytest.approx(10)  # 80 ms in 8 threads, although there are 2 cores
+    assert 1000 * found.seconds == pytest.approx(10)  # 80 ms in 8 threads, although there are only 2 cores
     assert found.bound is Bound.PARALLEL
 
 
-def test_parallel_calls_of_an_interleave_end_at_its_cycle_length() -> None:
+def test_parallel_calls_of_interleave_are_limited_by_cycle_length() -> None:
     found = prediction("from_tensors cpu=0us | interleave AUTOTUNE cycle_length=4 cpu=8ms")
     assert 1000 * found.seconds == pytest.approx(2)
 
 
-def test_tensorflows_defaults_make_a_stateless_map_parallel() -> None:
+def test_default_passes_parallelize_stateless_map() -> None:
     text = "from_tensors cpu=0us | map cpu=8ms"
     assert 1000 * prediction(text, cores=4).seconds == pytest.approx(8)
     assert 1000 * prediction(text, cores=4, defaults_on=True).seconds == pytest.approx(2)
 
 
 @pytest.mark.parametrize("word", ["random", "python", "variable", "table", "print"])
-def test_they_leave_a_map_with_state_serial(word: str) -> None:
+def test_default_passes_leave_stateful_map_serial(word: str) -> None:
     found = prediction(f"from_tensors cpu=0us | map {word} cpu=8ms", cores=4, defaults_on=True)
     assert 1000 * found.seconds == pytest.approx(8)
 
 
-def test_they_fuse_a_batch_into_the_map_before_it() -> None:
+def test_default_passes_fuse_map_and_batch() -> None:
     text = "from_tensors cpu=0us | map 4 cpu=1ms | batch 10 cpu=6ms"
     assert 1000 * prediction(text).seconds == pytest.approx(6)
     fused = prediction(text, defaults_on=True)
     assert 1000 * fused.seconds == pytest.approx((10 + 6) / 4)
     assert fused.nodes == ("n1", "n2")
-    # a prefetch between them keeps them apart
+    # a prefetch between them prevents fusion
     apart = "from_tensors cpu=0us | map 4 cpu=1ms | prefetch 1 | batch 10 cpu=6ms"
     assert 1000 * prediction(apart, defaults_on=True).seconds == pytest.approx(6, rel=1e-2)
 
 
-def test_a_serial_map_fused_with_its_batch_waits_for_what_stands_above_it() -> None:
-    # measured: two Python maps that sleep 4 ms each and a batch of 8 take 8.4 ms per element, not 4
+def test_serial_map_fused_with_batch_waits_for_upstream_operators() -> None:
+    # measured: two Python maps that each sleep 4 ms and a batch of 8 take 8.4 ms per element, not 4 ms
     text = "range cpu=0us | map python cpu=4ms | map python cpu=4ms | batch 8 cpu=0us"
     found = prediction(text, defaults_on=True)
     assert 1000 * found.seconds == pytest.approx(8 * 8, rel=1e-2)
     assert sequential_segments(found) == (("n0", "n1", "n2", "n3"),)
-    # what follows the batch runs beside it
+    # operators downstream of the batch run concurrently
     followed = prediction(f"{text} | map python cpu=30ms", defaults_on=True)
     assert 1000 * followed.seconds == pytest.approx(8 * 8, rel=1e-2)
 
 
-def test_options_say_whether_the_defaults_are_on() -> None:
+def test_options_determine_whether_default_passes_run() -> None:
     off = {"experimental_optimization.apply_default_optimizations": False}
-    words = read("from_tensors cpu=0us | map cpu=8ms", options=off)
+    words = parse("from_tensors cpu=0us | map cpu=8ms", options=off)
     assert 1000 / predict_rate(words.pipeline, words.profile, 4) == pytest.approx(8)
     assert 1000 / predict_rate(words.pipeline, words.profile, 4, defaults_on=True) == pytest.approx(2)
 
 
-def test_what_stands_above_a_cache_costs_nothing_in_later_epochs() -> None:
+def test_operators_upstream_of_cache_cost_nothing_in_later_epochs() -> None:
     found = prediction("from_tensors | map cpu=50ms | cache cpu=1ms | map cpu=3ms")
     assert 1000 * found.seconds == pytest.approx(4)
     branches = "a = range 10 | map cpu=7ms\nb = range 10 | map cpu=90ms | cache cpu=0us\n"
@@ -152,92 +157,92 @@ def test_what_stands_above_a_cache_costs_nothing_in_later_epochs() -> None:
     assert 1000 * beside.seconds == pytest.approx(7, rel=1e-2)
 
 
-def test_edits_are_predicted_from_the_profile_of_the_original() -> None:
-    words = read("from_tensors cpu=0us | map random cpu=6ms | map random cpu=4ms")
+def test_edits_are_predicted_from_profile_of_original() -> None:
+    words = parse("from_tensors cpu=0us | map random cpu=6ms | map random cpu=4ms")
     parallel = apply_edits(words.pipeline, [SetArgument("n1", "num_parallel_calls", AUTOTUNE)])
     assert 1000 / predict_rate(parallel, words.profile, 4) == pytest.approx(4)
     cut = apply_edits(words.pipeline, [Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2})])
     assert 1000 / predict_rate(cut, words.profile, 4) == pytest.approx(6)
 
 
-def test_storage_bounds_where_it_is_known() -> None:
-    words = read("TFRecordDataset bytes=100k cpu=0us | map 8 cpu=1ms | batch 10 cpu=0us")
+def test_storage_limits_rate_if_bandwidth_is_known() -> None:
+    words = parse("TFRecordDataset bytes=100k cpu=0us | map 8 cpu=1ms | batch 10 cpu=0us")
     found = predict(words.pipeline, words.profile, 8, storage_bytes_per_second=50e6)
     assert found.bound is Bound.STORAGE
     assert 1000 * found.seconds == pytest.approx(20)
 
 
-def test_segments_that_bind_come_slowest_first_and_others_not_at_all() -> None:
+def test_limiting_segments_are_sorted_by_time() -> None:
     text = "from_tensors cpu=0us | map cpu=1ms | prefetch 1 | map cpu=9ms | prefetch 1 | map cpu=6ms"
     assert [nodes[-1] for nodes in sequential_segments(prediction(text, cores=8))] == ["n3", "n5"]
-    # on 2 cores nothing is to be had beyond 8 ms: the 6 ms segment does not bind
+    # 2 cores limit the step to 8 ms: the segment of 6 ms is not a limit
     assert [nodes[-1] for nodes in sequential_segments(prediction(text, cores=2))] == ["n3"]
-    # nor does any that is faster than the model
+    # nor is any segment that is faster than the model
     assert sequential_segments(prediction(text, cores=8), consumer_rate=100) == ()
     assert sequential_segments(prediction(text, cores=1)) == ()
 
 
 @pytest.mark.mission("A1.sum-maximum")
-def test_training_takes_turns_or_overlaps() -> None:
+def test_training_rate_alternating_and_overlapped() -> None:
     assert training_rate(20, 30, pipelined=False) == pytest.approx(12)
     assert training_rate(20, 30, pipelined=True) == 20
     assert training_rate(float("inf"), 30, pipelined=False) == pytest.approx(30)
 
 
-def with_files(words: Words, **more: Any) -> Profile:
-    sweep = Sweep(Reader.FILES, (Level(1),), ceiling=more.pop("ceiling", 50e6))
+def with_files(words: DescribedPipeline, **more: Any) -> Profile:
+    sweep = Sweep(SweepReader.FILES, (SweepLevel(1),), ceiling=more.pop("ceiling", 50e6))
     return replace(words.profile, files=FileUse(sweeps=(sweep,), **more))
 
 
-def test_storage_measured_with_the_profile_bounds_without_being_asked() -> None:
-    words = read("from_tensor_slices cpu=0us | interleave cycle_length=4 bytes=100k cpu=0us | batch 10 cpu=1ms")
+def test_storage_sweep_in_profile_limits_rate() -> None:
+    words = parse("from_tensor_slices cpu=0us | interleave cycle_length=4 bytes=100k cpu=0us | batch 10 cpu=1ms")
     found = predict(words.pipeline, with_files(words, bytes_per_element=2e6), 8)
     assert (found.bound, found.nodes) == (Bound.STORAGE, ("n1",))
     assert 1000 * found.seconds == pytest.approx(40)
-    # the source itself, at one read or many, does not say what storage could do
-    source = replace(words.profile, files=FileUse(sweeps=(Sweep(Reader.SOURCE, (), ceiling=1.0),)))
+    # sweeps of the source itself do not give the limit of the storage
+    source = replace(words.profile, files=FileUse(sweeps=(Sweep(SweepReader.SOURCE, (), ceiling=1.0),)))
     assert predict(words.pipeline, source, 8).bound is not Bound.STORAGE
-    # nor does it bind what is read from a cache
+    # storage is not a limit for data from a cache
     cached = apply_edits(words.pipeline, [Insert("n1", "cache", "cache@n1", {"filename": ""})])
     assert predict(cached, with_files(words, bytes_per_element=2e6), 8).bound is not Bound.STORAGE
 
 
-def test_a_map_that_reads_files_reads_from_storage_too() -> None:
-    words = read("from_tensor_slices cpu=0us | map reads_file cpu=1ms bytes=600k")
+def test_map_that_reads_files_is_limited_by_storage() -> None:
+    words = parse("from_tensor_slices cpu=0us | map reads_file cpu=1ms bytes=600k")
     found = predict(words.pipeline, with_files(words, bytes_per_element=1e5, ceiling=1e6), 8)
     assert (found.bound, found.nodes) == (Bound.STORAGE, ("n1",))
     assert 1000 * found.seconds == pytest.approx(100)
 
 
-# -- what the runtime and the machine take
+# -- overheads of the runtime and the machine
 
 
-def with_overheads(text: str, *, cores: float = 2, defaults_on: bool = True, **values: Any) -> Prediction:
-    words = read(text)
+def with_overheads(text: str, *, cores: float = 2, defaults_on: bool = True, **values: Any) -> ThroughputPrediction:
+    words = parse(text)
     profile = replace(words.profile, overheads=Overheads(**values))
     return predict(words.pipeline, profile, cores, defaults_on=defaults_on)
 
 
-def test_taking_elements_in_python_binds_where_they_are_cheap() -> None:
+def test_consumer_is_the_limit_for_cheap_elements() -> None:
     text = "range cpu=1us | batch 4 cpu=2us"
     apart = with_overheads(text, next_seconds=30e-6)
     assert apart.bound is Bound.CONSUMER and apart.bottleneck is None and apart.nodes == ()
     assert 1e6 * apart.seconds == pytest.approx(30)
-    # without TensorFlow's own prefetch the same thread does all of it
+    # without TensorFlow's own prefetch one thread does everything
     together = with_overheads(text, defaults_on=False, next_seconds=30e-6)
     assert 1e6 * together.seconds == pytest.approx(36)
     assert together.nodes == ("n0", "n1") and together.bottleneck == "n0"
 
 
-def test_waking_the_other_side_of_a_buffer_takes_time_once_per_element_at_most() -> None:
+def test_waking_a_thread_costs_at_most_once_per_element() -> None:
     text = "range cpu=100us | prefetch 2 | map random cpu=1us"
     found = with_overheads(text, cores=8, wake_seconds=20e-6)
     assert 1e6 * found.seconds == pytest.approx(120)
     cheap = with_overheads("range cpu=1us | prefetch 2 | map random cpu=1us | batch 100 cpu=0us", wake_seconds=20e-6)
-    assert 1e6 * cheap.seconds < 4 * 100  # what runs on and on wakes nobody
+    assert 1e6 * cheap.seconds < 4 * 100  # threads that are always running need not be woken
 
 
-def test_handing_elements_over_takes_time_on_either_side_of_a_buffer() -> None:
+def test_buffer_overhead_is_added_on_both_sides() -> None:
     rows = "range cpu=1us | prefetch 2 | batch 100 cpu=50us"
     assert 1e6 * with_overheads(rows).seconds == pytest.approx(100)
     assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(200)
@@ -246,26 +251,26 @@ def test_handing_elements_over_takes_time_on_either_side_of_a_buffer() -> None:
 CALLS = (CallCost(20e-6, 40e-6, 25e-6), CallCost(70e-6, 20e-6, 5e-6))
 
 
-def test_a_parallel_interleave_starts_no_calls_and_its_elements_are_taken_in_one_thread() -> None:
+def test_parallel_interleave_has_no_call_overhead_and_one_consuming_thread() -> None:
     rows = "range cpu=0us | interleave {}cycle_length=4 cpu=10us | batch 100 cpu=50us"
     ideal = with_overheads(rows.format("4 "), cores=4)
     assert (1e6 * ideal.seconds, ideal.bound) == (pytest.approx(262.5), Bound.CORES)
     assert with_overheads(rows.format("4 "), cores=4, calls=CALLS).seconds == ideal.seconds
     found = with_overheads(rows.format("4 "), cores=4, calls=CALLS, interleave_seconds=4e-6)
-    assert (1e6 * found.seconds, found.nodes) == (pytest.approx(450), ("n2",))  # however many readers there are
+    assert (1e6 * found.seconds, found.nodes) == (pytest.approx(450), ("n2",))  # for any number of readers
     assert 1e6 * found.cpu_seconds == pytest.approx(1450)
     serial = with_overheads(rows.format(""), cores=4, calls=CALLS, interleave_seconds=4e-6)
     assert 1e6 * serial.seconds == pytest.approx(1050)
 
 
-def test_a_parallel_call_costs_more_than_a_serial_one() -> None:
+def test_parallel_call_costs_more_than_serial_call() -> None:
     found = with_overheads("range cpu=0us | map 2 random cpu=100us", calls=CALLS)
     assert 1e6 * found.seconds == pytest.approx(60)
     assert with_overheads("range cpu=0us | map random cpu=100us", calls=CALLS).seconds == pytest.approx(100e-6)
 
 
-def test_while_a_thread_is_woken_the_processors_are_free() -> None:
-    """Of 40 us a call 10 are work: two maps together take less of two cores than their threads' time."""
+def test_waking_a_thread_leaves_cores_free() -> None:
+    """10 of 40 us per call are CPU time: two maps use less CPU time on two cores than their threads' wall time."""
     waking = (CallCost(100e-6, 40e-6, 40e-6, 10e-6, 10e-6),)
     text = "range cpu=0us | map 2 random cpu=100us | shuffle 9 cpu=0us | map 2 random cpu=100us"
     found = with_overheads(text, calls=waking)
@@ -294,8 +299,8 @@ def test_busy_cores_are_slower() -> None:
     assert 1e3 * with_overheads("range cpu=0us | map random cpu=1ms", crowded_speed=0.8).seconds == pytest.approx(1)
 
 
-def test_threads_that_look_for_work_do_none() -> None:
-    words = read("range cpu=0us | map 2 random cpu=130us")
+def test_spinning_threads_are_not_counted_as_work() -> None:
+    words = parse("range cpu=0us | map 2 random cpu=130us")
     measured = tuple(
         replace(one, wall_seconds=100e-6, waiting_seconds=0.0) if one.node == "n1" else one
         for one in words.profile.operators
@@ -306,23 +311,23 @@ def test_threads_that_look_for_work_do_none() -> None:
         return 1e6 * predict(words.pipeline, profile, 2).seconds
 
     assert seconds(40e-6) == pytest.approx(50)
-    assert seconds(10e-6) == pytest.approx(60)  # more than that is another thread's work
+    assert seconds(10e-6) == pytest.approx(60)  # the rest is work of another thread
     assert seconds(0.0) == pytest.approx(65)
 
 
-def test_before_waiting_is_told_apart_no_more_work_is_done_than_time_passes() -> None:
-    words = read("range cpu=0us | map 2 random cpu=130us")
+def test_cpu_time_is_limited_by_wall_time_without_waiting_times() -> None:
+    words = parse("range cpu=0us | map 2 random cpu=130us")
     whole = replace(words.profile, input_cpu_seconds=130e-6, input_wall_seconds=110e-6)
-    assert 1e6 * predict(words.pipeline, whole, 2).seconds == pytest.approx(65)  # nothing is known of the machine
+    assert 1e6 * predict(words.pipeline, whole, 2).seconds == pytest.approx(65)  # without overheads of the machine
     known = replace(whole, overheads=Overheads(next_seconds=10e-6))
-    assert 1e6 * predict(words.pipeline, known, 2).seconds == pytest.approx(55)  # 100 us, and 10 of the consumer's
+    assert 1e6 * predict(words.pipeline, known, 2).seconds == pytest.approx(55)  # 100 us, and 10 us of the consumer
 
 
-def test_a_function_called_on_batches_costs_what_it_was_measured_to_cost_there() -> None:
-    words = read("range cpu=0us | map rows=exact cpu=20us | shuffle 9 cpu=1us | batch 100 cpu=50us")
-    edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionForm.ON_BATCHES, "d"))
+def test_function_on_batches_has_its_measured_cost() -> None:
+    words = parse("range cpu=0us | map rows=exact cpu=20us | shuffle 9 cpu=1us | batch 100 cpu=50us")
+    edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     edited = apply_edits(words.pipeline, edits)
-    assert "on batches was not measured" in foresee(edited, words.profile, 1).why
+    assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
     priced = tuple(
         replace(one, on_batch_seconds=300e-6) if one.node == "n1" else one for one in words.profile.operators
     )
@@ -331,13 +336,11 @@ def test_a_function_called_on_batches_costs_what_it_was_measured_to_cost_there()
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(450)
 
 
-def test_gathered_rows_cost_what_it_was_measured_to_number_them_hand_them_on_and_gather_them() -> None:
-    words = read("from_tensor_slices gathers elements=900 cpu=5us bytes=4k | shuffle 9 cpu=2us | batch 100 cpu=90us")
+def test_gathered_rows_have_their_measured_cost() -> None:
+    words = parse("from_tensor_slices gathers elements=900 cpu=5us bytes=4k | shuffle 9 cpu=2us | batch 100 cpu=90us")
     edited = apply_edits(words.pipeline, [ReplaceSource("n0", "n2", "d")])
-    assert "on batches was not measured" in foresee(edited, words.profile, 1).why
-    priced = tuple(
-        replace(one, on_batch_seconds=60e-6) if one.node == "n0" else one for one in words.profile.operators
-    )
+    assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
+    priced = tuple(replace(one, on_batch_seconds=60e-6) if one.node == "n0" else one for one in words.profile.operators)
     profile = replace(words.profile, operators=priced)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(790)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(60)
@@ -345,9 +348,9 @@ def test_gathered_rows_cost_what_it_was_measured_to_number_them_hand_them_on_and
     assert element_bytes(words.pipeline, "n1", profile) > 8
 
 
-def test_a_shard_moved_above_a_map_spares_what_the_map_did_for_others() -> None:
-    words = read("range cpu=0us | map cpu=100us | prefetch 2 | shard 4 index=1 cpu=0us | batch 10 cpu=0us")
-    counted = {"n0": 40.0, "n1": 40.0, "n2": 40.0}  # per batch: one of four is this worker's
+def test_shard_moved_upstream_of_map_saves_calls_of_map() -> None:
+    words = parse("range cpu=0us | map cpu=100us | prefetch 2 | shard 4 index=1 cpu=0us | batch 10 cpu=0us")
+    counted = {"n0": 40.0, "n1": 40.0, "n2": 40.0}  # per batch: one of four elements is this worker's
     operators = tuple(replace(one, visits=counted.get(one.node, one.visits)) for one in words.profile.operators)
     profile = replace(words.profile, operators=operators)
     early = apply_edits(words.pipeline, [Move("n3", "n0")])
@@ -355,73 +358,75 @@ def test_a_shard_moved_above_a_map_spares_what_the_map_did_for_others() -> None:
     assert 1e6 * predict(early, profile, 1, defaults_on=False).seconds == pytest.approx(1000, rel=1e-2)
 
 
-def test_maps_made_one_cost_what_they_cost_and_one_call_less() -> None:
-    words = read("range cpu=0us | map 2 cpu=30us | map 2 fused=n1 cpu=10us | batch 10 cpu=0us")
+def test_fused_maps_save_the_overhead_of_one_call() -> None:
+    words = parse("range cpu=0us | map 2 cpu=30us | map 2 fused=n1 cpu=10us | batch 10 cpu=0us")
     calls = (CallCost(10e-6, 5e-6, 5e-6), CallCost(40e-6, 5e-6, 5e-6))
     profile = replace(words.profile, overheads=Overheads(calls=calls))
-    edits = (ReplaceFunction("n2", FunctionForm.FUSED, "d", ("n1",)), Remove("n1"))
+    edits = (ReplaceFunction("n2", FunctionVariant.FUSED, "d", ("n1",)), Remove("n1"))
     together = apply_edits(words.pipeline, edits)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(10 * (30 + 10 + 10))
     assert 1e6 * predict(together, profile, 1, defaults_on=False).seconds == pytest.approx(10 * (30 + 10 + 5))
 
 
-def test_a_function_that_decodes_less_of_its_images_costs_its_share() -> None:
-    form = FunctionForm.DECODE_AND_CROP
-    words = read("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us")
+def test_decode_and_crop_has_its_measured_share_of_cost() -> None:
+    form = FunctionVariant.DECODE_AND_CROP
+    words = parse("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us")
     edited = apply_edits(words.pipeline, [ReplaceFunction("n1", form, "d")])
-    assert f"{form} was not measured" in foresee(edited, words.profile, 1).why
+    assert f"{form} was not measured" in predict_examples(edited, words.profile, 1).why
     priced = tuple(replace(one, cropping_share=0.75) if one.node == "n1" else one for one in words.profile.operators)
     profile = replace(words.profile, operators=priced)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(1640)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(1240)
 
 
-def test_the_parts_of_a_function_cost_their_shares() -> None:
-    words = read("range cpu=0us | map random cuts=draws:1k head=75% cpu=800us | batch 2 cpu=40us")
-    cut = Cut(CutKind.BEFORE_DRAWS, element_bytes=1e3)
+def test_parts_of_split_function_have_their_shares_of_cost() -> None:
+    words = parse("range cpu=0us | map random cuts=draws:1k head=75% cpu=800us | batch 2 cpu=40us")
+    cut = FunctionSplit(SplitPosition.BEFORE_DRAWS, element_bytes=1e3)
     split = SplitFunction("n1", cut)
     apart = apply_edits(words.pipeline, [split])
     cached = apply_edits(apart, [Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})])
     assert 1e6 * predict(apart, words.profile, 1, defaults_on=False).seconds == pytest.approx(1640)
     assert 1e6 * predict(cached, words.profile, 1, defaults_on=False).seconds == pytest.approx(440, abs=3)
-    priced = with_parts(words.profile, apart)
+    priced = with_part_costs(words.profile, apart)
     parts = [priced.operator(name) for name in ("head@n1", "n1")]
     assert [one.cpu_seconds for one in parts if one is not None] == pytest.approx([600e-6, 200e-6])
     bare = replace(words.profile, operators=tuple(replace(one, cuts=None) for one in words.profile.operators))
-    assert "the cost of map was not measured" in foresee(apart, bare, 1).why
+    assert "the cost of map was not measured" in predict_examples(apart, bare, 1).why
 
 
-def test_both_parts_on_batches_cost_what_they_were_measured_to_together() -> None:
-    words = read("range cpu=0us | map rows=parts cpu=800us | batch 2 cpu=40us")
+def test_both_parts_on_batches_have_their_measured_total_cost() -> None:
+    words = parse("range cpu=0us | map rows=parts cpu=800us | batch 2 cpu=40us")
     function = words.pipeline["n1"].function
     assert function is not None and function.on_batches is not None and function.on_batches.cut is not None
     split = SplitFunction("n1", function.on_batches.cut)
-    first = ReplaceFunction(split.head, FunctionForm.ON_BATCHES, "head")
-    rest = ReplaceFunction("n1", FunctionForm.VECTORIZED, "tail")
+    first = ReplaceFunction(split.head, FunctionVariant.ON_BATCHES, "head")
+    rest = ReplaceFunction("n1", FunctionVariant.VECTORIZED, "tail")
     edited = apply_edits(words.pipeline, [split, Move("n1", "n2"), rest, Move(split.head, "n2"), first])
     assert [node.id for node in edited] == ["n0", "n2", "head@n1", "n1"]
     timed = (replace(one, on_batch_seconds=100e-6) if one.node == "n1" else one for one in words.profile.operators)
     profile = replace(words.profile, operators=tuple(timed))
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(40 + 100)
-    assert "on batches was not measured" in foresee(edited, words.profile, 1).why
+    assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
 
 
-def test_the_second_part_on_batches_costs_what_it_was_measured_to() -> None:
-    words = read("range cpu=0us | map cuts=end:1k head=75% cpu=800us | batch 2 cpu=40us")
+def test_second_part_on_batches_has_its_measured_cost() -> None:
+    words = parse("range cpu=0us | map cuts=end:1k head=75% cpu=800us | batch 2 cpu=40us")
     assert words.pipeline["n1"].function is not None and words.pipeline["n1"].function.cuts
     edited = apply_edits(words.pipeline, [SplitFunction("n1", words.pipeline["n1"].function.cuts[0]), Move("n1", "n2")])
-    costs = {CutKind.BEFORE_EACH_NUMBER.value: CutCosts(0.75, on_batch_seconds=100e-6)}
+    costs = {SplitPosition.BEFORE_ELEMENTWISE_OPS.value: SplitCosts(0.75, on_batch_seconds=100e-6)}
     operators = tuple(replace(one, cuts=costs) if one.node == "n1" else one for one in words.profile.operators)
     profile = replace(words.profile, operators=operators)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(2 * 600 + 40 + 100)
 
 
-def test_where_python_runs_it_is_a_guess_and_no_prediction() -> None:
-    """Two maps in one thread: a buffer between them is guessed to pay, one behind both is not."""
-    words = read("range | map python cpu=1ms | map python cpu=1ms")
+def test_python_operators_give_fallback_rate_but_no_prediction() -> None:
+    """Two maps in one thread: a buffer between them is estimated to help, one after both is not."""
+    words = parse("range | map python cpu=1ms | map python cpu=1ms")
     guesses = [
-        foresee(apply_edits(words.pipeline, [Insert(above, "prefetch", "new", {"buffer_size": 2})]), words.profile, 2)
+        predict_examples(
+            apply_edits(words.pipeline, [Insert(above, "prefetch", "new", {"buffer_size": 2})]), words.profile, 2
+        )
         for above in ("n1", "n2")
     ]
     assert all(found.examples_per_second is None and "runs Python code" in found.why for found in guesses)
-    assert [found.guess for found in guesses] == [pytest.approx(1000, rel=0.02), pytest.approx(500, rel=0.02)]
+    assert [found.fallback_rate for found in guesses] == [pytest.approx(1000, rel=0.02), pytest.approx(500, rel=0.02)]

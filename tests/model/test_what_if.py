@@ -1,4 +1,4 @@
-"""What if: each change of the circumstances against the bound it must give, and what binds then."""
+"""What-if scenarios: the predicted rate and the limit for each change of the hardware."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert
+from pipetune.core.edits import Insert, apply_edits
+from pipetune.core.results import Scenario
 from pipetune.core.storage import FileUse
-from pipetune.core.what_if import Scenario
-from pipetune.model.what_if import what_if
-from pipetune.testing.words import read
+from pipetune.model.bottleneck import what_if
+from pipetune.testing.words import parse
 
-# Per element: 8 ms of a map that runs on any number of cores, 1 ms of a serial one behind it.
+# Per element: 8 ms of a map that runs on any number of cores, 1 ms of a serial map downstream.
 TEXT = "range cpu=0us | map AUTOTUNE cpu=8ms | map random cpu=1ms | prefetch 2 cpu=0us"
 
 
 def table(text: str = TEXT, *, cores: float = 2, **more: object) -> dict[str, Scenario]:
-    words = read(text)
+    words = parse(text)
     return {row.name: row for row in what_if(words.pipeline, words.profile, cores, **more)}  # type: ignore[arg-type]
 
 
-def test_cores_help_until_a_thread_binds() -> None:
+def test_cores_help_until_a_thread_is_the_limit() -> None:
     rows = table()
     assert rows["as it is"].input_rate == pytest.approx(2 / 9e-3)
     assert (rows["as it is"].bound, rows["as it is"].node) == ("cores", "n1")
@@ -33,7 +32,7 @@ def test_cores_help_until_a_thread_binds() -> None:
     assert table(cores=8)["2 times the cores"].node == "n2"
 
 
-def test_a_faster_model_gains_until_the_input_binds() -> None:
+def test_faster_model_helps_until_input_is_the_limit() -> None:
     rows = table(step_seconds=0.010)
     assert rows["as it is"].training_rate == pytest.approx(100)
     assert rows["as it is"].binds == "model"
@@ -50,7 +49,7 @@ def test_replicas_share_one_input() -> None:
     assert rows["4 replicas on this host"].binds == "input"
 
 
-def test_storage_counts_where_it_is_known() -> None:
+def test_storage_scenarios_require_known_bandwidth() -> None:
     text = "TFRecordDataset bytes=100k cpu=0us | map AUTOTUNE cpu=1ms | prefetch 2 cpu=0us"
     assert not any("storage" in name for name in table(text))
     rows = table(text, storage_bytes_per_second=50e6)
@@ -59,11 +58,11 @@ def test_storage_counts_where_it_is_known() -> None:
     assert rows["storage 4 times as fast"].input_rate == pytest.approx(2000, rel=0.01)
 
 
-def test_memory_counts_where_it_allows_something() -> None:
+def test_memory_scenario_uses_pipelines_that_need_more_memory() -> None:
     rows = table()
     assert rows["twice the memory"].input_rate == rows["as it is"].input_rate
     cache = Insert("n1", "cache", "cache@n1", {"filename": ""})
-    rows = table(with_memory=[apply_edits(read(TEXT).pipeline, [cache])])
+    rows = table(larger_memory_pipelines=[apply_edits(parse(TEXT).pipeline, [cache])])
     assert rows["twice the memory"].input_rate == pytest.approx(1000, rel=0.01)
     assert rows["twice the memory"].node == "n2"
 
@@ -73,19 +72,19 @@ def test_memory_counts_where_it_allows_something() -> None:
     [
         ("range | map python", "map runs Python code"),
         ("from_generator | batch 2", "from_generator runs Python code"),
-        ("range | opaque | batch 2", "is not an operator pipetune knows"),
+        ("range | opaque | batch 2", "does not know the operator"),
     ],
 )
-def test_what_cannot_be_told_says_so(text: str, why: str) -> None:
+def test_unpredictable_pipeline_has_reason(text: str, why: str) -> None:
     (row,) = table(text).values()
     assert why in row.why
     assert row.input_rate is None and row.training_rate is None
-    assert not table(f"{text} | cache | map cpu=1ms")["as it is"].why  # in later epochs it does not run
+    assert not table(f"{text} | cache | map cpu=1ms")["as it is"].why  # it does not run in later epochs
 
 
-def test_remote_storage_cannot_be_told_until_a_cache_holds_it() -> None:
+def test_remote_storage_is_unpredictable_unless_cached() -> None:
     for text, known in (("TFRecordDataset | map cpu=1ms", False), ("TFRecordDataset | cache | map cpu=1ms", True)):
-        words = read(text)
+        words = parse(text)
         profile = replace(words.profile, files=FileUse(remote=("gs",), remote_files=3))
         row = what_if(words.pipeline, profile, 2)[0]
         assert (row.input_rate is not None) is known

@@ -1,4 +1,4 @@
-"""Reads whole batches for their sizes alone."""
+"""The sizes of the batches of a dataset."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tensorflow as tf
 
 
 def rows(element: Any) -> int:
-    """Rows of a batch; an element that is none counts as one."""
+    """The number of rows of a batch; a scalar element counts as one row."""
     parts = [part for part in tf.nest.flatten(element) if part.shape.rank]
     return int(tf.shape(parts[0])[0]) if parts else 1
 
 
 def sizes_of(dataset: Iterable[Any], most_steps: int | None) -> list[int]:
-    """The size of each batch, of at most so many."""
+    """The sizes of at most `most_steps` batches."""
     return list(itertools.islice(map(rows, dataset), most_steps))

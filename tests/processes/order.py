@@ -1,4 +1,4 @@
-"""Whether what several processes give comes back into the data's order by the indices that a module offers."""
+"""Checks that the indices of a module restore the data's order from the elements of several processes."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.standalone import Delivery
-from pipetune.tf.standalone.counting import running
+from pipetune.core.distribution import DeliveryMode
+from pipetune.distributed.verify.counting import running
 
 INDEXED, IN_ORDER = "indexed_dataset_fn", "in_order"
-"""The functions of a module that has a form with indices."""
+"""The functions of a module that supports indices."""
 
 _INDICES = "indices-{}.npz"
 
 
 def offered(module: Any) -> bool:
-    """Whether the module can give each element behind its index, and put predictions in order by that."""
+    """Whether the module can return elements with their index and sort predictions by it."""
     return hasattr(module, INDEXED) and hasattr(module, IN_ORDER)
 
 
 def read_indices(
-    module: Any, folder: Path, process: int, *, delivery: Delivery, workers: int, worker: int, given: dict[str, Any]
+    module: Any, folder: Path, process: int, *, delivery: DeliveryMode, workers: int, worker: int, given: dict[str, Any]
 ) -> None:
-    """Writes down the indices of each batch that a worker gives.
+    """Saves the indices of each batch that a worker returns.
 
     Args:
-        delivery: PARTS, or RANKS for a process that finds out by itself which it is.
-        given: what else the module's functions take.
+        delivery: PARTS, or RANKS for a process that determines its rank by itself.
+        given: further arguments of the module's functions.
     """
-    context = (tf.distribute.InputContext(workers, worker, workers),) if delivery is Delivery.PARTS else ()
+    context = (tf.distribute.InputContext(workers, worker, workers),) if delivery is DeliveryMode.PARTS else ()
     dataset = getattr(module, INDEXED)(*context, **given)
     with running():
         found = [np.asarray(index) for index, *_ in dataset.as_numpy_iterator()]
@@ -40,9 +40,9 @@ def read_indices(
 
 
 def restored(module: Any, folder: Path, processes: Sequence[int]) -> bool | None:
-    """Whether all that came goes back into its order, nothing twice; None where the processes wrote no indices.
+    """Whether all elements are restored in order, without repetition; None if the processes wrote no indices.
 
-    What stands in for predictions is the index itself, and the batches of the last process come first.
+    The indices themselves take the place of predictions, and the batches of the last process come first.
     """
     if not offered(module) or not all((folder / _INDICES.format(process)).exists() for process in processes):
         return None
@@ -53,5 +53,5 @@ def restored(module: Any, folder: Path, processes: Sequence[int]) -> bool | None
     if not batches:
         return None
     ordered = np.asarray(getattr(module, IN_ORDER)(batches, batches))
-    came = sum(int(np.count_nonzero(indices >= 0)) for indices in batches)  # rows that fill a batch have no index
+    came = sum(int(np.count_nonzero(indices >= 0)) for indices in batches)  # padding rows have no index
     return len(ordered) == came and bool(np.all(np.diff(ordered) > 0))

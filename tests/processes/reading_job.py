@@ -1,4 +1,4 @@
-"""What a process that reads a stand-alone module is told, and what it leaves behind; no TensorFlow at import."""
+"""The job and the results of a process that reads a stand-alone module; imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.core.codec import decode, encode
-from pipetune.core.coverage import Identity
-from pipetune.core.standalone import Delivery
+from pipetune.core.distribution import DeliveryMode, ElementIdentity
 
 JOB, MODULE, PARAMETER = "job.json", "module.py", "parameter"
 READY, GO, COUNTS, FOUND = "ready-{}", "go", "counts-{}.npz", "found-{}.json"
-"""Files in the folder that the processes share; those with a number are of one process."""
+"""Files in the shared folder of the processes; those with a number belong to one process."""
 
 
 @dataclass(frozen=True)
 class ReadingJob:
-    """One module, and how its elements are counted."""
+    """A module and how its elements are counted."""
 
-    delivery: Delivery
+    delivery: DeliveryMode
     workers: int
     counted: str  # a key of `counting.REDUCTIONS`
-    key: Identity
+    key: ElementIdentity
     global_batch_size: int | None = None
-    full_batch: int = 1  # rows of a batch that is not short
-    most_steps: int | None = None  # of data without end; None: it ends
-    seconds: float = 60.0  # to wait for the others
-    path: tuple[str, ...] = ()  # where the user's modules are found
+    full_batch: int = 1  # rows of a full batch
+    most_steps: int | None = None  # for infinite data; None for finite data
+    seconds: float = 60.0  # time limit of waiting for the peers
+    path: tuple[str, ...] = ()  # search path of the user's modules
 
     def write(self, folder: Path) -> None:
         (folder / JOB).write_text(json.dumps(encode(self)))
@@ -39,16 +38,16 @@ class ReadingJob:
 
 @dataclass(frozen=True)
 class Read:
-    """What one process read in an epoch, besides the counts of its elements."""
+    """The results of one process for an epoch, except the counts of its elements."""
 
-    worker: int  # as the strategy, or the environment, told it
+    worker: int  # index according to the strategy or the environment
     workers: int
-    batches: int  # with rows
+    batches: int  # batches with rows
     short_batches: int
-    steps: int  # those without rows for it among them
+    steps: int  # including steps without rows for this process
 
     def write(self, folder: Path, index: int) -> None:
-        """Appears whole or not at all."""
+        """Writes the file atomically."""
         path = folder / FOUND.format(index)
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(encode(self)))
@@ -56,6 +55,6 @@ class Read:
 
     @classmethod
     def read(cls, folder: Path, index: int) -> Read | None:
-        """What process `index` left; None where it has not finished."""
+        """The results of process `index`; None if it has not finished."""
         path = folder / FOUND.format(index)
         return decode(cls, json.loads(path.read_text())) if path.exists() else None

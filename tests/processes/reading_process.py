@@ -1,7 +1,7 @@
 """`python -m tests.processes.reading_process FOLDER INDEX`: one of several processes that read a module.
 
-Each is what it would be in training: under `MultiWorkerMirroredStrategy` in a cluster that `TF_CONFIG` names, or a
-rank that the variables of `horovodrun` name. It waits for the others, reads an epoch, and writes down what came.
+Each process is set up as in training: under `MultiWorkerMirroredStrategy` in the cluster of `TF_CONFIG`, or as a rank
+with the variables of `horovodrun`. It waits for its peers, reads an epoch, and saves the counts of its elements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipetune.core.standalone import Delivery
+from pipetune.core.distribution import DeliveryMode
 from tests.processes.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
 
 
@@ -23,15 +23,15 @@ def main(folder: Path, index: int) -> None:
     """Reads the module in `folder`.
 
     Raises:
-        TimeoutError: the others did not come.
+        TimeoutError: the peers did not start.
         PipetuneError: the module does not run.
     """
     import numpy as np
     import tensorflow as tf
 
-    from pipetune.tf.pipelines import live
-    from pipetune.tf.standalone.counting import REDUCTIONS, read_epoch
-    from pipetune.tf.standalone.emitted import emitted, opened
+    from pipetune.distributed.verify.counting import REDUCTIONS, read_epochs
+    from pipetune.distributed.verify.emitted import emitted, opened
+    from pipetune.pipelines import live
     from tests.processes.batch_sizes import rows
     from tests.processes.order import offered, read_indices
 
@@ -40,7 +40,7 @@ def main(folder: Path, index: int) -> None:
     given = folder / PARAMETER
     parameter = tf.data.Dataset.load(str(given)).get_single_element() if given.exists() else None
     given_to_it = {} if parameter is None else {"source": parameter}
-    in_step = job.delivery is Delivery.PARTS
+    in_step = job.delivery is DeliveryMode.PARTS
     strategy = tf.distribute.MultiWorkerMirroredStrategy() if in_step else None
     with emitted(
         (folder / MODULE).read_text(),
@@ -61,13 +61,13 @@ def main(folder: Path, index: int) -> None:
             read = strategy.distribute_datasets_from_function(dataset_fn)
             steps = (sum(map(rows, strategy.experimental_local_results(value))) for value in read)
         else:
-            # A rank is told neither its number nor how many there are, and finds out by itself.
+            # A rank gets neither its index nor their number as arguments, and determines both by itself.
             made.append((job.workers, index, opened().dataset_fn(None, **given_to_it)))
             steps = (rows(element) for element in made[0][2])
         sizes = list(itertools.islice(steps, job.most_steps))
         workers, worker, dataset = made[0]
         pipeline = live.read(dataset)
-        counts = read_epoch(pipeline, REDUCTIONS[job.counted](pipeline.pipeline)).counts(job.key)
+        counts = read_epochs(pipeline, REDUCTIONS[job.counted](pipeline.pipeline), 1)[0].counts(job.key)
         if offered(opened()):
             read_indices(
                 opened(),
@@ -82,7 +82,7 @@ def main(folder: Path, index: int) -> None:
     full = [size for size in sizes if size]
     short = sum(size < job.full_batch for size in full)
     Read(worker, workers, len(full), short, len(sizes)).write(folder, index)
-    # The first of a cluster serves the others, whom its end would end too.
+    # The first task of a cluster serves the others, which would end with it.
     _wait(lambda: all(Read.read(folder, other) for other in range(job.workers)), job.seconds)
 
 
@@ -105,4 +105,4 @@ if __name__ == "__main__":
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # the threads of a cluster would keep it for a while
+        os._exit(code)  # the threads of a cluster would delay the exit

@@ -1,4 +1,4 @@
-"""Runs a module for a tf.data service with a dispatcher and workers that are real processes on this machine."""
+"""Runs a module for a tf.data service with a dispatcher and workers in real processes on this machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipetune.core import scratch
-from pipetune.core.coverage import Coverage
-from pipetune.core.standalone import Delivery
-from pipetune.tf.pipelines import live
-from pipetune.tf.standalone.counting import Wanted
-from pipetune.tf.standalone.counting import running as runs_to_its_end
-from pipetune.tf.standalone.emitted import emitted, loaded
-from pipetune.tf.standalone.service_coverage import covered, fetched
+from pipetune.core import files
+from pipetune.core.distribution import Coverage, DeliveryMode
+from pipetune.distributed.verify.counting import Expectation
+from pipetune.distributed.verify.counting import running as runs_to_its_end
+from pipetune.distributed.verify.emitted import emitted, loaded
+from pipetune.distributed.verify.service_coverage import covered, fetched
+from pipetune.pipelines import live
 from tests.processes.batch_sizes import sizes_of
 from tests.processes.side_by_side import SECONDS, WORKERS, NotRun, Running, running
 
@@ -27,7 +26,7 @@ _ADDRESS = re.compile(r"dispatcher at (\S+)")
 def run(
     module_text: str,
     serve_text: str,
-    wanted: Wanted,
+    expectation: Expectation,
     *,
     splits: bool,
     parameter: Any = None,
@@ -36,25 +35,25 @@ def run(
     workers: int = WORKERS,
     seconds: float = SECONDS,
 ) -> Coverage:
-    """The coverage of an epoch that this process reads from a service of so many workers.
+    """Returns the coverage of an epoch that this process reads from a service.
 
     Args:
-        serve_text: the script that starts its servers.
-        splits: whether the dispatcher divides the data; else each worker gives all of it.
-        full_batch: rows of a batch that is not short.
-        most_steps: batches that are read where the data does not end.
+        serve_text: the script that starts the servers.
+        splits: whether the dispatcher divides the data; otherwise each worker delivers all of it.
+        full_batch: rows of a full batch.
+        most_steps: number of batches that are read from infinite data.
 
     Raises:
         NotRun: the servers did not start.
-        CannotExpress: the pipeline fails on its way.
+        CannotExpress: the pipeline fails in the service.
     """
     with serving(serve_text, workers, seconds=seconds) as address:
-        with emitted(module_text, parameter=parameter, delivery=Delivery.SERVICE) as make:
-            given = fetched(wanted.how, live.read(make(1, 0, 1)), address=address, splits=splits)
+        with emitted(module_text, parameter=parameter, delivery=DeliveryMode.SERVICE) as make:
+            given = fetched(expectation.how, live.read(make(1, 0, 1)), address=address, splits=splits)
         given_to_it = {} if parameter is None else {"source": parameter}
         with loaded(module_text) as module, runs_to_its_end():
             sizes = sizes_of(module.dataset_fn(**given_to_it, service=address), most_steps)
-    found = covered(wanted, given, servers=workers, times=1 if splits else workers)
+    found = covered(expectation, given, servers=workers, times=1 if splits else workers)
     share = replace(
         found.workers[0],
         batches=len(sizes),
@@ -65,12 +64,12 @@ def run(
 
 @contextmanager
 def serving(serve_text: str, workers: int, *, seconds: float = SECONDS) -> Iterator[str]:
-    """A service of processes that the script `serve_text` starts; the address of its dispatcher.
+    """Runs a service with the script `serve_text`; yields the address of its dispatcher.
 
     Raises:
-        NotRun: one did not start in time.
+        NotRun: a process did not start in time.
     """
-    with scratch.folder("service") as name:
+    with files.temporary_folder("service") as name:
         folder = Path(name)
         script = folder / "serve.py"
         script.write_text(serve_text, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Runs a stand-alone module as several real processes on this machine, and counts what each of them reads.
+"""Runs a stand-alone module in several real processes on this machine, and counts the elements of each.
 
-That what one process counted is what several get: `pipetune` itself runs the module in one process alone.
+It confirms the counts of `pipetune`, which runs the module in a single process.
 """
 
 from __future__ import annotations
@@ -20,45 +20,57 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core import scratch
-from pipetune.core.cluster import VARIABLE, configuration, free_addresses
-from pipetune.core.coverage import Coverage
+from pipetune.core import files
+from pipetune.core.cluster import (
+    MPI_VARIABLES,
+    RANK_VARIABLE,
+    SIZE_VARIABLE,
+    TF_CONFIG,
+    free_addresses,
+    worker_tf_config,
+)
+from pipetune.core.distribution import Coverage, DeliveryMode
 from pipetune.core.errors import PipetuneError
-from pipetune.core.ranks import BY_MPI, RANK, RANKS
-from pipetune.core.standalone import Delivery
-from pipetune.model.coverage import coverage
-from pipetune.tf.standalone.counting import Wanted
-from pipetune.tf.standalone.emitted import emitted, opened
+from pipetune.distributed.verify.counting import Expectation
+from pipetune.distributed.verify.emitted import emitted, opened
+from pipetune.model.coverage import worst_coverage
 from tests.processes.order import restored
 from tests.processes.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
 from tests.starting import search_path
 
 WORKERS = 2
-SECONDS = 90.0  # until all have to be done
+SECONDS = 90.0  # time limit for all processes
 MOST_PARAMETER_BYTES = 256 * 2**20
 
 ROOT = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-P", "-m", "tests.processes.reading_process")
-_OF_A_JOB = (VARIABLE, RANK, RANKS, "HOROVOD_LOCAL_RANK", "TF_DATA_SERVICE", *itertools.chain(*BY_MPI))
+_OF_A_JOB = (
+    TF_CONFIG,
+    RANK_VARIABLE,
+    SIZE_VARIABLE,
+    "HOROVOD_LOCAL_RANK",
+    "TF_DATA_SERVICE",
+    *itertools.chain(*MPI_VARIABLES),
+)
 
 
 class NotRun(PipetuneError):
-    """The processes did not come to their end; the message says why."""
+    """The processes did not finish; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What real processes got."""
+    """The result of real processes."""
 
     coverage: Coverage
-    in_order: bool | None = None  # whether what all gave came back in the data's order; None: the module has no indices
+    in_order: bool | None = None  # whether the data's order was restored; None if the module has no indices
 
 
 def run(
     module_text: str,
-    wanted: Wanted,
+    expectation: Expectation,
     *,
-    delivery: Delivery,
+    delivery: DeliveryMode,
     parameter: Any = None,
     global_batch_size: int | None = None,
     full_batch: int = 1,
@@ -66,25 +78,25 @@ def run(
     workers: int = WORKERS,
     seconds: float = SECONDS,
 ) -> Ran:
-    """What came of an epoch that so many processes read at once.
+    """Returns the result of an epoch that several processes read concurrently.
 
     Args:
-        delivery: PARTS for processes in step under a strategy, RANKS for those that horovodrun would start.
-        full_batch: rows of a batch of one worker that is not short.
-        most_steps: where the data does not end.
+        delivery: PARTS for processes in lockstep under a strategy, RANKS for processes as of horovodrun.
+        full_batch: rows of a full batch of one worker.
+        most_steps: number of steps for infinite data.
 
     Raises:
-        NotRun: they could not be started, one of them failed, or they took too long.
+        NotRun: a process could not be started or failed, or they took too long.
     """
-    with scratch.folder("workers") as name:
+    with files.temporary_folder("workers") as name:
         folder = Path(name)
         (folder / MODULE).write_text(module_text, encoding="utf-8")
         _write_parameter(parameter, folder)
         job = ReadingJob(
             delivery,
             workers,
-            wanted.how.counted,
-            wanted.expected.key,
+            expectation.how.counted,
+            expectation.expected.key,
             global_batch_size,
             full_batch,
             most_steps,
@@ -104,25 +116,25 @@ def run(
     if sorted(one.worker for one in read) != list(range(workers)) or any(one.workers != workers for one in read):
         raise NotRun("The processes did not find one another.")
     given = [given[index] for index in sorted(range(workers), key=lambda index: read[index].worker)]
-    return Ran(_covered(wanted, given, sorted(read, key=lambda one: one.worker)), in_order)
+    return Ran(_covered(expectation, given, sorted(read, key=lambda one: one.worker)), in_order)
 
 
-def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[Read]) -> Coverage:
-    found = coverage(
-        wanted.expected.epochs[:1],
+def _covered(expectation: Expectation, given: Sequence[Mapping[int, int]], read: Sequence[Read]) -> Coverage:
+    found = worst_coverage(
+        expectation.expected.epochs[:1],
         [[counts] for counts in given],
-        told_by=wanted.expected.told_by,
-        counted=wanted.how.counted,
-        files=wanted.expected.files,
-        stored=wanted.expected.stored,
-        reads_all=wanted.reads_all,
+        told_by=expectation.expected.told_by,
+        counted=expectation.how.counted,
+        files=expectation.expected.files,
+        stored=expectation.expected.stored,
+        reads_all=expectation.reads_all,
     )
     workers = tuple(
         replace(
             share,
             batches=one.batches,
             short_batches=one.short_batches,
-            read=found.elements if wanted.reads_all else share.elements,
+            read=found.elements if expectation.reads_all else share.elements,
         )
         for share, one in zip(found.workers, read, strict=True)
     )
@@ -130,11 +142,11 @@ def _covered(wanted: Wanted, given: Sequence[Mapping[int, int]], read: Sequence[
 
 
 def _variables(job: ReadingJob) -> list[dict[str, str]]:
-    """What the environment of each process says beside that of this one."""
-    if job.delivery is Delivery.RANKS:
-        return [{RANK: str(rank), RANKS: str(job.workers)} for rank in range(job.workers)]
+    """The additional environment variables of each process."""
+    if job.delivery is DeliveryMode.RANKS:
+        return [{RANK_VARIABLE: str(rank), SIZE_VARIABLE: str(job.workers)} for rank in range(job.workers)]
     addresses = free_addresses(job.workers)
-    return [{VARIABLE: configuration(addresses, index)} for index in range(job.workers)]
+    return [{TF_CONFIG: worker_tf_config(addresses, index)} for index in range(job.workers)]
 
 
 def _write_parameter(parameter: Any, folder: Path) -> None:
@@ -152,16 +164,16 @@ def _counts(folder: Path, index: int) -> Counter[int]:
 
 @dataclass(frozen=True)
 class Running:
-    """Processes at work in a folder; what they print is in the file `log-INDEX` there."""
+    """Running processes in a folder; their output is in the file `log-INDEX` there."""
 
     folder: Path
     processes: tuple[subprocess.Popen[bytes], ...]
 
     def wait_for(self, come: Callable[[], bool], seconds: float) -> None:
-        """Waits for something that processes do which go on.
+        """Waits until `come` is true, while all processes keep running.
 
         Raises:
-            NotRun: a process ended before, or it took too long.
+            NotRun: a process ended before, or the time limit was reached.
         """
         end = time.monotonic() + seconds
         while not come():
@@ -171,10 +183,10 @@ class Running:
             self._pause(end)
 
     def wait_until_done(self, seconds: float) -> None:
-        """Waits until all have ended well.
+        """Waits until all processes have ended successfully.
 
         Raises:
-            NotRun: one did not, or it took too long.
+            NotRun: a process failed, or the time limit was reached.
         """
         end = time.monotonic() + seconds
         while any(one.poll() is None for one in self.processes):
@@ -187,7 +199,7 @@ class Running:
                 raise self._failed(index)
 
     def printed(self, index: int) -> str:
-        """What a process has printed so far."""
+        """The output of a process so far."""
         return (self.folder / f"log-{index}").read_text(errors="replace")
 
     def _pause(self, end: float) -> None:
@@ -204,15 +216,15 @@ class Running:
 def running(
     folder: Path, commands: Sequence[Sequence[str]], variables: Sequence[Mapping[str, str]]
 ) -> Iterator[Running]:
-    """Processes of these commands; on leaving, all of them have ended.
+    """Starts processes with these commands; all of them have ended on exit.
 
-    They stay in this process's group, so that whoever ends that ends them too.
+    They stay in this process group, so that they are ended with it.
 
     Raises:
-        NotRun: one cannot be started.
+        NotRun: a process cannot be started.
     """
     kept = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
-    # They read: the devices are left to the process that measures.
+    # The processes only read: the devices are left to the process that measures.
     kept |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": search_path(ROOT)}
     with ExitStack() as stack:
         started = []

@@ -1,4 +1,4 @@
-"""Modules read by real processes on this machine; and processes that fail, or do not end."""
+"""Modules that are read by real processes on this machine, and processes that fail or hang."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipetune.core.coverage import Identity
-from pipetune.core.standalone import Delivery
-from pipetune.distribution import proving
+from pipetune.core.distribution import DeliveryMode, ElementIdentity
+from pipetune.distributed import writing
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.source import standalone_kinds
-from pipetune.source.standalone import emit_standalone
-from pipetune.tf.pipelines import live
-from pipetune.tf.standalone import standalone_parts
-from pipetune.tf.standalone.coverage import Counted, count
+from pipetune.distributed.collect.parts import collect as collect_parts
+from pipetune.distributed.emit import kinds
+from pipetune.distributed.emit.write import emit_standalone
+from pipetune.distributed.verify.coverage import Counted, count
+from pipetune.pipelines import live
+from tests.distributed.numbered_files import helper_module, records
 from tests.processes import order, service_processes, side_by_side
 from tests.processes.side_by_side import NotRun, running
-from tests.tf.numbered_files import helper_module, records
 
 FILES, RECORDS = 5, 4
 
@@ -62,25 +61,25 @@ def in_order(predictions, indices):
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Iterator[Any]:
-    """Twenty numbers below 5 from five files, of which every one comes four times: their values tell nothing."""
+    """Twenty numbers below 5 from five files; each occurs four times, so that values do not identify elements."""
     with helper_module("processes_helpers", HELPERS, tmp_path) as helpers:
         yield helpers.build(records(tmp_path, files=FILES, each=RECORDS))
 
 
 def side_by_side_of(dataset: Any, name: str) -> Any:
-    """What real processes get of the module that is written for the dataset."""
-    source, kind = live.read(dataset), standalone_kinds.find(name)
-    parts = standalone_parts.collect(source, source.pipeline)
+    """The coverage by real processes that read the module written for the dataset."""
+    source, kind = live.read(dataset), kinds.find(name)
+    parts = collect_parts(source, source.pipeline)
     written = emit_standalone(parts.parts, name, script="train.py")
-    counted = proving.count(kind, written, source, source.pipeline, parameter=parts.parameter)
-    assert counted.wanted is not None
-    if kind.delivery is Delivery.SERVICE:
+    counted = writing.count_deliveries(kind, written, source, source.pipeline, parameter=parts.parameter)
+    assert counted.expectation is not None
+    if kind.delivery is DeliveryMode.SERVICE:
         serve, rows = dict(written.companions)["serve.py"], written.batch_size or 1
-        return service_processes.run(written.text, serve, counted.wanted, splits=written.splits, full_batch=rows)
-    rows = counted.rows[0].get("per_replica_batch") or written.batch_size
+        return service_processes.run(written.text, serve, counted.expectation, splits=written.splits, full_batch=rows)
+    rows = counted.checks[0].per_replica_batch or written.batch_size
     return side_by_side.run(
         written.text,
-        counted.wanted,
+        counted.expectation,
         delivery=kind.delivery,
         global_batch_size=written.global_batch_size,
         full_batch=rows,
@@ -94,13 +93,15 @@ def python(*programs: str) -> list[tuple[str, ...]]:
 # any processes
 
 
-def test_processes_that_end_well(tmp_path: Path) -> None:
+def test_successful_processes(tmp_path: Path) -> None:
     with running(tmp_path, python("print('a')", "open('/dev/null')"), [{}, {}]) as started:
         started.wait_until_done(100)
         assert started.printed(0) == "a\n"
 
 
-def test_each_has_its_own_variables_and_none_of_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_has_its_own_variables_and_none_of_another_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TF_CONFIG", "another")
     shows = "import os; print(os.environ.get('TF_CONFIG'), os.environ.get('HOROVOD_RANK'))"
     with running(tmp_path, python(shows, shows), [{"HOROVOD_RANK": "0"}, {"TF_CONFIG": "mine"}]) as started:
@@ -108,7 +109,7 @@ def test_each_has_its_own_variables_and_none_of_another_job(tmp_path: Path, monk
         assert [started.printed(0), started.printed(1)] == ["None 0\n", "mine None\n"]
 
 
-def test_one_that_fails_is_named_and_the_others_are_ended(tmp_path: Path) -> None:
+def test_failed_process_is_named_and_others_are_ended(tmp_path: Path) -> None:
     programs = python("import time; time.sleep(600)", "import sys; print('one'); sys.exit('the reason')")
     with (
         pytest.raises(NotRun, match="Process 1 ended with 1: the reason"),
@@ -118,7 +119,7 @@ def test_one_that_fails_is_named_and_the_others_are_ended(tmp_path: Path) -> Non
     assert all(process.returncode is not None for process in started.processes)
 
 
-def test_what_never_comes_is_not_waited_for_in_vain(tmp_path: Path) -> None:
+def test_wait_ends_at_timeout_or_process_exit(tmp_path: Path) -> None:
     sleeps = python("import time; time.sleep(600)")
     with pytest.raises(NotRun, match="took too long"), running(tmp_path, sleeps, [{}]) as started:
         started.wait_for(lambda: False, 0.2)
@@ -127,7 +128,7 @@ def test_what_never_comes_is_not_waited_for_in_vain(tmp_path: Path) -> None:
         started.wait_for(lambda: False, 60)
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_program_cannot_be_started(tmp_path: Path) -> None:
     with pytest.raises(NotRun, match="cannot be started"), running(tmp_path, [(str(tmp_path / "missing"),)], [{}]):
         pass
 
@@ -137,9 +138,9 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_workers_of_a_cluster_share_an_epoch(dataset: Any) -> None:
+def test_workers_of_cluster_share_an_epoch(dataset: Any) -> None:
     found = side_by_side_of(dataset, "multiworker")
-    assert found.complete and (found.elements, found.told_by) == (20, Identity.NUMBER)
+    assert found.complete and (found.elements, found.told_by) == (20, ElementIdentity.INDEX)
     assert [(one.elements, one.batches, one.short_batches) for one in found.workers] == [(12, 6, 0), (8, 4, 0)]
     assert found.by_file and [one.cells for one in found.workers] == [(4, 0, 4, 0, 4), (0, 4, 0, 4, 0)]
     assert found.first_out == 4 and found.idle_workers == ()
@@ -148,18 +149,18 @@ def test_workers_of_a_cluster_share_an_epoch(dataset: Any) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_ranks_find_out_by_the_variables_of_horovodrun(dataset: Any) -> None:
+def test_ranks_are_determined_by_variables_of_horovodrun(dataset: Any) -> None:
     source = live.read(dataset.repeat())
-    parts = standalone_parts.collect(source, source.pipeline).parts
+    parts = collect_parts(source, source.pipeline).parts
     made = emit_standalone(parts, "horovod", script="train.py")
     counted: Counted = count(
-        made.text, source, shard_by=made.shard_by, batch_size=4, delivery=Delivery.RANKS, worker_counts=(2,)
+        made.text, source, shard_by=made.shard_by, batch_size=4, delivery=DeliveryMode.RANKS, worker_counts=(2,)
     )
-    assert counted.wanted is not None
-    options: dict[str, Any] = {"delivery": Delivery.RANKS, "full_batch": 4, "most_steps": 5}
-    # Both take the first part, by the same numbers: no value shows it.
+    assert counted.expectation is not None
+    options: dict[str, Any] = {"delivery": DeliveryMode.RANKS, "full_batch": 4, "most_steps": 5}
+    # Both ranks read the first part: the values do not reveal it.
     wrong = made.text.replace(".shard(size, rank)", ".shard(size, 0)")
-    ran = side_by_side.run(wrong + INDEXED, counted.wanted, **options)
+    ran = side_by_side.run(wrong + INDEXED, counted.expectation, **options)
     found = ran.coverage
     assert (found.never, found.once, found.twice) == (8, 0, 12)
     assert [one.elements for one in found.workers] == [12, 12]
@@ -168,7 +169,7 @@ def test_ranks_find_out_by_the_variables_of_horovodrun(dataset: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_of_processes_gives_an_epoch(dataset: Any) -> None:
+def test_service_of_processes_delivers_an_epoch(dataset: Any) -> None:
     found = side_by_side_of(dataset, "service")
     assert found.complete and found.servers == 2 and found.elements == 20
     (reader,) = found.workers
@@ -180,11 +181,11 @@ def test_a_service_of_processes_gives_an_epoch(dataset: Any) -> None:
     ("first", "second", "expected"),
     [
         ([[4, 0], [2]], [[1, 3]], True),
-        ([[4, 0]], [[1, 3]], True),  # that one is missing is for the counts to tell
-        ([[4, 0], [2]], [[1, 2]], False),  # one comes twice
+        ([[4, 0]], [[1, 3]], True),  # a missing element is detected by the counts
+        ([[4, 0], [2]], [[1, 2]], False),  # a repeated element
     ],
 )
-def test_indices_of_all_processes_have_to_come_back_in_order(
+def test_indices_of_all_processes_restore_order(
     tmp_path: Path, first: list[list[int]], second: list[list[int]], expected: bool
 ) -> None:
     namespace: dict[str, Any] = {"tf": tf}

@@ -1,11 +1,11 @@
-"""Runs the examples with what is measured answered from a recording, to see what a change of the code changes.
+"""Runs the examples with recorded measurements, to show the effect of a change of the code.
 
-python -m tests.recorded record [NAME ...]     measures the examples, and keeps what was measured
-python -m tests.recorded replay [NAME ...]     runs them again with these answers, and keeps what came of it
-python -m tests.recorded compare [NAME ...]    replays them, and compares with what was kept; 1 where something differs
+python -m tests.recorded record [NAME ...]     measures the examples, and records the measurements
+python -m tests.recorded replay [NAME ...]     runs them again with the recorded measurements, and keeps the results
+python -m tests.recorded compare [NAME ...]    replays them, and compares with the kept results; 1 where they differ
 
-Two replays of one commit give the same session, patch, modules and report. After a change that should change nothing,
-`compare` shows that it did not, or what it changed.
+Two replays of one commit give the same session, patch, modules and report. After a change that should have no effect,
+`compare` confirms this, or shows the effect.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ OPTIONS = {
     "resnet": ("--distribute", "parameter-server"),
     "frames": ("--dataset", "all"),
 }
-"""Beside the budget: what makes an example show more of the program."""
+"""Options besides the budget, with which an example uses more of the program."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{6}|[T ][\d:]+(\+00:00)?)?")
 _KEPT = {".json", ".patch", ".py", ".md", ".html", ".txt"}
-_MOST_LINES, _LONGEST_LINE = 60, 160  # of what differs, on the screen
+_MOST_LINES, _LONGEST_LINE = 60, 160  # of the printed differences
 
 
 def main() -> int:
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _run(folder: Path, name: str, budget: str, *, replays: bool) -> str:
-    """Runs an example in a process of its own; why it did not end well, or ""."""
+    """Runs an example in a separate process; the reason of its failure, or ""."""
     place = folder / name
     place.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -101,7 +101,7 @@ def _run(folder: Path, name: str, budget: str, *, replays: bool) -> str:
 
 
 def _one(folder: Path, name: str, budget: str) -> int:
-    """The command `analyze` in this process, with the recording's worker."""
+    """Runs the command `analyze` in this process, with the worker of the recording."""
     from pipetune.cli import main
     from pipetune.supervisor import analysis
 
@@ -120,7 +120,7 @@ def _one(folder: Path, name: str, budget: str) -> int:
 
 @contextlib.contextmanager
 def _recorder(place: Path) -> Iterator[None]:
-    """While open, what the worker measures is kept; nothing where it is replayed."""
+    """While open, the worker's measurements are recorded; does nothing in a replay."""
     if REPLAYS in os.environ:
         yield
         return
@@ -141,7 +141,7 @@ def _recorder(place: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _verification(place: Path) -> Iterator[None]:
-    """While open, what the two held scripts answer comes from the recording, and the clock of the race with it."""
+    """While open, the replies of the two held scripts and the clock of the race are recorded or replayed."""
     from pipetune.search import confirmation
     from pipetune.supervisor import analysis, verification
 
@@ -154,22 +154,24 @@ def _verification(place: Path) -> Iterator[None]:
         answers.keep = lambda asked, answer: _append(path, pickle.dumps((asked, answer)))
     elif path.exists():
         answers.load(path)
-    ask = answered(answers, verification.Held._ask, "ask", asked=lambda held, order: f"{held.name}: {order!r}")
+    ask = answered(
+        answers, verification.HeldScript._request, "ask", asked=lambda held, order: f"{held.name}: {order!r}"
+    )
 
     @contextlib.contextmanager
     def started(_starter: Any, *, patched: bool, **_: Any) -> Iterator[Any]:
-        name = "the patched script" if patched else "the script as it is"
-        held = verification.Held(name, None, None, end_seconds=0.0)  # type: ignore[arg-type]
+        name = "the patched script" if patched else "the original script"
+        held = verification.HeldScript(name, None, None, end_seconds=0.0)  # type: ignore[arg-type]
         held._over = True
         yield held
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(verification.Held, "_ask", ask))
+        stack.enter_context(mock.patch.object(verification.HeldScript, "_request", ask))
         stack.enter_context(mock.patch.object(confirmation.SystemClock, "now", lambda _: clock.now()))
         stack.enter_context(mock.patch.object(verification, "time", time))
         stack.enter_context(mock.patch.object(analysis, "time", time))
         if answers.replays:
-            stack.enter_context(mock.patch.object(verification.Starter, "started", started))
+            stack.enter_context(mock.patch.object(verification.ScriptStarter, "held_script", started))
         yield
 
 
@@ -179,7 +181,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _keep(place: Path, kept: Path) -> None:
-    """What came of a run: its files and its screen, without the checkout, the folder and the moment it was made in."""
+    """Keeps the results of a run: its files and output, without the paths of checkout and folder and without dates."""
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True, exist_ok=True)
     paths = [(path, Path(*path.relative_to(place / "out" / "runs").parts[1:])) for path in _results(place)]
@@ -196,7 +198,7 @@ def _results(place: Path) -> list[Path]:
 
 
 def _differences(before: Path, now: Path) -> Iterator[str]:
-    """The lines of the files that are not the same."""
+    """The lines in which the files differ."""
     for name in sorted({path.relative_to(one) for one in (before, now) for path in one.rglob("*") if path.is_file()}):
         one, other = (
             (folder / name).read_text(encoding="utf-8").splitlines() if (folder / name).exists() else []

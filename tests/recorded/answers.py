@@ -1,7 +1,7 @@
-"""Answers to what would be measured, from a file, and a clock that only they and its readers move on.
+"""Recorded measurements, and a clock that advances only with them and with each reading.
 
-A run that is recorded measures as ever, and keeps what it measured and how long that took. A run that is replayed gets
-the same answers in the same order, so that whatever differs between two replays was changed in the code.
+A recorded run measures as usual, and keeps the results and durations. A replayed run gets the same results in the same
+order, so that any difference between two replays comes from a change of the code.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 RENAMED: dict[tuple[str, str], tuple[str, str]] = {}
-"""Classes of recorded answers that stand elsewhere now: (module, name) as recorded, and as it is."""
+"""Classes of recorded answers that were moved: (module, name) as recorded -> (module, name) now."""
 
-_TICK = 1e-3  # seconds that pass between two looks at the clock: loops that wait for a time come to their end
+_TICK = 1e-3  # seconds per reading of the clock, so that loops that wait for a time end
 
 
 class NoAnswer(Exception):
-    """A replayed run asks for what was not measured when it was recorded."""
+    """A replayed run needs a measurement that was not recorded."""
 
 
 @dataclass
 class Answer:
-    """What a measurement gave: a value, or an exception, beside what it left behind."""
+    """The result of a measurement: a value or an exception, and its side effect."""
 
     value: Any
     raised: bool
@@ -40,12 +40,12 @@ class Answer:
 
 @dataclass
 class Answers:
-    """The answers of one process, by what was asked, in order."""
+    """The answers of one process, by question, in order."""
 
     replays: bool
     clock: Clock
     known: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
-    keep: Callable[[str, Answer], None] = lambda asked, answer: None  # where it is recorded
+    keep: Callable[[str, Answer], None] = lambda asked, answer: None  # set when recording
 
     def load(self, path: Path) -> None:
         with path.open("rb") as file, contextlib.suppress(EOFError):
@@ -54,7 +54,7 @@ class Answers:
                 self.known[asked].append(answer)
 
     def take(self, asked: str) -> Answer:
-        """The next answer; the last one again where a run asks more often than it was recorded."""
+        """The next answer; the last one is repeated where a run needs more than were recorded."""
         answers = self.known.get(asked)
         if not answers:
             raise NoAnswer(asked)
@@ -62,7 +62,7 @@ class Answers:
 
 
 class Clock:
-    """Seconds that pass only as the answers say, and a little with each look."""
+    """A clock that advances by the durations of the answers, and a little with each reading."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -81,7 +81,7 @@ class Clock:
         return self._now
 
     def measured(self, call: Callable[[], Any]) -> tuple[Any, bool, float]:
-        """What a call gives or raises on the real clock, and how long it took."""
+        """The result or exception of a call, whether it raised, and its duration on the real clock."""
         self.stopped += 1
         time.monotonic, time.perf_counter, time.process_time = self._real
         started = time.perf_counter()
@@ -110,8 +110,8 @@ def answered(
     """`original`, whose results are recorded or come from the recording.
 
     Args:
-        asked: from the arguments of a call, what tells it from other calls of the same name.
-        left: what a call leaves behind beside its result; `leave` puts it there where the call is answered.
+        asked: derives from the arguments of a call a key that distinguishes it from other calls of the same name.
+        left: returns the side effect of a call; `leave` applies it when the call is replayed.
     """
 
     @functools.wraps(original)
@@ -136,7 +136,7 @@ def answered(
 
 
 def replace_everywhere(package: str, original: object, other: object) -> None:
-    """Puts `other` where any imported module of the package has `original` under some name."""
+    """Replaces `original` by `other` in all imported modules of the package, under any name."""
     for name, module in list(sys.modules.items()):
         if module is not None and (name == package or name.startswith(f"{package}.")):
             for key, value in list(vars(module).items()):

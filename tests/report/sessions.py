@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pipetune.core.comparison import Check, Comparison
-from pipetune.core.confidential import redact
-from pipetune.core.coverage import Coverage, Identity, WorkerShare
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument, Silence
+from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
+from pipetune.core.edits import Consent, Insert, NoProposal, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
-from pipetune.core.location import SourceLocation
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval, Outcome, Rate, Trial
-from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, SourceLocation
 from pipetune.core.profile import (
     ConsumerProfile,
     CostSource,
@@ -25,17 +20,19 @@ from pipetune.core.profile import (
     Stage,
     Verdict,
 )
+from pipetune.core.redaction import redact
+from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, Trial
 from pipetune.core.session import (
     DatasetResult,
     DistributedResult,
-    Offer,
-    Order,
+    OptionalRewrite,
     PatchResult,
     Rejection,
+    Reproducibility,
     Session,
-    Training,
+    TrainingResult,
 )
-from pipetune.supervisor.outcome import withheld
+from pipetune.supervisor.session_ending import without_patch
 
 SCRIPT = "/home/ada/photos/train.py"
 INPUT = "/home/ada/photos/photo_input.py"
@@ -395,7 +392,7 @@ def photos() -> Session:
         input_speedup=Interval(2.03, 1.97, 2.1, 16),
         input_speedup_over_autotune=Interval(1.05, 1.01, 1.09, 16),
         predicted=Rate(examples_per_second=2_272.0, peak_rss_mib=435.0),
-        offered=(Offer(CACHE, Interval(1.05, 0.99, 1.12, 8), "--allow reorder", "file order would repeat"),),
+        offered=(OptionalRewrite(CACHE, Interval(1.05, 0.99, 1.12, 8), "--allow reorder", "file order would repeat"),),
         rejected=(
             Rejection(
                 "map-and-batch-fusion",
@@ -405,22 +402,22 @@ def photos() -> Session:
             ),
             Rejection("cache", "n3", "changes the data: one draw per image for all epochs"),
         ),
-        silences=(Silence("cache", "n4", "behind a shuffle the order would be the same every epoch"),),
+        silences=(NoProposal("cache", "n4", "behind a shuffle the order would be the same every epoch"),),
         comparison=Comparison(
             safety=Safety.STATISTICAL,
             checks=(
-                Check("values", True, "384 elements bit-equal with the same draws"),
-                Check("randomness", True, "32 distinct draws per batch, before and after"),
-                Check("epochs", True),
-                Check("spec", True),
-                Check("cardinality", True),
-                Check("options", None, "the script sets none"),
+                EqualityCheck("values", True, "384 elements bit-equal with the same draws"),
+                EqualityCheck("randomness", True, "32 distinct draws per batch, before and after"),
+                EqualityCheck("epochs", True),
+                EqualityCheck("spec", True),
+                EqualityCheck("cardinality", True),
+                EqualityCheck("options", None, "the script sets none"),
             ),
             elements=384,
             epochs=3,
             notes=("samples were taken from start, middle and end",),
         ),
-        order=Order(True, False, True, "two calls of the random function run at the same time"),
+        order=Reproducibility(True, False, True, "two calls of the random function run at the same time"),
         tuned=apply_edits(photo_pipeline(), plan.edits),
     )
     validation = DatasetResult(
@@ -435,7 +432,7 @@ def photos() -> Session:
         machine=MACHINE,
         datasets=(result, validation),
         trials=photo_trials(),
-        training=Training(
+        training=TrainingResult(
             98.1,
             72.3,
             70.2,
@@ -457,7 +454,7 @@ def photos() -> Session:
             files=(INPUT,),
             covered=(PARALLEL.key, PREFETCH.key),
             verified=True,
-            verification="Run in a process of its own: same operators as the plan, 384 elements equal.",
+            verification="Run in a separate process: same operators as the plan, 384 elements equal.",
         ),
         side_effects={"saves_suppressed": 3, "variables_restored": 14},
         seconds={
@@ -495,15 +492,23 @@ def shared_files(workers: int) -> Coverage:
         batches = sum(cells) // 60
         shares.append(WorkerShare(sum(cells), batches, 0, sum(cells), cells, read_bytes=size, used_bytes=size))
     return Coverage(
-        tuple(shares), "elements", Identity.NUMBER, 1_920, 0, 1_920, 0, 0, cells=(120,) * 16, by_file=True, epochs=2
+        tuple(shares),
+        "elements",
+        ElementIdentity.INDEX,
+        1_920,
+        0,
+        1_920,
+        0,
+        0,
+        cells=(120,) * 16,
+        by_file=True,
+        epochs=2,
     )
 
 
 def distributed() -> Session:
     """The photos, with a distributed form beside the patch."""
-    checks = tuple(
-        {"workers": n, "elements": 1_920, "missing": 0, "duplicated": 0, "equal_batches": n != 3} for n in (2, 3, 4)
-    )
+    checks = tuple(ModuleCheck(n, elements=1_920, missing=0, duplicated=0, equal_batches=n != 3) for n in (2, 3, 4))
     form = DistributedResult(
         kind="multiworker",
         module=MODULE,
@@ -557,7 +562,7 @@ def busy() -> Session:
         rejected=(),
         silences=(),
     )
-    training = Training(defaults_step_ms=210.4, bound_step_ms=208.1, why="no plan was tried")
+    training = TrainingResult(defaults_step_ms=210.4, bound_step_ms=208.1, why="no plan was tried")
     return replace(
         session,
         command={**COMMAND, "options": {"out": "/home/ada/photos/reports/busy"}},
@@ -571,7 +576,7 @@ def nothing() -> Session:
     """Input-bound, and no rewrite is proven faster."""
     session = _without_plan(photos())
     kept = tuple(trial for trial in session.trials if trial.outcome in {Outcome.REJECTED, Outcome.SCREENED})
-    return replace(session, trials=kept, training=Training(98.1, None, 70.2, None, None, "no plan was confirmed"))
+    return replace(session, trials=kept, training=TrainingResult(98.1, None, 70.2, None, None, "no plan was confirmed"))
 
 
 def undetermined() -> Session:
@@ -642,7 +647,7 @@ def input_only() -> Session:
     profile = replace(photo_profile(), consumer=consumer)
     diagnosis = Diagnosis(Verdict.UNDETERMINED, "Inside a tf.function the wait cannot be seen.")
     result = replace(session.datasets[0], profile=profile, diagnosis=diagnosis)
-    training = Training(why="inside a tf.function nothing can be switched")
+    training = TrainingResult(why="inside a tf.function nothing can be switched")
     return replace(session, datasets=(result,), training=training, findings=())
 
 
@@ -658,12 +663,12 @@ def confidential() -> Session:
 
 def unverified() -> Session:
     """A plan that the search has found faster, and a patch that is not."""
-    return withheld(photos(), "It is slower: 0.54 times as fast (0.50 to 0.58, 6 pairs).")
+    return without_patch(photos(), "It is slower: 0.54 times as fast (0.50 to 0.58, 6 pairs).")
 
 
 def killed() -> Session:
     """The measuring process died for good after the verdict."""
-    return replace(interrupted(), status="failed", status_detail="The process that measures was killed (signal 9).")
+    return replace(interrupted(), status="failed", status_detail="The measuring process was killed (signal 9).")
 
 
 HOSTILE = (
@@ -708,12 +713,12 @@ def hostile() -> Session:
         tuned=None,
         diagnosis=replace(result.diagnosis, sentence=closing, bottleneck_sentence=escape),  # type: ignore[type-var]
         rejected=(Rejection(template, "n3", script, gain), Rejection(long, long, long)),
-        offered=(Offer(replace(CACHE, rule=mark), gain, f"--allow {quote}", markup),),
-        silences=(Silence(markup, "n2", closing),),
+        offered=(OptionalRewrite(replace(CACHE, rule=mark), gain, f"--allow {quote}", markup),),
+        silences=(NoProposal(markup, "n2", closing),),
         comparison=Comparison(
-            Safety.EXACT, (Check(script, False, closing), Check("values", None, escape)), 3, 3, (long,)
+            Safety.EXACT, (EqualityCheck(script, False, closing), EqualityCheck("values", None, escape)), 3, 3, (long,)
         ),
-        order=Order(True, False, False, markup),
+        order=Reproducibility(True, False, False, markup),
     )
     trials = (
         *(Trial(Plan(name), Outcome.FAILED, name, kind=script, unit=quote) for name in HOSTILE),
@@ -741,7 +746,7 @@ def hostile() -> Session:
             covered=(script,),
             not_covered=(Rejection(script, "n3", closing),),
         ),
-        distributed=DistributedResult(script, closing, long, HOSTILE, ({"workers": script, "missing": 1},)),
+        distributed=DistributedResult(script, closing, long, HOSTILE, (ModuleCheck(2, missing=1, why=script),)),
         side_effects={script: 2, long: 1},
         seconds={script: 1.0, "total": 2.0},
         status_detail=closing,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune.core.course import Course, DatasetCost, Drift
-from pipetune.core.measurement import Interval
+from pipetune.core.results import DatasetCost, Drift, Interval, RunDynamics
 from pipetune.report.course import cost_rows, course_view
 from pipetune.report.html import html
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
 
-QUIET = Course(0.2, None, 0.028, 0.001, 3, 600, 4, Interval(1.01, 0.98, 1.04, 4), None, (0.028,) * 20)
-LOUD = Course(
+QUIET = RunDynamics(0.2, None, 0.028, 0.001, 3, 600, 4, Interval(1.01, 0.98, 1.04, 4), None, (0.028,) * 20)
+LOUD = RunDynamics(
     first_seconds=2.1,
     fill_seconds=1.6,
     steady_seconds=0.028,
@@ -23,13 +22,13 @@ LOUD = Course(
     later=Interval(5.0, 4.8, 5.2, 3),
     drift=Drift(Interval(1.5, 1.4, 1.6, 64), 300, 900, True),
     curve=tuple(0.02 + 0.001 * index for index in range(20)),
-    notes=("No epoch ended in the time there was: later epochs were not compared.",),
+    notes=("No epoch ended in the available time: later epochs were not compared.",),
 )
 TRAINING = DatasetCost(0.5, 0.4, False, 0.028, 0.027, 600)
 VALIDATION = DatasetCost(3.0, 5.5, True, 0.028, 0.027, 200)
 
 
-def shown(course: Course):
+def shown(course: RunDynamics):
     first, second = samples.photos().datasets
     return replace(
         samples.photos(), datasets=(replace(first, course=course, cost=TRAINING), replace(second, cost=VALIDATION))
@@ -38,7 +37,7 @@ def shown(course: Course):
 
 def test_a_run_without_peculiarities_gets_no_line():
     assert course_view(shown(QUIET).datasets[0]).sentence == ""
-    assert "epoch border" not in summary_text(shown(QUIET))
+    assert "epoch boundary" not in summary_text(shown(QUIET))
 
 
 def test_what_matters_is_one_sentence():

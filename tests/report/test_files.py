@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core import codec
-from pipetune.core.confidential import redact
-from pipetune.core.measurement import Interval
+from pipetune.core.redaction import redact
+from pipetune.core.results import Interval
 from pipetune.core.session import Session
-from pipetune.core.storage import FileUse, Level, Reader, Residency, Sweep
+from pipetune.core.storage import FileUse, PageCacheResidency, Sweep, SweepLevel, SweepReader
 from pipetune.report.files import FilesView
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
@@ -21,9 +21,9 @@ from tests.report import sessions as samples
 MB = 1_000_000.0
 
 
-def curve(reader: Reader, knee: int | None, rates: dict[int, float], **more: object) -> Sweep:
+def curve(reader: SweepReader, knee: int | None, rates: dict[int, float], **more: object) -> Sweep:
     levels = tuple(
-        Level(parallel, Interval(rate, 0.9 * rate, 1.1 * rate, 3), Interval(rate / 1e4, rate / 2e4, rate / 5e3, 3))
+        SweepLevel(parallel, Interval(rate, 0.9 * rate, 1.1 * rate, 3), Interval(rate / 1e4, rate / 2e4, rate / 5e3, 3))
         for parallel, rate in rates.items()
     )
     return Sweep(reader, levels, knee=knee, ceiling=max(rates.values()), **more)  # type: ignore[arg-type]
@@ -40,10 +40,10 @@ USE = FileUse(
     needed=12 * MB,
     reached=9 * MB,
     reached_training=6 * MB,
-    residency=Residency(share=1.0),
+    residency=PageCacheResidency(share=1.0),
     sweeps=(
-        curve(Reader.FILES, 2, {1: 200 * MB, 2: 400 * MB, 4: 400 * MB}),
-        curve(Reader.SOURCE, None, {1: 60 * MB, 2: 120 * MB, 4: 200 * MB}, node="n1"),
+        curve(SweepReader.FILES, 2, {1: 200 * MB, 2: 400 * MB, 4: 400 * MB}),
+        curve(SweepReader.SOURCE, None, {1: 60 * MB, 2: 120 * MB, 4: 200 * MB}, node="n1"),
     ),
     notes=("a note about /home/ada/photos/data",),
 )
@@ -88,11 +88,14 @@ def test_whether_storage_is_the_limit(changes: dict[str, object], said: str) -> 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cold": True, "residency": Residency(1.0, 0.001)}, "were dropped from the page cache (0.1 % stayed)."),
-        ({"cold": True, "residency": Residency(1.0, 1.0, "files on tmpfs are")}, "but files on tmpfs are."),
-        ({"cold": True, "residency": Residency(why="of the owner")}, "cannot be seen: of the owner."),
-        ({"residency": Residency(why="the files are empty")}, "is not known: the files are empty."),
-        ({"residency": Residency(0.25)}, "25 % of the files was in memory (page cache); --cold drops it."),
+        (
+            {"cold": True, "residency": PageCacheResidency(1.0, 0.001)},
+            "were dropped from the page cache (0.1 % stayed).",
+        ),
+        ({"cold": True, "residency": PageCacheResidency(1.0, 1.0, "files on tmpfs are")}, "but files on tmpfs are."),
+        ({"cold": True, "residency": PageCacheResidency(why="of the owner")}, "cannot be seen: of the owner."),
+        ({"residency": PageCacheResidency(why="the files are empty")}, "is not known: the files are empty."),
+        ({"residency": PageCacheResidency(0.25)}, "25 % of the files was in memory (page cache); --cold drops it."),
     ],
 )
 def test_whether_the_files_were_warm(changes: dict[str, object], said: str) -> None:
@@ -123,10 +126,10 @@ def test_where_the_curves_bend() -> None:
     assert files.rows[0].rate.text == "191 MiB/s (172 MiB/s to 210 MiB/s)"
     assert source.sentence == "Still rising at 4 parallel reads."
     assert source.rows[0].rate.text.startswith("6,000/s")
-    falling = curve(Reader.FILES, 1, {1: 2 * MB, 2: 1 * MB}, falling=True, cold=True)
+    falling = curve(SweepReader.FILES, 1, {1: 2 * MB, 2: 1 * MB}, falling=True, cold=True)
     (shown,) = view(sweeps=(falling,)).sweeps
     assert shown.sentence == "One read at a time is as fast as any number (cold); more make it slower."
-    (alone,) = view(sweeps=(curve(Reader.SOURCE, 1, {1: 2 * MB}),)).sweeps
+    (alone,) = view(sweeps=(curve(SweepReader.SOURCE, 1, {1: 2 * MB}),)).sweeps
     assert alone.sentence.startswith("There is one file, so it is read by one reader;")
 
 

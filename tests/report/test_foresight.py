@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.prediction import PredictedRate
+from pipetune.core.results import PredictedRate, Scenario
 from pipetune.core.session import Session
-from pipetune.core.what_if import Scenario
 from pipetune.report.foresight import Foresight
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
@@ -31,7 +30,7 @@ WHAT_IF = (
 
 def session(**changes: object) -> Session:
     whole = samples.photos()
-    main = whole.tuned_dataset
+    main = whole.main_dataset
     assert main is not None
     changed = replace(main, plan=None, **{"predictions": PREDICTIONS, "what_if": WHAT_IF, **changes})  # type: ignore[arg-type]
     return replace(whole, datasets=(changed, *whole.datasets[1:]))
@@ -56,7 +55,7 @@ def test_each_plan_has_its_error_where_both_are_known() -> None:
 
 def test_the_plan_stands_with_its_confirmed_rate() -> None:
     whole = samples.photos()
-    main = whole.tuned_dataset
+    main = whole.main_dataset
     assert main is not None and main.plan is not None and main.predicted is not None
     chosen = PredictedRate(main.plan.key, "both", 1.0, 1.0)
     changed = replace(main, predictions=(*PREDICTIONS, chosen))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.cli import doctor
-from pipetune.core.believed import Believed, Load
+from pipetune.core.machine import CpuLoad, DetectedResources
 from pipetune.report.granted import load_fact, settings, sides
 from tests.core.sessions import MACHINE
 
@@ -18,14 +18,14 @@ WHOLE = replace(
     affinity=tuple(range(64)),
     memory_limit_bytes=64 << 30,
     memory_available_bytes=60 << 30,
-    believed=Believed(64.0, 30 << 30, 64, 64, 64),
+    believed=DetectedResources(64.0, 30 << 30, 64, 64, 64),
 )
 QUOTA = replace(WHOLE, cores_granted=2.0, quota_cores=2.0, memory_limit_bytes=8 << 30, memory_available_bytes=7 << 30)
 
 
 def test_a_machine_of_ones_own_needs_nothing_set() -> None:
     assert [side.label for side in sides(WHOLE) if side.differs] == []
-    assert list(settings(WHOLE)) == [] and list(doctor.remarks(WHOLE)) == []
+    assert list(settings(WHOLE)) == [] and list(doctor.machine_warnings(WHOLE)) == []
 
 
 def test_two_cores_of_sixty_four() -> None:
@@ -51,14 +51,14 @@ def test_a_fraction_of_a_core_is_rounded_as_the_trials_round_it(quota: float, nu
 
 def test_affinity_alone_is_what_tensorflow_sees_too() -> None:
     pinned = replace(
-        WHOLE, cores_granted=2.0, cores_affinity=2, affinity=(5, 9), believed=Believed(2.0, 30 << 30, 2, 2, 2)
+        WHOLE, cores_granted=2.0, cores_affinity=2, affinity=(5, 9), believed=DetectedResources(2.0, 30 << 30, 2, 2, 2)
     )
     assert not any(side.differs for side in sides(pinned))
     assert list(settings(pinned)) == []
 
 
 def test_taskset_takes_cores_of_the_mask() -> None:
-    odd = replace(QUOTA, cores_affinity=3, affinity=(5, 9, 12), believed=Believed(3.0, 1 << 30, 3, 3, 3))
+    odd = replace(QUOTA, cores_affinity=3, affinity=(5, 9, 12), believed=DetectedResources(3.0, 1 << 30, 3, 3, 3))
     assert next(settings(odd)).label == "taskset -c 5,9 python train.py"
 
 
@@ -79,14 +79,14 @@ def test_a_machine_of_an_old_session_was_not_asked() -> None:
 def test_the_doctor_answers_in_eighty_columns(machine: object) -> None:
     lines = "\n".join(doctor._lines(machine)).split("\n")  # type: ignore[arg-type]
     assert max(map(len, lines)) <= 80
-    assert any("granted" in line and "TensorFlow believes" in line for line in lines)
+    assert any("available" in line and "detected by TensorFlow" in line for line in lines)
 
 
 def test_who_used_the_cores() -> None:
     assert load_fact(None) is None
-    found = load_fact(Load(12.0, 30, 2, 0.7, 0.23, 0.01, 0.9, 100, 25, 1.25))
+    found = load_fact(CpuLoad(12.0, 30, 2, 0.7, 0.23, 0.01, 0.9, 100, 25, 1.25))
     assert found is not None and found.text == "the neighbours took 23 %"
     for part in ("12.0 s", "2 cores", "we took 70 %", "90 %", "hypervisor took 1.0 %", "25 % of its periods", "1.25 s"):
         assert part in found.note
-    quiet = load_fact(Load(12.0, 30, 2, 0.7, 0.0))
+    quiet = load_fact(CpuLoad(12.0, 30, 2, 0.7, 0.0))
     assert quiet is not None and "quota" not in quiet.note and "hypervisor" not in quiet.note

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.handover import COORDINATOR, DATASET, FIT, FUNCTION, OWN_PIPELINES, Handover
+from pipetune.core.distribution import COORDINATOR, DATASET, FIT, FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
 from pipetune.core.pipeline import SERVICE, Node, Pipeline
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
@@ -16,7 +16,7 @@ from pipetune.report.markdown import markdown
 from pipetune.report.terminal import summary_text
 from tests.core.sessions import session
 
-MIRRORED = Handover("MirroredStrategy", 2, DATASET, batch=64, shares=(32, 32), prefetched=2)
+MIRRORED = InputDistribution("MirroredStrategy", 2, DATASET, batch=64, shares=(32, 32), prefetched=2)
 
 
 def test_without_a_strategy_nothing_is_said() -> None:
@@ -44,41 +44,41 @@ def test_without_a_strategy_nothing_is_said() -> None:
             "divided by 2, and 2 elements are prefetched behind it.",
         ),
         (
-            Handover("MultiWorkerMirroredStrategy", 4, DATASET, 2, None, (0, 0), True, 2, "DATA"),
+            InputDistribution("MultiWorkerMirroredStrategy", 4, DATASET, 2, None, (0, 0), True, 2, "DATA"),
             "MultiWorkerMirroredStrategy takes the dataset to 4 replicas of 2 workers, by "
             "experimental_distribute_dataset: it is sharded over the workers by auto_shard_policy DATA, each batch is "
             "divided by 4, and 2 elements are prefetched behind it.",
         ),
         (
-            Handover("OneDeviceStrategy", 1, DATASET, batch=8),
+            InputDistribution("OneDeviceStrategy", 1, DATASET, batch=8),
             "OneDeviceStrategy takes the dataset to 1 replica, by experimental_distribute_dataset: no batch "
             "is divided.",
         ),
         (
-            Handover("MultiWorkerMirroredStrategy", 4, DATASET, 2, 64, (16, 16), True, 2, "AUTO"),
+            InputDistribution("MultiWorkerMirroredStrategy", 4, DATASET, 2, 64, (16, 16), True, 2, "AUTO"),
             "MultiWorkerMirroredStrategy takes the dataset to 4 replicas of 2 workers, by "
             "experimental_distribute_dataset: it is sharded over the workers by auto_shard_policy AUTO, each global "
             "batch of 64 is divided into 16 for each replica, and 2 elements are prefetched behind it.",
         ),
         (
-            Handover("MirroredStrategy", 2, FUNCTION, batch=32),
+            InputDistribution("MirroredStrategy", 2, FUNCTION, batch=32),
             "MirroredStrategy takes what the script's function makes to 2 replicas, by "
             "distribute_datasets_from_function: each replica gets its batches of 32, 64 in a training step; nothing is "
             "divided, sharded or prefetched for it.",
         ),
         (
-            Handover("ParameterServerStrategy", 1, COORDINATOR, 3),
+            InputDistribution("ParameterServerStrategy", 1, COORDINATOR, 3),
             "ParameterServerStrategy builds the dataset anew on each of its 3 workers, by create_per_worker_dataset: "
             "nothing is divided or sharded.",
         ),
         (
-            Handover("Horovod", 4, OWN_PIPELINES, 4),
+            InputDistribution("Horovod", 4, PIPELINE_PER_PROCESS, 4),
             "Horovod trains in 4 processes, each of which builds a pipeline of its own.",
         ),
     ],
 )
 @pytest.mark.mission("B2.said")
-def test_what_is_said(found: Handover, said: str) -> None:
+def test_what_is_said(found: InputDistribution, said: str) -> None:
     assert handover(found) == said
 
 
@@ -86,13 +86,13 @@ def test_what_is_said(found: Handover, said: str) -> None:
     ("found", "said"),
     [
         (None, ""),
-        (Handover("ParameterServerStrategy", 1, COORDINATOR), ""),
+        (InputDistribution("ParameterServerStrategy", 1, COORDINATOR), ""),
         (MIRRORED, ""),
-        (Handover("MirroredStrategy", 2, FUNCTION), "one element, for one replica"),
-        (Handover("ParameterServerStrategy", 1, COORDINATOR, 3), "one of each of the 3 workers"),
+        (InputDistribution("MirroredStrategy", 2, FUNCTION), "one element, for one replica"),
+        (InputDistribution("ParameterServerStrategy", 1, COORDINATOR, 3), "one of each of the 3 workers"),
     ],
 )
-def test_what_a_step_is(found: Handover | None, said: str) -> None:
+def test_what_a_step_is(found: InputDistribution | None, said: str) -> None:
     assert (said in step_note(found)) and bool(said) is bool(step_note(found))
 
 
@@ -113,7 +113,7 @@ def test_everyone_says_it() -> None:
 def test_a_step_of_several_elements_is_explained_where_steps_are_first_named() -> None:
     made = under_mirrored()
     assert "A step here" not in summary_text(made)
-    function = replace(made.datasets[0], handover=Handover("MirroredStrategy", 2, FUNCTION, batch=32))
+    function = replace(made.datasets[0], handover=InputDistribution("MirroredStrategy", 2, FUNCTION, batch=32))
     text = " ".join(summary_text(replace(made, datasets=(function,))).split())
     note = "A step here is one element, for one replica: a training step takes 2 of them at a time."
     assert text.index(note) < text.index("Verdict")

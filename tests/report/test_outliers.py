@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.measurement import Interval
+from pipetune.core.results import Interval
 from pipetune.report import charts
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown

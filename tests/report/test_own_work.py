@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune.core.autotuned import BUFFER_SIZE, PARALLELISM, AutotuneReading, TunedValue
 from pipetune.core.codec import decode, encode
-from pipetune.core.optimisations import Optimisations, PassReason, PassResult, PassState
+from pipetune.core.results import (
+    BUFFER_SIZE,
+    PARALLELISM,
+    AutotuneValues,
+    OptimizationPasses,
+    PassReason,
+    PassResult,
+    PassState,
+    TunedValue,
+)
 from pipetune.core.session import Session
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
 from pipetune.report.view import make_view
 from tests.report import sessions as samples
 
-READING = AutotuneReading(
+READING = AutotuneValues(
     (
         TunedValue("", "Prefetch", BUFFER_SIZE, 8.0, 0.0, 512.0, True, 1.0, 0.6),
         TunedValue("n3", "ParallelMapV2", PARALLELISM, 3.0, 1.0, 16.0, True, 16.0, 1.2),
@@ -22,7 +30,7 @@ READING = AutotuneReading(
     3.0,
     True,
 )
-PASSES = Optimisations(
+PASSES = OptimizationPasses(
     (
         PassResult(
             "map_parallelization",
@@ -40,7 +48,7 @@ def session() -> Session:
     one = samples.photos()
     main = replace(
         one.datasets[0],
-        autotuned={"defaults": READING, "autotune": AutotuneReading(note="The runtime shows no model.")},
+        autotuned={"defaults": READING, "autotune": AutotuneValues(note="The runtime shows no model.")},
         optimisations=PASSES,
     )
     return replace(one, datasets=(main, *one.datasets[1:]))

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.coverage import AsWritten, Coverage, Identity, WorkerShare
+from pipetune.core.distribution import Coverage, ElementIdentity, OriginalSharding, WorkerShare
 from pipetune.core.session import DistributedResult, Session
-from pipetune.model.coverage import coverage
+from pipetune.model.coverage import worst_coverage
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
 from pipetune.report.shards import Shards, division, shard_table, shards
@@ -21,7 +21,7 @@ from tests.report import sessions as samples
 def of(*workers: Sequence[int], files: Sequence[int] = (), **changes: object) -> Coverage:
     """Eight elements, and which of them each worker gets."""
     given = [[Counter(mine)] for mine in workers]
-    found = coverage([Counter(range(8))], given, told_by=Identity.NUMBER, files=files)
+    found = worst_coverage([Counter(range(8))], given, told_by=ElementIdentity.INDEX, files=files)
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
@@ -43,9 +43,7 @@ def test_a_clean_division() -> None:
     found = shards(of([0, 2, 4, 6], [1, 3, 5, 7]))
     assert kinds(found) == ["o.o.o.o.", ".o.o.o.o"]
     assert found.title == "2 workers" and [row.label for row in found.rows] == ["worker 0", "worker 1"]
-    assert found.sentence == (
-        "2 workers together get 8 elements, every one once in an epoch. Each gets 4 elements."
-    )
+    assert found.sentence == ("2 workers together get 8 elements, every one once in an epoch. Each gets 4 elements.")
     assert [kind for kind, _ in found.legend] == ["once"]
     assert text_of(found)["Idle"] == "none"
 
@@ -105,8 +103,8 @@ def test_facts_that_were_not_counted_are_left_out() -> None:
 
 
 def test_how_elements_were_told_apart_is_said() -> None:
-    told = {shards(of([0], told_by=identity)).told for identity in Identity}
-    assert len(told) == len(Identity)
+    told = {shards(of([0], told_by=identity)).told for identity in ElementIdentity}
+    assert len(told) == len(ElementIdentity)
 
 
 def test_the_page_draws_a_row_for_each_worker() -> None:
@@ -165,7 +163,7 @@ def test_a_session_without_counts_shows_no_picture() -> None:
     assert ">Who reads what<" not in html(bare)
 
 
-def shared(found: AsWritten) -> Session:
+def shared(found: OriginalSharding) -> Session:
     session = samples.photos()
     return replace(session, datasets=(replace(session.datasets[0], as_written=found), *session.datasets[1:]))
 
@@ -178,23 +176,23 @@ def test_a_script_of_one_worker_has_no_division() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (AsWritten(2, why="it is too long"), "What each of 2 workers gets was not counted. It is too long."),
+        (OriginalSharding(2, why="it is too long"), "What each of 2 workers gets was not counted. It is too long."),
         (
-            AsWritten(2, policy="DATA", why="it is too long", files=9, file_bytes=3 * 2**30),
+            OriginalSharding(2, policy="DATA", why="it is too long", files=9, file_bytes=3 * 2**30),
             "What each of 2 workers gets was not counted. It is too long. Each reads all of 9 files, 3.00 GiB "
             "(auto_shard_policy DATA).",
         ),
         (
-            AsWritten(2, policy="FILE", why="it is too long", files=9, file_bytes=3 * 2**30),
+            OriginalSharding(2, policy="FILE", why="it is too long", files=9, file_bytes=3 * 2**30),
             "What each of 2 workers gets was not counted. It is too long.",
         ),
         (
-            AsWritten(4, policy="FILE", why="it finds 3 files", refused=True),
+            OriginalSharding(4, policy="FILE", why="it finds 3 files", refused=True),
             "TensorFlow cannot divide it between 4 workers by FILE: it finds 3 files.",
         ),
     ],
 )
-def test_a_division_that_was_not_counted_says_why(found: AsWritten, said: str) -> None:
+def test_a_division_that_was_not_counted_says_why(found: OriginalSharding, said: str) -> None:
     view = division(found)
     assert view is not None and view.shards is None and view.sentence == said
     for text in (html(shared(found)), markdown(shared(found)).replace("\\", "")):
@@ -202,7 +200,7 @@ def test_a_division_that_was_not_counted_says_why(found: AsWritten, said: str) -
 
 
 def test_a_script_whose_workers_all_read_everything_shows_it() -> None:
-    found = AsWritten(2, of(range(8), range(8), files=(4, 4)))
+    found = OriginalSharding(2, of(range(8), range(8), files=(4, 4)))
     page = html(shared(found))
     section = page[page.index('id="workers"') : page.index('id="patch"')]
     assert "Each of 2 workers builds the script&#39;s pipeline for itself. Of 8 elements 8 come twice." in section
@@ -212,7 +210,7 @@ def test_a_script_whose_workers_all_read_everything_shows_it() -> None:
 
 @pytest.mark.parametrize("policy", ["", "FILE", "DATA", "OFF"])
 def test_how_the_data_is_divided_is_said(policy: str) -> None:
-    view = division(AsWritten(2, of([0, 1, 2, 3], [4, 5, 6, 7]), policy))
+    view = division(OriginalSharding(2, of([0, 1, 2, 3], [4, 5, 6, 7]), policy))
     assert view is not None and "2 workers" in view.sentence and policy in view.sentence
     assert view.sentence.endswith("every one once in an epoch. Each gets 4 elements.")
 
@@ -230,11 +228,11 @@ def test_a_service_is_read_by_one() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (AsWritten(2, of(range(8), range(8)), "OFF"), "TensorFlow divides nothing between 2 workers"),
-        (AsWritten(2, why="the data is too long"), "What each of 2 workers gets was not counted."),
+        (OriginalSharding(2, of(range(8), range(8)), "OFF"), "TensorFlow divides nothing between 2 workers"),
+        (OriginalSharding(2, why="the data is too long"), "What each of 2 workers gets was not counted."),
     ],
 )
-def test_the_form_stands_beside_the_script_as_it_is(found: AsWritten, said: str) -> None:
+def test_the_form_stands_beside_the_script_as_it_is(found: OriginalSharding, said: str) -> None:
     session = samples.distributed()
     assert isinstance(session.distributed, DistributedResult)
     page = html(replace(session, distributed=replace(session.distributed, as_written=found)))

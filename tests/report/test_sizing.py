@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipetune.core.session import Session
-from pipetune.core.sizing import Basis, Job, Quantity
+from pipetune.core.sizing import Origin, QuantityRange, TrainingJob
 from pipetune.core.storage import FileUse
-from pipetune.model.sizing import size
+from pipetune.model.sizing import compute_sizing
 from pipetune.report.places import places_of
 from pipetune.report.quantities import bits, span, speed
 from pipetune.report.scaling import whole_replicas
@@ -21,7 +21,7 @@ from pipetune.report.sizing_terminal import print_sizing
 from pipetune.report.words import plain, rate, seconds
 from tests.report import sessions
 
-GIVEN = dict.fromkeys(("replicas", "per_host", "step_seconds"), Basis.GIVEN)
+GIVEN = dict.fromkeys(("replicas", "per_host", "step_seconds"), Origin.GIVEN)
 
 
 def viewed(session: Session, **asked: Any) -> SizingView:
@@ -36,7 +36,7 @@ def viewed(session: Session, **asked: Any) -> SizingView:
     }
     result, machine = session.datasets[0], session.machine
     assert machine is not None
-    return sizing_view(size(result, machine, Job(**{**known, **asked})), result, places_of(session))
+    return sizing_view(compute_sizing(result, machine, TrainingJob(**{**known, **asked})), result, places_of(session))
 
 
 def printed(view: SizingView) -> str:
@@ -88,7 +88,7 @@ def test_a_confidential_session_shows_no_file() -> None:
     ],
 )
 def test_whole_replicas(low: float, high: float, text: str) -> None:
-    assert whole_replicas(Quantity(low, high, Basis.MEASURED)) == text
+    assert whole_replicas(QuantityRange(low, high, Origin.MEASURED)) == text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_whole_replicas(low: float, high: float, text: str) -> None:
     ],
 )
 def test_ranges_say_their_unit_once(low: float, high: float, form: Callable[[float], str], text: str) -> None:
-    assert span(Quantity(low, high, Basis.MEASURED), form) == text
+    assert span(QuantityRange(low, high, Origin.MEASURED), form) == text
 
 
 def test_what_is_not_known_is_a_dash() -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pipetune.core import sessionfile
+from pipetune.core import session_file
+from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.session import Session
-from pipetune.core.skew import InputSkew, WorkerInput
 from pipetune.core.summary import summary
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
 from pipetune.report.skew import skew
 from pipetune.report.terminal import summary_text
 from tests.core.sessions import session
-from tests.core.test_sessionfile import schema, written
+from tests.core.test_session_file import schema, written
 
 EVEN = WorkerInput(0, (0.010, 0.011, 0.012), 0.05)
 LATE = WorkerInput(1, (0.022, 0.020, 0.021), 0.08)
@@ -41,7 +41,7 @@ def test_alone_nothing_is_said() -> None:
 @pytest.mark.parametrize("inputs", [(), (EVEN,), (EVEN, LOST)])
 def test_one_input_has_no_skew(inputs: tuple[WorkerInput, ...]) -> None:
     found = InputSkew(inputs)
-    assert (found.ratio, found.slowest, found.first_batch_seconds, found.certain) == (None, None, None, False)
+    assert (found.ratio, found.slowest, found.first_batch_spread_seconds, found.is_certain) == (None, None, None, False)
 
 
 @pytest.mark.mission("E2.skew")
@@ -49,12 +49,12 @@ def test_the_slowest_is_compared_with_the_median() -> None:
     two, three = InputSkew((EVEN, LATE)), InputSkew((EVEN, LATE, THIRD))
     assert (two.ratio, three.ratio) == (pytest.approx(21 / 16), pytest.approx(21 / 11))
     assert two.slowest is three.slowest is LATE
-    assert three.first_batch_seconds == pytest.approx(0.03), "of those that were seen"
+    assert three.first_batch_spread_seconds == pytest.approx(0.03), "of those that were seen"
 
 
 @pytest.mark.parametrize(("inputs", "certain"), [((EVEN, LATE), True), ((EVEN, NEAR), False), ((EVEN, THIRD), False)])
 def test_it_is_certain_where_no_round_says_otherwise(inputs: tuple[WorkerInput, ...], certain: bool) -> None:
-    assert InputSkew(inputs).certain is certain
+    assert InputSkew(inputs).is_certain is certain
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_everyone_says_it_and_the_session_keeps_it(tmp_path: Path) -> None:
     assert "1.31x the median" in markdown(made)
     assert "1.31x the median" in html(made).replace("\N{NO-BREAK SPACE}", " ")
     data: Any = written(tmp_path, made)
-    assert sessionfile.load(tmp_path) == made
+    assert session_file.load(tmp_path) == made
     jsonschema.validate(data, schema("session"))
     kept = data["summary"]["datasets"][0]["skew"]
     assert (kept["slowest"], kept["certain"], kept["ratio"]) == (1, True, pytest.approx(21 / 16))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.profile import ConsumerProfile
-from pipetune.core.skew import InputSkew, WorkerInput
 from pipetune.report.html import html
 from pipetune.report.step_bar import step_bar
 from pipetune.report.timeline import timeline

@@ -7,12 +7,21 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.distribution import ModuleCheck
 from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOption, SplitFunction
-from pipetune.core.functions import Cut, CutKind
-from pipetune.core.measurement import Interval, Outcome, Trial
+from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Reason, Rejection, Session, Training
+from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.session import (
+    DatasetResult,
+    DistributedResult,
+    PatchResult,
+    Rejection,
+    RejectionReason,
+    Session,
+    TrainingResult,
+)
 from pipetune.report.changes import edit_words
 from pipetune.report.operators import argument_list
 from pipetune.report.terminal import summary_text
@@ -56,7 +65,7 @@ def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
     assert headline.big == "Not confirmed"
     assert "not confirmed by fresh measurements" in headline.sentence and "none is proven" not in headline.sentence
     why = "The training step could not be measured: The script's loop ended"
-    unmeasured = replace(session, trials=(accepted, *session.trials), training=Training(why=why))
+    unmeasured = replace(session, trials=(accepted, *session.trials), training=TrainingResult(why=why))
     assert f"{why}." in make_view(unmeasured).headline.sentence
 
 
@@ -291,7 +300,10 @@ def test_a_rewrite_without_ablation_says_so():
         (Move("n4", "n2"), "move shuffle behind map"),
         (SetOption("deterministic", False), "options: deterministic=False"),
         (SetArgument("prefetch@n9", "buffer_size", 4), "prefetch: buffer_size=4"),
-        (SplitFunction("n3", Cut(CutKind.BEFORE_DRAWS)), f"map: cut its function in two {CutKind.BEFORE_DRAWS}"),
+        (
+            SplitFunction("n3", FunctionSplit(SplitPosition.BEFORE_DRAWS)),
+            f"map: cut its function in two {SplitPosition.BEFORE_DRAWS}",
+        ),
         (Insert("head@n3", "cache", "c", {"filename": ""}), "insert cache() after the first part of map"),
     ],
 )
@@ -358,7 +370,7 @@ def test_the_time_is_blamed_only_where_it_was_the_reason():
     decided = make_view(replace(session, trials=rejected))
     assert decided.headline.sentence.startswith("1 trial, and none is proven faster")
     assert [step.label for step in decided.next_steps if "--budget" in step.label] == []
-    open_one = Rejection("cache", "n2", "the time was up before it was tried", reason=Reason.NO_TIME)
+    open_one = Rejection("cache", "n2", "the time was up before it was tried", reason=RejectionReason.NO_TIME)
     left = replace(session, trials=rejected, datasets=(replace(session.datasets[0], rejected=(open_one,)),))
     view = make_view(left)
     assert view.headline.sentence.startswith("The time for trials ended with 1 rewrite untried.")
@@ -391,12 +403,12 @@ def test_a_distributed_form_that_was_not_written_says_why_first():
 
 
 def test_a_distributed_form_of_which_each_worker_reads_everything():
-    checks = ({"workers": 2, "elements": 24, "missing": 0, "duplicated": 0, "each": "everything"},)
+    checks = (ModuleCheck(2, "everything", elements=24, missing=0, duplicated=0),)
     found = DistributedResult("service", "x = 1", "out/distributed.py", checks=checks, companions=("out/serve.py",))
     form = make_view(replace(samples.photos(), distributed=found)).distributed
     assert form.sentence.startswith("Every element once per epoch from each of 2 workers")
     assert form.notes == ("Beside it stand serve.py.",)
-    uncounted = replace(found, checks=({"workers": 2, "missing": None, "duplicated": None},))
+    uncounted = replace(found, checks=(ModuleCheck(2),))
     form = make_view(replace(samples.photos(), distributed=uncounted)).distributed
     assert form.sentence.startswith("Which elements come was not counted")
 
@@ -508,5 +520,5 @@ def test_two_studied_datasets_are_both_shown():
 
 def test_an_empty_pipeline_does_not_break_the_view():
     result = DatasetResult(Pipeline(()), "training", diagnosis=Diagnosis(Verdict.UNDETERMINED, ""))
-    view = make_view(Session("0", {}, datasets=(result,), training=Training()))
+    view = make_view(Session("0", {}, datasets=(result,), training=TrainingResult()))
     assert view.main.where == ""

@@ -19,11 +19,7 @@ def main():
     arguments = parser.parse_args()
     print(arguments)
     features = np.random.default_rng(arguments.seed).standard_normal((arguments.rows, 8), dtype="float32")
-    dataset = (
-        tf.data.Dataset.from_tensor_slices((features, features[:, :1]))
-        .map(lambda x, y: (x * 2.0, y))
-        .batch(32)
-    )
+    dataset = tf.data.Dataset.from_tensor_slices((features, features[:, :1])).map(lambda x, y: (x * 2.0, y)).batch(32)
     model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.fit(dataset, epochs=1, verbose=2)

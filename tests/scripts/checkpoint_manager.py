@@ -11,9 +11,7 @@ import tensorflow as tf
 folder = Path(sys.argv[1])
 weights = tf.Variable(tf.zeros([8]))
 steps = tf.Variable(0, dtype=tf.int64)
-manager = tf.train.CheckpointManager(
-    tf.train.Checkpoint(weights=weights, steps=steps), str(folder / "checkpoints"), 3
-)
+manager = tf.train.CheckpointManager(tf.train.Checkpoint(weights=weights, steps=steps), str(folder / "checkpoints"), 3)
 writer = tf.summary.create_file_writer(str(folder / "summaries"))
 
 

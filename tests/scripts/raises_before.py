@@ -10,9 +10,7 @@ def read_settings():
 
 
 rate = read_settings()
-dataset = tf.data.Dataset.from_tensor_slices(
-    (np.zeros([6400, 8], "float32"), np.zeros([6400, 1], "float32"))
-).batch(32)
+dataset = tf.data.Dataset.from_tensor_slices((np.zeros([6400, 8], "float32"), np.zeros([6400, 1], "float32"))).batch(32)
 model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(rate), "mse")
 model.fit(dataset, epochs=1, verbose=2)

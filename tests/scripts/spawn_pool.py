@@ -15,11 +15,7 @@ def main():
 
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         features = np.concatenate(pool.map(make_rows, range(4)))
-    dataset = (
-        tf.data.Dataset.from_tensor_slices((features, features[:, :1]))
-        .map(lambda x, y: (x * 2.0, y))
-        .batch(32)
-    )
+    dataset = tf.data.Dataset.from_tensor_slices((features, features[:, :1])).map(lambda x, y: (x * 2.0, y)).batch(32)
     model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.fit(dataset, epochs=1, verbose=2)

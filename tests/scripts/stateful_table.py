@@ -7,9 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 KEYS = tf.constant(["red", "green", "blue", "black"])
-numbers = tf.lookup.StaticHashTable(
-    tf.lookup.KeyValueTensorInitializer(KEYS, tf.range(4, dtype=tf.int64)), -1
-)
+numbers = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(KEYS, tf.range(4, dtype=tf.int64)), -1)
 counts = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, default_value=0)
 total = tf.Variable(0, dtype=tf.int64)
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Consent, Plan, Rewrite
-from pipetune.core.measurement import Trial
-from pipetune.core.prediction import Foreseen
+from pipetune.core.results import Prediction, Trial
 from pipetune.core.settings import Settings
 from pipetune.search.budget import Budget
 from pipetune.search.forecast import Expected
@@ -34,8 +33,8 @@ def expecting(gains: Mapping[str, float], *, cpu: float = 1.0, why: str = "") ->
     """A model that expects these gains, as `product` multiplies them, or cannot tell."""
     predicted = product(gains)
 
-    def expected(plan: Plan) -> Foreseen:
-        return Foreseen(why=why) if why else Foreseen(1600 * predicted(plan), cpu)
+    def expected(plan: Plan) -> Prediction:
+        return Prediction(why=why) if why else Prediction(1600 * predicted(plan), cpu)
 
     return expected
 
@@ -52,9 +51,7 @@ def shared(seed: int) -> Noise:
 
 def rough(seed: int) -> Noise:
     """A machine others work on a lot."""
-    return Noise(
-        spread=0.05, wander=0.08, wander_seconds=4, drift=0.03, spike_share=0.05, spike=1.8, seed=seed
-    )
+    return Noise(spread=0.05, wander=0.08, wander_seconds=4, drift=0.03, spike_share=0.05, spike=1.8, seed=seed)
 
 
 def rewrites(names: Iterable[str]) -> list[Rewrite]:
@@ -111,9 +108,7 @@ class Scene:
         return self.budget.spent()
 
 
-def runner(
-    gains: Mapping[str, float] | None = None, *, noise: Noise | None = None, **changes: object
-) -> FakeRunner:
+def runner(gains: Mapping[str, float] | None = None, *, noise: Noise | None = None, **changes: object) -> FakeRunner:
     made = FakeRunner(FakeClock(), gain=product(gains or {}), noise=noise or quiet())
     for name, value in changes.items():
         setattr(made, name, value)

@@ -11,7 +11,7 @@ from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, Ablated, ablate
 from pipetune.search.budget import Budget
 from pipetune.search.composing import Composer
 from pipetune.search.equality import EqualityGate
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Meter
 from pipetune.search.runner import silent
 from pipetune.testing.runner import FakeRunner
@@ -27,10 +27,10 @@ def ablated(
     return ablate(Composer(tuple(parts)).plan(parts), kit_of(parts, made, seed=seed, budget_seconds=budget_seconds))
 
 
-def kit_of(parts: Sequence[Rewrite], made: FakeRunner, *, seed: int, budget_seconds: float = 240.0) -> Kit:
+def kit_of(parts: Sequence[Rewrite], made: FakeRunner, *, seed: int, budget_seconds: float = 240.0) -> SearchContext:
     meter = Meter(made, made.clock, budget=Budget(budget_seconds, made.clock))
     gate = EqualityGate(made, made.clock, notify=silent)
-    return Kit(Plan("defaults"), meter, Composer(tuple(parts)), gate, random.Random(seed), silent)
+    return SearchContext(Plan("defaults"), meter, Composer(tuple(parts)), gate, random.Random(seed), silent)
 
 
 def test_what_adds_nothing_leaves() -> None:
@@ -64,9 +64,7 @@ def test_what_spares_memory_stays_unless_it_is_slower() -> None:
     ]
     assert sum(names(one.plan) == ["large", "small"] for one in idle) >= 19
     assert any("128 MiB less" in trial.why for one in idle for trial in one.trials)
-    slow = ablated(
-        ["large", "small"], runner({"large@n1": 1.4, "small@n1": 0.9}, noise=quiet()), spared=2**27
-    )
+    slow = ablated(["large", "small"], runner({"large@n1": 1.4, "small@n1": 0.9}, noise=quiet()), spared=2**27)
     assert names(slow.plan) == ["large"]
     little = ablated(["large", "small"], runner({"large@n1": 1.4}, noise=quiet()), spared=2**20)
     assert names(little.plan) == ["large"]

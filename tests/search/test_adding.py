@@ -11,22 +11,22 @@ from pipetune.search.adding import affordable_pairs
 from pipetune.search.budget import Budget, Part
 from pipetune.search.composing import Composer
 from pipetune.search.equality import EqualityGate
-from pipetune.search.kit import Kit
+from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Meter
 from pipetune.search.runner import silent
 from tests.search.scenes import quiet, runner
 
 
-def kit(*, budget_seconds: float, window_seconds: float) -> Kit:
+def kit(*, budget_seconds: float, window_seconds: float) -> SearchContext:
     """At the start of the budget: 80 % of it may go to offers, and 100 % are left until the confirmation ends."""
     made = runner({}, noise=quiet())
     meter = Meter(made, made.clock, budget=Budget(budget_seconds, made.clock))
     meter.expect("input", window_seconds)
     gate = EqualityGate(made, made.clock, notify=silent)
-    return Kit(Plan("defaults"), meter, Composer(()), gate, random.Random(0), silent)
+    return SearchContext(Plan("defaults"), meter, Composer(()), gate, random.Random(0), silent)
 
 
-def pairs(kit: Kit, *, waiting: int = 1) -> int:
+def pairs(kit: SearchContext, *, waiting: int = 1) -> int:
     return affordable_pairs(kit, waiting=waiting, fewest=4, most=1000)
 
 

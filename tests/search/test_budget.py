@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.core.measurement import OutOfBudget
+from pipetune.core.results import OutOfBudget
 from pipetune.search.budget import SHARES, Budget, Part
 from pipetune.testing.runner import FakeClock
 

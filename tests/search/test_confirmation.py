@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Interval, Outcome, RunFailed, Trial
+from pipetune.core.results import Interval, Outcome, RunFailed, Trial
 from pipetune.core.settings import Settings
 from pipetune.search.confirmation import LOOKS, Confirmation, confirm
 from pipetune.testing.runner import FakeRunner, rewrite

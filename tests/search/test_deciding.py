@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 from pipetune.core.edits import Plan
-from pipetune.core.measurement import Outcome
+from pipetune.core.results import Outcome
 from pipetune.search.budget import Budget, Part
 from pipetune.search.deciding import Decision, decide
 from pipetune.search.meter import Meter

@@ -6,32 +6,34 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.comparison import Check, Comparison
 from pipetune.core.edits import Plan, Remove, Safety
-from pipetune.core.measurement import Outcome, RunFailed
+from pipetune.core.results import Comparison, EqualityCheck, Outcome, RunFailed
 from pipetune.search.equality import EqualityGate
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import runner
 
 PLAN = Plan("tuned", (replace(rewrite("drop"), edits=(Remove("n1"),)),))
-SAME = Check("values", True)
+SAME = EqualityCheck("values", True)
 
 
 @pytest.mark.parametrize(
     ("checks", "outcome", "said"),
     [
         (
-            (Check("values", False, "element 3 differs"), Check("epochs", None, "the time ended", late=True)),
+            (
+                EqualityCheck("values", False, "element 3 differs"),
+                EqualityCheck("epochs", None, "time ran out", late=True),
+            ),
             Outcome.REJECTED,
             "not the same data: values: element 3 differs",
         ),
         (
-            (SAME, Check("epochs", None, "the time ended before three epochs", late=True)),
+            (SAME, EqualityCheck("epochs", None, "time ran out before three epochs", late=True)),
             Outcome.UNDECIDED,
-            "not proven to be the same data: epochs the time ended before three epochs",
+            "not proven to be the same data: epochs time ran out before three epochs",
         ),
         (
-            (SAME, Check("epochs", None, "the pipeline raises an error in every epoch")),
+            (SAME, EqualityCheck("epochs", None, "the pipeline raises an error in every epoch")),
             Outcome.REJECTED,
             "not proven to be the same data: epochs the pipeline raises an error in every epoch",
         ),
@@ -39,7 +41,7 @@ SAME = Check("values", True)
     ],
 )
 def test_only_a_difference_that_was_seen_is_called_one(
-    checks: tuple[Check, ...] | None, outcome: Outcome, said: str
+    checks: tuple[EqualityCheck, ...] | None, outcome: Outcome, said: str
 ) -> None:
     made = runner({})
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.edits import Rewrite, SetArgument
-from pipetune.core.measurement import Outcome
+from pipetune.core.results import Outcome
 from pipetune.search.equals import FEWEST_PAIRS, NOT_SLOWER
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import Scene, names, runner
@@ -75,7 +75,7 @@ def test_without_time_it_is_offered_unmeasured() -> None:
 
 def test_what_changes_the_data_is_not_offered() -> None:
     scene = freezing()
-    scene.runner.unequal = frozenset({FREEZE.key})
+    scene.runner.unequal_keys = frozenset({FREEZE.key})
     found = scene.run()
     assert found.offers == ()
     (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]

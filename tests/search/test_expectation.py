@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from pipetune.core.edits import Plan
-from pipetune.core.prediction import Foreseen
+from pipetune.core.results import Prediction
 from pipetune.search.composing import Composer
 from pipetune.search.expectation import QUIET_SPREAD, Expectation, spread_of
 from pipetune.search.forecast import Expected, Forecast
@@ -42,10 +42,10 @@ def test_between_model_and_window_the_surer_one_counts_for_more() -> None:
 
 
 def test_a_window_corrects_the_prediction_beside_others_by_what_the_model_was_wrong_alone() -> None:
-    def expected(plan: Plan) -> Foreseen:
+    def expected(plan: Plan) -> Prediction:
         """`b` gains much alone and little beside `a`."""
         rates = {"b": 2.0, "a": 3.0, "a+b": 3.1}
-        return Foreseen(1600 * rates.get("+".join(part.rule for part in plan.rewrites), 1.0))
+        return Prediction(1600 * rates.get("+".join(part.rule for part in plan.rewrites), 1.0))
 
     right = expectation(expected, shown={"b": 2.0})
     over = Composer(tuple(LETTERS)).plan([A])
@@ -55,11 +55,11 @@ def test_a_window_corrects_the_prediction_beside_others_by_what_the_model_was_wr
 
 
 def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
-    def expected(plan: Plan) -> Foreseen:
+    def expected(plan: Plan) -> Prediction:
         """`a` and `b` stand for each other, `c` and `d` pay together only, `e` pays a little, `f` nothing."""
         rules = {part.rule for part in plan.rewrites}
         rate = (2.0 if rules & {"a", "b"} else 1.0) * (1.5 if {"c", "d"} <= rules else 1.0)
-        return Foreseen(1600 * rate * (1.05 if "e" in rules else 1.0) * (1.01 if "f" in rules else 1.0))
+        return Prediction(1600 * rate * (1.05 if "e" in rules else 1.0) * (1.01 if "f" in rules else 1.0))
 
     assert names(expectation(expected).joined(LETTERS, A)) == ["a", "c", "d", "e"]
 
@@ -70,8 +70,8 @@ def test_where_the_model_cannot_tell_only_what_windows_surely_show_is_joined() -
 
 
 def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
-    def cheaper(plan: Plan) -> Foreseen:
-        return Foreseen(1600.0, 0.5 if plan.rewrites else 1.0)
+    def cheaper(plan: Plan) -> Prediction:
+        return Prediction(1600.0, 0.5 if plan.rewrites else 1.0)
 
     assert expectation(cheaper, shown={"a": 1.0}).of(A).mean == pytest.approx(0.0, abs=0.01)
     assert expectation(cheaper, shown={"a": 1.0}, cpu=2.0).of(A).mean == pytest.approx(math.log(2.0), abs=0.01)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.core.measurement import Outcome
+from pipetune.core.results import Outcome
 from tests.search.scenes import Scene, names, rewrites, rough, runner, shared
 
 pytestmark = pytest.mark.slow
@@ -16,14 +16,11 @@ def useless_sessions(count: int) -> tuple[int, int]:
     """Sessions that accepted something, and those that came to any decision."""
     accepted = decided = 0
     for seed in range(count):
-        scene = Scene(
-            rewrites(USELESS), runner(noise=rough(seed), first_seconds=0.1), budget_seconds=400, seed=seed
-        )
+        scene = Scene(rewrites(USELESS), runner(noise=rough(seed), first_seconds=0.1), budget_seconds=400, seed=seed)
         found = scene.run()
         accepted += found.chosen is not None
         decided += any(
-            trial.kind == "search" and trial.outcome in (Outcome.ACCEPTED, Outcome.REJECTED)
-            for trial in found.trials
+            trial.kind == "search" and trial.outcome in (Outcome.ACCEPTED, Outcome.REJECTED) for trial in found.trials
         )
     return accepted, decided
 

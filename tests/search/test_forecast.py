@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from pipetune.core.edits import Plan, Safety
-from pipetune.core.measurement import Outcome, Rate
-from pipetune.core.prediction import Foreseen
+from pipetune.core.results import Outcome, Prediction, Rate
 from pipetune.search import offers
 from pipetune.search.forecast import LEAST_MARGIN, Forecast
 from pipetune.testing.runner import rewrite
@@ -54,8 +53,8 @@ def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
     found = forecast({"a@n1": 0.6})
     assert loses(found, shares=True)  # as many CPU seconds
 
-    def cheaper(plan: Plan) -> Foreseen:
-        return Foreseen(1600 * (0.6 if plan.rewrites else 1.0), 0.5 if plan.rewrites else 1.0)
+    def cheaper(plan: Plan) -> Prediction:
+        return Prediction(1600 * (0.6 if plan.rewrites else 1.0), 0.5 if plan.rewrites else 1.0)
 
     found = Forecast(cheaper, BASELINES, base="defaults")
     found.learn({name: Rate(examples_per_second=1600) for name in BASELINES})
@@ -78,7 +77,7 @@ def test_two_that_pay_together_are_not_skipped_alone() -> None:
         rules = {part.rule for part in plan.rewrites} & {"a", "b"}
         return 1.6 if len(rules) == 2 else alone if rules else 1.0
 
-    scene = Scene(rewrites("ab"), runner(), expected=lambda plan: Foreseen(1600 * gain(plan, 0.5), 1.0))
+    scene = Scene(rewrites("ab"), runner(), expected=lambda plan: Prediction(1600 * gain(plan, 0.5), 1.0))
     scene.runner.gain = gain
     assert names(scene.run().chosen) == ["a", "b"]
 
@@ -101,10 +100,10 @@ def test_the_most_promising_come_first() -> None:
 def test_what_the_model_cannot_tell_is_tried_in_the_order_of_its_guesses_behind_what_it_can() -> None:
     guesses = {"c@n1": 2.0, "b@n1": 1.2}
 
-    def expected(plan: Plan) -> Foreseen:
+    def expected(plan: Plan) -> Prediction:
         if [part.rule for part in plan.rewrites] == ["d"]:
-            return Foreseen(1600 * 1.01, 1.0)
-        return Foreseen(why="map runs Python code", guess=1600 * product(guesses)(plan))
+            return Prediction(1600 * 1.01, 1.0)
+        return Prediction(why="map runs Python code", fallback_rate=1600 * product(guesses)(plan))
 
     scene = Scene(rewrites("abcd"), runner({"c@n1": 1.5}), expected=expected)
     found = scene.run()

@@ -47,5 +47,5 @@ def test_it_is_not_tried_where_nothing_trains_and_the_reason_is_said() -> None:
 
 
 def test_what_changes_the_data_is_never_taken() -> None:
-    scene = Scene([DEVICE], runner({"device@n1": 1.5}, unequal=frozenset({"device@n1"}), **TRAINS))
+    scene = Scene([DEVICE], runner({"device@n1": 1.5}, unequal_keys=frozenset({"device@n1"}), **TRAINS))
     assert scene.run().chosen is None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pipetune.core.edits import Consent, Rewrite
-from pipetune.core.measurement import Outcome
+from pipetune.core.results import Outcome
 from pipetune.search.result import SearchResult
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import Scene, expecting, names, runner
@@ -41,7 +41,7 @@ def test_where_the_better_one_fails_the_other_is_tried() -> None:
 
 
 def test_where_the_better_one_does_not_fit_the_other_is_tried() -> None:
-    found, scene = _search(GAINS, bytes_of={"deep@n1": 9e9}, memory_limit_bytes=1e9)
+    found, scene = _search(GAINS, predicted_bytes_by_key={"deep@n1": 9e9}, memory_limit_bytes=1e9)
     assert names(found.chosen) == ["small", "other"] and not _ran(scene, "deep")
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from pipetune.core.edits import Plan, Rewrite, Safety
-from pipetune.core.measurement import Outcome, Trial, Window
-from pipetune.core.session import Reason
+from pipetune.core.results import Outcome, Trial, Window
+from pipetune.core.session import RejectionReason
 from pipetune.search.result import SearchResult
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
@@ -21,7 +21,7 @@ def raced(found: SearchResult) -> list[str]:
     return [trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios]
 
 
-def reasons(found: SearchResult) -> dict[str, Reason | None]:
+def reasons(found: SearchResult) -> dict[str, RejectionReason | None]:
     return {rejection.rule: rejection.reason for rejection in found.rejections}
 
 
@@ -64,7 +64,7 @@ def test_only_what_is_expected_to_add_3_percent_is_joined() -> None:
     assert names(found.chosen) == ["a", "b"]
     assert raced(found) == ["a@n1", "a@n1+b@n1"]
     assert {key for _, key in scene.runner.windows if "+" in key} == {"a@n1+b@n1"}
-    assert reasons(found) == dict.fromkeys("cdefgh", Reason.NOT_EXPECTED)
+    assert reasons(found) == dict.fromkeys("cdefgh", RejectionReason.NOT_EXPECTED)
 
 
 def test_what_the_model_does_not_expect_is_added_where_windows_show_it() -> None:
@@ -77,7 +77,7 @@ def test_what_the_model_does_not_expect_is_added_where_windows_show_it() -> None
 
 def test_a_joined_plan_that_changes_the_data_makes_way_for_its_strongest_part_at_once() -> None:
     gains = {f"{letter}@n1": 1.2 for letter in LETTERS} | {"c@n1": 6.5}
-    made = runner(gains, unequal=frozenset({"f@n1"}), compare_seconds=8.0)
+    made = runner(gains, unequal_keys=frozenset({"f@n1"}), compare_seconds=8.0)
     scene = Scene(rewrites(LETTERS), made, expected=expecting(gains), budget_seconds=60)
     found = scene.run()
     assert scene.runner.compared[:2] == ["c@n1", "+".join(f"{letter}@n1" for letter in LETTERS)]
@@ -88,9 +88,9 @@ def test_a_joined_plan_that_changes_the_data_makes_way_for_its_strongest_part_at
 
 def test_where_the_strongest_changes_the_data_the_next_one_is_raced() -> None:
     gains = {"a@n1": 5.0, "b@n1": 1.5}
-    found = Scene(rewrites("abc"), runner(gains, unequal=frozenset({"a@n1"})), expected=expecting(gains)).run()
+    found = Scene(rewrites("abc"), runner(gains, unequal_keys=frozenset({"a@n1"})), expected=expecting(gains)).run()
     assert names(found.chosen) == ["b"]
-    assert reasons(found) == {"a": Reason.NOT_EQUAL, "c": Reason.NOT_EXPECTED}
+    assert reasons(found) == {"a": RejectionReason.NOT_EQUAL, "c": RejectionReason.NOT_EXPECTED}
 
 
 def test_the_time_that_one_plan_does_not_need_goes_to_the_next_best() -> None:
@@ -116,7 +116,7 @@ def test_nothing_is_called_too_short_while_time_is_left() -> None:
         found = scene.run()
         if found.budget_too_small:
             assert scene.seconds() > 0.95 * 60
-            assert reasons(found) == {"a": Reason.UNDECIDED}
+            assert reasons(found) == {"a": RejectionReason.UNDECIDED}
 
 
 def test_a_race_is_begun_though_windows_of_the_pipeline_as_written_are_too_long_for_a_whole_one() -> None:
@@ -138,8 +138,11 @@ def test_a_plan_rejected_by_its_pairs_is_not_called_too_short() -> None:
     found = Scene(rewrites("ab"), runner(), expected=expecting({"a@n1": 1.5, "b@n1": 1.2})).run()
     assert found.chosen is None and not found.budget_too_small
     assert found.why == "No plan was proven faster than the pipeline as written."
-    assert reasons(found)["a"] is Reason.NOT_FASTER
-    assert reasons(found)["b"] in (Reason.NOT_FASTER, Reason.NOT_EXPECTED)  # its window showed that the model is wrong
+    assert reasons(found)["a"] is RejectionReason.NOT_FASTER
+    assert reasons(found)["b"] in (
+        RejectionReason.NOT_FASTER,
+        RejectionReason.NOT_EXPECTED,
+    )  # its window showed that the model is wrong
 
 
 def number_in_place_of_autotune(gain: float, company: Mapping[str, float]) -> tuple[SearchResult, Rewrite]:
@@ -161,7 +164,7 @@ def test_a_number_in_autotunes_place_is_in_no_plan_before_it_is_proven_by_itself
     for trial in found.trials:
         if trial.kind == "search" and number in trial.plan.rewrites:
             assert is_only_new_one(number, trial, found)
-    assert reasons(found)["parallel-map"] in (Reason.NOT_FASTER, Reason.NOT_EXPECTED)
+    assert reasons(found)["parallel-map"] in (RejectionReason.NOT_FASTER, RejectionReason.NOT_EXPECTED)
 
 
 def test_a_number_that_is_proven_by_itself_replaces_autotune() -> None:
@@ -190,8 +193,8 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
     made = runner(
         gains | {"best-too@n1": 1.0},
         fails={"broken@n1": "bad data"},
-        unequal=frozenset({"wrong@n1"}),
-        bytes_of={"large@n1": 1e12},
+        unequal_keys=frozenset({"wrong@n1"}),
+        predicted_bytes_by_key={"large@n1": 1e12},
     )
 
     def conflict(parts: object) -> str:
@@ -203,17 +206,17 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
     ).run()
     assert names(found.chosen) == ["best"]
     assert reasons(found) == {
-        "idle": Reason.NOT_EXPECTED,
-        "slow": Reason.PREDICTED_SLOWER,
-        "wrong": Reason.NOT_EQUAL,
-        "broken": Reason.FAILED,
-        "large": Reason.REFUSED,
-        "against": Reason.EXCLUDED,
-        "best-too": Reason.NOT_EXPECTED,
+        "idle": RejectionReason.NOT_EXPECTED,
+        "slow": RejectionReason.PREDICTED_SLOWER,
+        "wrong": RejectionReason.NOT_EQUAL,
+        "broken": RejectionReason.FAILED,
+        "large": RejectionReason.REFUSED,
+        "against": RejectionReason.EXCLUDED,
+        "best-too": RejectionReason.NOT_EXPECTED,
     }
     assert not any("not tried" in rejection.why for rejection in found.rejections)
 
 
 def test_what_no_time_was_left_for_says_so() -> None:
     found = Scene(rewrites("ab"), runner({"a@n1": 1.5}, first_seconds=15.0), budget_seconds=60).run()
-    assert found.budget_too_small and reasons(found) == {"a": Reason.UNDECIDED, "b": Reason.NO_TIME}
+    assert found.budget_too_small and reasons(found) == {"a": RejectionReason.UNDECIDED, "b": RejectionReason.NO_TIME}

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
-from pipetune.core.measurement import Outcome, RunFailed
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.prediction import Foreseen
-from pipetune.core.session import Reason
+from pipetune.core.results import Outcome, Prediction, RunFailed
+from pipetune.core.session import RejectionReason
 from pipetune.search import summing_up
 from pipetune.search.baselines import choose_steps
 from pipetune.search.budget import Budget
@@ -38,7 +37,7 @@ def test_rewrites_that_pay_together_only_are_found_where_the_model_expects_it() 
     def gain(plan: Plan) -> float:
         return 1.6 if {"a", "b"} <= {part.rule for part in plan.rewrites} else 1.0
 
-    scene = Scene(rewrites("abc"), runner(), expected=lambda plan: Foreseen(1600 * gain(plan), 1.0))
+    scene = Scene(rewrites("abc"), runner(), expected=lambda plan: Prediction(1600 * gain(plan), 1.0))
     scene.runner.gain = gain
     found = scene.run()
     assert names(found.chosen) == ["a", "b"]
@@ -118,12 +117,12 @@ def test_plans_that_fail_only_together_leave_the_best_of_both() -> None:
     found = scene.run()
     assert names(found.chosen) == ["a", "c"]
     reasons = {rejection.rule: rejection.reason for rejection in found.rejections}
-    assert reasons == {"b": Reason.FAILED}
+    assert reasons == {"b": RejectionReason.FAILED}
 
 
 def test_a_plan_above_the_memory_limit_never_runs() -> None:
     scene = Scene(
-        rewrites("ab"), runner({"a@n1": 1.3, "b@n1": 5.0}, bytes_of={"b@n1": 2e9}), memory_limit_bytes=1e9
+        rewrites("ab"), runner({"a@n1": 1.3, "b@n1": 5.0}, predicted_bytes_by_key={"b@n1": 2e9}), memory_limit_bytes=1e9
     )
     found = scene.run()
     assert names(found.chosen) == ["a"]
@@ -135,14 +134,14 @@ def test_a_plan_above_the_memory_limit_never_runs() -> None:
 def test_two_plans_that_fit_alone_but_not_together_are_not_joined() -> None:
     scene = Scene(
         rewrites("ab"),
-        runner({"a@n1": 1.3, "b@n1": 1.6}, bytes_of={"a@n1": 6e8, "b@n1": 6e8}),
+        runner({"a@n1": 1.3, "b@n1": 1.6}, predicted_bytes_by_key={"a@n1": 6e8, "b@n1": 6e8}),
         memory_limit_bytes=1e9,
     )
     assert names(scene.run().chosen) == ["b"]
 
 
 def test_a_plan_that_changes_the_data_is_rejected_however_fast() -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.3, "b@n1": 8.0}, unequal=frozenset({"b@n1"})))
+    scene = Scene(rewrites("ab"), runner({"a@n1": 1.3, "b@n1": 8.0}, unequal_keys=frozenset({"b@n1"})))
     found = scene.run()
     assert names(found.chosen) == ["a"]
     trials = [trial for trial in found.trials if "same data" in trial.why]
@@ -156,7 +155,7 @@ def test_a_culprit_among_many_is_found_by_halves() -> None:
     gains = {f"{letter}@n1": 1.2 for letter in letters}
     scene = Scene(
         rewrites(letters),
-        runner(gains, unequal=frozenset({"f@n1"}), compare_seconds=2.0),
+        runner(gains, unequal_keys=frozenset({"f@n1"}), compare_seconds=2.0),
         budget_seconds=600,
     )
     found = scene.run()
@@ -170,7 +169,7 @@ def test_where_the_first_plan_is_not_proven_a_smaller_one_is_tried_while_a_decis
     letters = "abcd"
     scene = Scene(
         rewrites(letters),
-        runner({f"{letter}@n1": 1.5 for letter in letters}, unequal=frozenset({"d@n1"}), compare_seconds=5.0),
+        runner({f"{letter}@n1": 1.5 for letter in letters}, unequal_keys=frozenset({"d@n1"}), compare_seconds=5.0),
         budget_seconds=60,
     )
     found = scene.run()
@@ -211,17 +210,13 @@ def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> No
 
 def test_consent_lets_it_in() -> None:
     candidates = [rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)]
-    found = Scene(
-        candidates, runner({"a@n1": 1.3, "freeze@n1": 4.0}), allow=frozenset({Consent.REORDER})
-    ).run()
+    found = Scene(candidates, runner({"a@n1": 1.3, "freeze@n1": 4.0}), allow=frozenset({Consent.REORDER})).run()
     assert names(found.chosen) == ["a", "freeze"]
     assert found.offers == ()
 
 
 @pytest.mark.parametrize(("fixed", "expected"), [(False, ["random"]), (True, [])])
-def test_statistical_rewrites_need_consent_where_randomness_is_fixed(
-    fixed: bool, expected: list[str]
-) -> None:
+def test_statistical_rewrites_need_consent_where_randomness_is_fixed(fixed: bool, expected: list[str]) -> None:
     candidates = [rewrite("random", safety=Safety.STATISTICAL)]
     found = Scene(candidates, runner({"random@n1": 1.6}), randomness_fixed=fixed).run()
     assert names(found.chosen) == expected
@@ -231,7 +226,7 @@ def test_statistical_rewrites_need_consent_where_randomness_is_fixed(
 def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
     candidates = [rewrite("frozen-augmentation", safety=Safety.REORDERS)]
     scene = Scene(candidates, runner({"frozen-augmentation@n1": 9.0}))
-    scene.runner.unequal = frozenset({"frozen-augmentation@n1"})
+    scene.runner.unequal_keys = frozenset({"frozen-augmentation@n1"})
     found = scene.run()
     assert found.offers == ()
     assert "not the same data" in found.rejections[0].why
@@ -244,7 +239,7 @@ def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
     assert found.budget_too_small
     assert "Nothing was decided in the 60 s" in found.why
     assert scene.seconds() < 1.05 * 60
-    assert all(one.open for one in found.rejections), "there may be something to gain"
+    assert all(one.undecided for one in found.rejections), "there may be something to gain"
 
 
 def test_no_candidates_no_plan_but_rates() -> None:
@@ -265,11 +260,11 @@ def test_a_pipeline_that_cannot_run_as_written_ends_the_search_with_the_reason()
     assert found.chosen is None
     assert "element 500 is corrupt" in found.why
     (one,) = found.rejections
-    assert (one.why, one.open) == ("the search ended before it was measured in pairs", True)
+    assert (one.why, one.undecided) == ("the search ended before it was measured in pairs", True)
 
 
 def test_a_window_that_has_not_converged_is_repeated_with_a_longer_warm_up() -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}, unsettled={"a@n1": 0.8}))
+    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}, warm_up_needed={"a@n1": 0.8}))
     found = scene.run()
     assert names(found.chosen) == ["a"]
     warm_ups = [seconds for key, seconds in scene.runner.warm_ups if key == "a@n1"]
@@ -280,7 +275,7 @@ def test_a_window_that_has_not_converged_is_repeated_with_a_longer_warm_up() -> 
 
 
 def test_a_plan_that_never_converges_counts_as_it_is_and_is_named() -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}, unsettled={"a@n1": 1e9}))
+    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}, warm_up_needed={"a@n1": 1e9}))
     found = scene.run()
     assert names(found.chosen) == ["a"]
     assert any("never stood still under a" in note for note in found.notes)
@@ -364,7 +359,7 @@ def test_a_rewrite_whose_values_cannot_be_compared_is_not_used() -> None:
     scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}, unprovable=True))
     found = scene.run()
     assert found.chosen is None
-    assert any("cannot be serialised" in trial.why for trial in found.trials)
+    assert any("cannot be serialized" in trial.why for trial in found.trials)
 
 
 def test_reading_ahead_and_numbers_need_no_proof_of_values() -> None:

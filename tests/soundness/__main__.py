@@ -1,10 +1,10 @@
-"""Hunts for wrong rewrites: rewrites that pipetune accepts although the data differ.
+"""Searches for wrong rewrites: rewrites that pipetune accepts although the data differ.
 
 python -m tests.soundness                       the hunt: 5,000 functions, 2,000 pipelines, 1,000 scripts, a new seed
-python -m tests.soundness power                 the same product with each of its guards off in turn
-python -m tests.soundness right --checkout P    the list of right proposals, from a checkout of the code of before
-python -m tests.soundness recall                how many of that list are still made
-python -m tests.soundness case FAMILY SEED N    one case, with everything that was tried, here in this process
+python -m tests.soundness power                 the same product with each of its guards switched off in turn
+python -m tests.soundness right --checkout P    the list of right proposals, from a checkout of an earlier commit
+python -m tests.soundness recall                how many proposals of that list are still made
+python -m tests.soundness case FAMILY SEED N    one case, with everything that was tried, in this process
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULTS = {"function": 5000, "pipeline": 2000, "script": 1000}
 
 
 def main() -> int:
-    """Runs what the arguments ask for; 1 where something wrong was accepted, or too much was lost."""
+    """Runs the command; 1 where something wrong was accepted, or too much was lost."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.soundness", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,7 +55,7 @@ def _header(seed: str, cases: dict[str, int], checkout: Path) -> dict[str, Any]:
 
 def _state(arguments: argparse.Namespace, cases: dict[str, int], seed: str, name: str, checkout: Path) -> hunt.State:
     path = hunt.STATE.with_name(f".soundness{name}.part.jsonl")
-    if arguments.state is not None and not (name and arguments.command == "hunt"):  # there it is the hunt's own
+    if arguments.state is not None and not (name and arguments.command == "hunt"):  # the hunt has its own state
         path = arguments.state
     header = _header(seed, cases, checkout)
     commits = header["commits"]
@@ -105,7 +105,7 @@ def _hunt(arguments: argparse.Namespace) -> int:
 
 
 def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
-    """What was right before and is kept: on this run's own cases where there is a checkout to run them on."""
+    """Right proposals that are kept: of this run's cases where a checkout is given, otherwise of the list."""
     if arguments.before is not None:
         cases = {family: count for family, count in state.header["cases"].items() if family in recall.CASES}
         other = hunt.opened(
@@ -117,7 +117,7 @@ def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
     else:
         right = recall.load()
         now = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
-        if not arguments.minutes:  # else what `recall` has found at this commit
+        if not arguments.minutes:  # otherwise use what `recall` found at this commit
             now = _hunted(arguments, now, arguments.checkout, {"ask_all": True})
         before, kept, _, _ = recall.compared(right, now)
     return {"right_before": before, "right_kept": kept}

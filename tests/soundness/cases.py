@@ -1,4 +1,4 @@
-"""What a case of the suite comes to, as values that a worker hands to the supervisor."""
+"""The results of a case, as values that a worker sends to the supervisor."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ class Tried:
     keys: tuple[str, ...]
     safety: str
     right: bool
-    accepted: bool | None  # None: the comparison was not asked, for the data are the same
+    accepted: bool | None  # None: the comparison was not run, as the data are equal
     kind: str = ""  # how the data differ
     detail: str = ""
-    why: str = ""  # what pipetune's comparison says where it refuses
-    zeros: bool = False  # right only where zeros were spoken of
+    why: str = ""  # the reason of pipetune's comparison where it rejects
+    zeros: bool = False  # right only where zeros were noted
 
     @property
     def wrong(self) -> bool:
-        """Whether data would have changed under a promise that they do not."""
+        """Whether data would have changed although the class promises that they do not."""
         return bool(self.accepted) and not self.right
 
 
 @dataclass(frozen=True)
 class Case:
-    """What came of one case."""
+    """The results of one case."""
 
     family: str  # "function", "pipeline", "script"
     seed: str
     tried: tuple[Tried, ...] = ()
     proposed: tuple[tuple[str, str], ...] = ()  # key and class of everything that was proposed
     operations: tuple[str, ...] = ()  # of the function, or operators of the pipeline
-    crash: str = ""  # where pipetune would have ended
+    crash: str = ""  # the error with which pipetune would have ended
     unbuilt: str = ""  # why nothing could be tried
     seconds: float = 0.0
-    material: dict[str, Any] | None = None  # of a case with something wrong: what it was made of, for the reduction
+    material: dict[str, Any] | None = None  # of a case with something wrong: its program, for the reduction
     patches: int = 0
 
     def packed(self) -> dict[str, Any]:
@@ -59,14 +59,14 @@ def tried(
     *,
     ask: bool,
 ) -> Tried:
-    """What came of a plan; the comparison is asked where the data differ under it, or where `ask` says so.
+    """The results of a plan; the comparison is run where the data differ, or if `ask` is set.
 
     Args:
         plan: the proposals, one or several.
         safety: the class of all together.
-        verdict: the truth, by whether zeros and denormals were spoken of.
-        compared: what pipetune's own comparison says.
-        ask: even if the data are the same.
+        verdict: the truth, depending on whether zeros and denormals were noted.
+        compared: runs pipetune's own comparison.
+        ask: run the comparison also if the data are equal.
     """
     found, answer = verdict(False), None
     if ask or not found.right:
@@ -86,7 +86,7 @@ def tried(
 
 
 def unpacked(packed: dict[str, Any]) -> Case:
-    """The case that `Case.packed` gave."""
+    """The case from the result of `Case.packed`."""
     fields = dict(packed)
     fields["tried"] = tuple(
         Tried(**{**one, "rules": tuple(one["rules"]), "keys": tuple(one["keys"])}) for one in packed["tried"]
@@ -97,17 +97,17 @@ def unpacked(packed: dict[str, Any]) -> Case:
 
 
 MOST_OF_A_RULE = 4
-"""Proposals of one rule that are tried in one case, where they change more than numbers."""
+"""Proposals of one rule that are tried in one case, if they change more than numbers."""
 
 _ASKED = 4
-"""Of the proposals under which the data are the same, the comparison is asked of one in so many: that takes most of the
-time, and tells only what it loses."""
+"""One in so many of the proposals that keep the data is compared: comparisons take most of the time, and here they only
+show what pipetune loses."""
 
 
 def chosen(proposals: Sequence[Proposal], *, salt: str, plain: int) -> list[Proposal]:
-    """The proposals to try: a few of each rule that changes functions, and so many of all the others.
+    """The proposals to try: a few of each rule that changes functions, and a number of all others.
 
-    By a hash of their names, so that two versions of pipetune that propose the same try the same.
+    Chosen by a hash of their names, so that versions of pipetune with equal proposals try the same ones.
     """
     by_rule: dict[str, list[Proposal]] = {}
     others: list[Proposal] = []
@@ -120,7 +120,7 @@ def chosen(proposals: Sequence[Proposal], *, salt: str, plain: int) -> list[Prop
 
 
 def asked(proposal: Proposal, *, salt: str) -> bool:
-    """Whether the comparison is asked of this proposal though the data are the same under it."""
+    """Whether the comparison is run on this proposal although it keeps the data."""
     return lot(salt, proposal) % _ASKED == 0
 
 

@@ -13,9 +13,9 @@ from tests.soundness.handwritten import PRELUDE, Hand
 
 @dataclass(frozen=True)
 class Link:
-    """One operator as it is written behind what stands above it, and the functions it needs.
+    """The source text of one operator, which follows its upstream expression, and the functions it needs.
 
-    A text that holds `{ds}` is an expression of what stands above.
+    A text with `{ds}` is an expression around its upstream expression.
     """
 
     operator: str
@@ -39,15 +39,15 @@ class Chain:
 
     @property
     def random(self) -> bool:
-        """Whether a function of it draws, or another operator gives elements at random."""
+        """Whether one of its functions draws, or another operator is random."""
         return bool(_RANDOM.search(self.text()))
 
     @property
     def racy(self) -> bool:
-        """Whether calls side by side share a generator or a variable: which gets what is chance, as it is written.
+        """Whether parallel calls share a generator or a variable, so that the original itself is nondeterministic.
 
-        So it is where a variable is counted up above an operator that stops early: TensorFlow makes maps between them
-        parallel by itself, and how many elements those have asked for by then is chance.
+        It also is where a variable is counted up upstream of an operator that stops early: TensorFlow parallelizes
+        maps between them, and the number of elements they have read by then varies.
         """
         if _STATE.search(links := self._links()) and _STOPS_EARLY.search(links):
             return True
@@ -61,7 +61,7 @@ class Chain:
         return False
 
     def text(self) -> str:
-        """The module: functions, and `make(folder)`, which gives the pipeline."""
+        """The module: functions, and `make(folder)`, which returns the pipeline."""
         functions = [text for link in (self.source, *self.links) for text in link.functions]
         lines = ["import numpy as np", "import tensorflow as tf", "", *(_FILES if "folder" in self.source.text else ())]
         for text in dict.fromkeys(functions):
@@ -123,7 +123,7 @@ _FILES = (
 
 
 def unpacked(packed: Mapping[str, Any]) -> Chain:
-    """The chain that `Chain.packed` gave."""
+    """The chain from the result of `Chain.packed`."""
 
     def link(one: Mapping[str, Any]) -> Link:
         return Link(one["operator"], one["text"], tuple(one["functions"]))
@@ -136,7 +136,7 @@ def unpacked(packed: Mapping[str, Any]) -> Chain:
 
 
 class _Maker:
-    """Draws operators for one pipeline; functions get names of their own."""
+    """Draws operators for one pipeline, with unique function names."""
 
     def __init__(self, rng: random.Random, style: str) -> None:
         self.rng = rng
@@ -157,7 +157,7 @@ class _Maker:
         return name, (f"def {name}({self._taken()}):{body}\n    return {result}",)
 
     def predicate(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """A function that says yes or no of an element."""
+        """A predicate of an element."""
         return f"lambda {self._taken()}: {self._in_style(text)}", ()
 
     def _taken(self) -> str:
@@ -329,7 +329,7 @@ _PAIRED = {
 
 
 def _branches(maker: _Maker) -> list[Link]:
-    """Two branches of one shuffle, each of which goes through it by itself, joined element by element."""
+    """Two branches of one shuffle, each with its own iterator, joined element by element."""
     rng = maker.rng
     one, other = (rng.choice(["", ".repeat(2)", ".take(20).repeat(2)", ".skip(1).repeat(3)"]) for _ in range(2))
     more = rng.choice(["", ".batch(3)", ".prefetch(2)"])
@@ -435,7 +435,7 @@ _FILE_SOURCES = tuple(
 
 
 def compose(seed: str) -> Chain:
-    """A pipeline from a seed; it may be none that TensorFlow builds."""
+    """A pipeline from a seed; TensorFlow may not be able to build it."""
     rng = random.Random(seed)
     style = rng.choices(["pair", "number", "dict"], [5, 2, 2])[0]
     maker = _Maker(rng, style)
@@ -443,7 +443,7 @@ def compose(seed: str) -> Chain:
     links = [one(maker) for one in rng.choices(operators, weights, k=rng.choice([2, 3, 4, 4, 5, 6, 7]))]
     if rng.random() < 0.5 and not any(link.operator == "batch" for link in links):
         links.append(_batch(maker))
-    if not seed.startswith("recall:") and rng.random() < 0.1:  # the list of right proposals knows of none
+    if not seed.startswith("recall:") and rng.random() < 0.1:  # the list of right proposals has none of them
         place = rng.randrange(len(links) + 1)
         links[place:place] = _branches(maker)
     facts = {
@@ -455,5 +455,5 @@ def compose(seed: str) -> Chain:
 
 
 def by_hand(hand: Hand) -> Chain:
-    """A pipeline of the table as the suite runs it."""
+    """A handwritten pipeline as the suite runs it."""
     return Chain(Link("by hand", hand.expression, (*PRELUDE, *hand.functions)), (), {}, style="hand")

@@ -1,7 +1,7 @@
-"""What a dataset gives, drained for real, and how the bytes of two of them differ. Knows nothing of pipetune.
+"""The elements of a dataset, obtained by draining it, and how the bytes of two runs differ. Independent of pipetune.
 
-A run is the events of some epochs: elements as arrays, and errors by their type. Iteration goes on behind an error, as
-`ignore_errors` below or a loop with `try` does; what a plain loop sees ends with the first error of an epoch.
+A run is the events of some epochs: elements as arrays, and errors by their type. Iteration continues after an error, as
+with `ignore_errors` downstream or a loop with `try`; for a plain loop an epoch ends with its first error.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import numpy as np
 import tensorflow as tf
 
 MOST_ERRORS = 40
-"""Errors in one epoch after which it counts as over: some datasets never end once they raise."""
+"""Errors in one epoch after which it is ended: some datasets never end once they raise."""
 
 TOLERANCE = 1e-5
-"""What `APPROXIMATE` promises: relative, and absolute below one."""
+"""The tolerance of `APPROXIMATE`: relative, and absolute below one."""
 
 
 class Kind(enum.IntEnum):
-    """How two runs differ, the worst last."""
+    """Kinds of differences between two runs, the worst last."""
 
-    NAN = 1  # other bits of what is no number: nobody can tell
+    NAN = 1  # other bits of NaN, which have no meaning
     ZERO = 2  # zeros of another sign
     DENORMAL = 3  # numbers below the smallest normal one
     ROUNDING = 4  # floats within the tolerance
-    OVERFLOW = 5  # no finite numbers both, or one of them and the other near the limits of the type
-    TOLERANCE = 6  # floats beyond it, near enough to be another order of the same sums
+    OVERFLOW = 5  # both not finite, or one of them and the other near the limits of the type
+    TOLERANCE = 6  # floats beyond the tolerance, which another order of the same sums could explain
     VALUES = 7  # other values
     ORDER = 8  # the same elements elsewhere
     COUNT = 9  # fewer or more elements
     SHAPE = 10  # other shapes, types or structure
-    ERROR = 11  # raises where it did not, or no longer, or something else
-    LATER = 12  # only what comes behind an error differs
+    ERROR = 11  # a new, missing or different error
+    LATER = 12  # a difference only after an error
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Raised:
-    """An error that the iteration met."""
+    """An error during iteration."""
 
     type: str
 
@@ -60,7 +60,7 @@ Event = Element | Raised
 
 @dataclass(frozen=True)
 class Run:
-    """What a dataset gave in some epochs."""
+    """The events of a dataset in some epochs."""
 
     spec: str
     epochs: tuple[tuple[Event, ...], ...]
@@ -78,16 +78,16 @@ class Run:
 
     @property
     def sound_epochs(self) -> int:
-        """Epochs up to the first that meets an error, and that one.
+        """Epochs up to and including the first one with an error.
 
-        What goes on behind an error fills a cache of the script, as far as the runtime had read ahead by then: the
-        epochs after it are the runtime's affair, unless the plan itself adds a cache.
+        Iteration after an error fills a cache of the script as far as the runtime has read ahead by then, so later
+        epochs depend on the runtime, unless the plan itself adds a cache.
         """
         raises = [any(isinstance(event, Raised) for event in epoch) for epoch in self.epochs]
         return raises.index(True) + 1 if True in raises else len(self.epochs)
 
     def until_error(self) -> Run:
-        """What a loop sees that an error ends, epoch by epoch."""
+        """The events, epoch by epoch, for a loop that ends with an error."""
         return Run(self.spec, tuple(map(_until_error, self.epochs)))
 
 
@@ -99,7 +99,7 @@ def _until_error(epoch: tuple[Event, ...]) -> tuple[Event, ...]:
 
 
 def drain(dataset: Any, *, epochs: int = 1, most: int = 5000) -> Run:
-    """All elements of some epochs, `most` of each; errors are events, whatever their kind."""
+    """All elements of some epochs, at most `most` of each; errors of any kind are events."""
     found = []
     for _ in range(epochs):
         events: list[Event] = []
@@ -129,7 +129,7 @@ def _spec(dataset: Any) -> str:
 
 
 def arrays(element: Any) -> Element:
-    """The tensors of an element: parts of composites, and what datasets inside of it give, one after another."""
+    """The tensors of an element: parts of composites, and the elements of inner datasets, one after another."""
     found: list[np.ndarray] = []
     for part in tf.nest.flatten(element):
         if isinstance(part, tf.data.Dataset):
@@ -152,14 +152,14 @@ def _array(tensor: Any) -> np.ndarray:
 
 
 def content(array: np.ndarray) -> bytes:
-    """The bytes of an array; of texts each with its length in front."""
+    """The bytes of an array; strings are preceded by their length."""
     if array.dtype == object:
         return b"".join(len(text).to_bytes(8, "big") + text for text in array.reshape(-1).tolist())
     return array.tobytes()
 
 
 def key_of(element: Element) -> tuple[object, ...]:
-    """Equal exactly where the bytes are."""
+    """A key that is equal exactly where the bytes are."""
     return tuple((array.dtype.str, array.shape, content(array)) for array in element)
 
 
@@ -183,7 +183,7 @@ def flush(array: np.ndarray) -> np.ndarray:
 
 
 def either(original: Run, flushed: Run, candidate: Run) -> Run:
-    """The original's numbers, but the flushed run's where it is these that the candidate has."""
+    """The original's numbers, but the flushed run's where the candidate has those."""
     epochs = []
     for one, other, wanted in zip(original.epochs, flushed.epochs, candidate.epochs, strict=True):
         known = tuple(map(_either, one, other, wanted))
@@ -210,7 +210,7 @@ def _number_by_number(one: np.ndarray, other: np.ndarray, wanted: np.ndarray) ->
 
 
 def in_order(original: Run, candidate: Run) -> Difference | None:
-    """The worst difference of two runs that should give the same, element by element, epoch by epoch."""
+    """The worst difference of two runs that should be equal, element by element, epoch by epoch."""
     if original.spec != candidate.spec:
         return Difference(Kind.SHAPE, f"{original.spec} became {candidate.spec}")
     worst = _epochs_differ(original.until_error(), candidate.until_error())
@@ -306,7 +306,7 @@ def _floats_differ(a: np.ndarray, b: np.ndarray) -> Difference:
         near = finite & (distance <= TOLERANCE)
         limit = 1e-6 * (float(info.max) if info is not None else 3e38)
         overflow = ~finite & ((np.abs(one) > limit) | np.isnan(one)) & ((np.abs(other) > limit) | np.isnan(other))
-        # Another order of adding up numbers as large as the greatest in sight: some dozens of units in its last place.
+        # Another order of adding numbers as large as the greatest one: some dozens of units in its last place.
         greatest = float(np.max(np.abs(a[np.isfinite(a)].astype(wide)), initial=1.0))
         summed = finite & (np.abs(one - other) <= 256 * epsilon * greatest)
     kinds = np.select(
@@ -329,10 +329,10 @@ def _shown(a: np.ndarray, b: np.ndarray) -> str:
 
 
 def in_any_order(original: Run, candidate: Run, *, rows: bool, spare: int) -> Difference | None:
-    """The difference of two runs that should give the same elements, in whatever order and epochs.
+    """The difference of two runs that should have the same elements, in any order and epoch.
 
     Args:
-        rows: the elements are batches: their rows are what is kept.
+        rows: the elements are batches, whose rows are compared.
         spare: rows that dropped last batches may exchange for others.
     """
     if original.spec != candidate.spec:

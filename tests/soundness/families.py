@@ -1,4 +1,4 @@
-"""The kinds of cases there are, by name: what runs one, and what makes a failure of it small."""
+"""The families of cases, by name, with the functions that run a case and reduce its failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUN = {"function": functions.run, "pipeline": pipelines.run, "script": scripts.
 
 
 def run(family: str, seed: str, index: int, *, folder: str, **given: Any) -> Case:
-    """The case of this seed; an error of the suite itself is said in it, not raised."""
+    """The case of this seed; an error of the suite itself is recorded in it, not raised."""
     try:
         return _RUN[family](seed, index, folder=folder, **given)
     except Exception:

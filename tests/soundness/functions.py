@@ -1,4 +1,4 @@
-"""Cases of functions: what pipetune makes of a composed function, against the function itself on all of the data."""
+"""Cases of functions: pipetune's variants of a composed function, compared with the function on all of the data."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tests.soundness.operations import CORE, FORMULAS, OPERATIONS
 from tests.soundness.programs import NoProgram, Program, compose, smaller
 from tests.soundness.verdict import APPROXIMATE, Verdict, judge
 
-_PLAIN = 1  # of the proposals that leave the function as it is: pipelines are where these are hunted
+_PLAIN = 1  # of the proposals that keep the function; the family of pipelines covers these
 _AGAIN = 4  # programs tried for one case: some cannot be traced
 
 
 def run(
     seed: str, index: int, *, folder: str, manner: str | None = None, core: bool | None = None, ask_all: bool = False
 ) -> Case:
-    """The case of this seed; its focus goes round the operations, every second time round the core of them.
+    """The case of this seed; its focus cycles through the operations, every second time through the core of them.
 
-    One in ten is a formula over random numbers, but not where all is asked: the list of right proposals knows of none.
+    One in ten is a formula over random numbers, except with `ask_all`: the list of right proposals has none of them.
 
     Args:
-        manner: of its data; drawn where none is given.
+        manner: of its data; drawn if not given.
         core: whether it is composed of the core alone.
-        ask_all: whether the comparison is asked of every proposal, not only of those that are wrong and of some.
+        ask_all: whether every proposal is compared, not only those that are wrong and some others.
     """
     started = time.monotonic()
     among = CORE if (index % 2 == 0 if core is None else core) else OPERATIONS
@@ -55,11 +55,11 @@ def run(
 
 
 class _Unbuilt(Exception):
-    """The program is none that TensorFlow runs."""
+    """TensorFlow cannot run the program."""
 
 
 class Built:
-    """A program as a module, and its pipeline as often as it is asked for."""
+    """A program as a module, which builds its pipeline repeatedly."""
 
     def __init__(self, program: Program, folder: str) -> None:
         self.program = program
@@ -67,7 +67,7 @@ class Built:
         self._data = program.data()
 
     def dataset(self, *, flushed: bool = False) -> Any:
-        """A fresh pipeline, with the seeds that every other has.
+        """A new pipeline, with the same seeds each time.
 
         Args:
             flushed: of the same data with zeros in place of denormals.
@@ -75,7 +75,7 @@ class Built:
         tf.random.set_seed(7)
         try:
             return self._module.make({name: flush(one) if flushed else one for name, one in self._data.items()})
-        except Exception as error:  # what TensorFlow cannot trace is no case
+        except Exception as error:  # not a case if TensorFlow cannot trace it
             raise _Unbuilt(f"{type(error).__name__}: {str(error)[:100]}") from error
 
 
@@ -83,7 +83,7 @@ _count = 0
 
 
 def load(source: str, folder: str) -> ModuleType:
-    """The source as a module of its own file, so that its text can be read."""
+    """The source as a module in a file, so that its text can be read."""
     global _count
     _count += 1
     name = f"case_{os.getpid()}_{_count}"
@@ -99,7 +99,7 @@ def load(source: str, folder: str) -> ModuleType:
 
 
 def tried(program: Program, *, folder: str, seed: str = "", ask_all: bool = False) -> Case:
-    """Everything that is proposed for the program's pipeline, and the truth about each."""
+    """All proposals for the program's pipeline, and the truth about each."""
     built = Built(program, folder)
     setting = program.setting
     original = drain(built.dataset(), epochs=setting.epochs)
@@ -132,7 +132,7 @@ def _draws(program: Program) -> bool:
 
 
 def _varies(built: Built, original: Run) -> bool:
-    """Whether two runs differ by themselves; calls side by side share a generator, though a few runs may be alike."""
+    """Whether two runs of the original differ; parallel calls share a generator, even if a few runs are equal."""
     program = built.program
     if not _draws(program):
         return False
@@ -141,7 +141,7 @@ def _varies(built: Built, original: Run) -> bool:
 
 
 def _rounds_by_itself(built: Built, original: Run) -> bool:
-    """Whether the last bits of the program's own runs differ: TensorFlow may add three numbers up in any order."""
+    """Whether the last bits of the program's own runs differ: TensorFlow may add three numbers in any order."""
     for _ in range(3):
         again = drain(built.dataset(), epochs=built.program.setting.epochs)
         found = in_order(original, again.first_epochs(len(original.epochs)))
@@ -151,7 +151,7 @@ def _rounds_by_itself(built: Built, original: Run) -> bool:
 
 
 def _stateful(program: Program) -> bool:
-    """Whether a pipeline that was iterated goes on otherwise than a fresh one."""
+    """Whether a second iteration of a pipeline differs from that of a new one."""
     return _draws(program) or _has(program, "shuffle") or _has(program, "cache")
 
 
@@ -221,7 +221,7 @@ def reduced(
 
 
 def wrong_one(program: Program, rule: str, kind: str, *, folder: str) -> Tried | None:
-    """The proposal of this rule that is accepted for the program though it is wrong in this way."""
+    """The proposal of this rule that is accepted for the program although it is wrong in this way."""
     with contextlib.suppress(_Unbuilt, adapter.Crash, adapter.Refused):
         for one in of_rule(program, rule, folder=folder):
             if one.wrong and one.kind == kind:
@@ -230,7 +230,7 @@ def wrong_one(program: Program, rule: str, kind: str, *, folder: str) -> Tried |
 
 
 def of_rule(program: Program, rule: str, *, folder: str) -> Iterator[Tried]:
-    """What one rule proposes for the program, and the truth about it."""
+    """The proposals of one rule for the program, and the truth about them."""
     built = Built(program, folder)
     original = drain(built.dataset(), epochs=program.setting.epochs)
     random = _varies(built, original)

@@ -1,8 +1,8 @@
-"""Hostile but legal pipelines written by hand: every pattern that was once answered wrongly, and its neighbours.
+"""Hostile but legal pipelines written by hand: every pattern that was once rewritten wrongly, and similar ones.
 
-Data, no code: an expression in which `alike(shape)` gives 2,003 rows of which all are alike but one, far beyond any
-sample. `finding` is the number of the pattern in the list of what was answered wrongly; none where the pipeline is
-one that a guard must not refuse without need, or a pattern found later.
+Data, no code: an expression in which `alike(shape)` gives 2,003 rows that are equal except for one, far beyond any
+sample. `finding` is the number of the pattern in the list of wrong rewrites; none for a pipeline that a guard must not
+reject unnecessarily, or for a pattern found later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _function(body: str, given: str, batch: str = "4", more: str = "") -> str:
 
 _IMAGE, _CUBE, _TWO = "alike(16, 16)", "alike(3, 3, 3)", "alike(16, 16), alike(16, dtype='float32', odd=701)"
 
-_AXES = {  # F1: an axis, a slice or an attribute that means another axis on a batch, where the spec does not tell
+_AXES = {  # F1: an axis, a slice or an attribute that means another axis on a batch, without a change of the spec
     "reduce_max of axis 1": ("tf.reduce_max(x, axis=1)", _IMAGE),
     "reduce_min of axis 1": ("tf.reduce_min(x, axis=1)", "alike(16, 16, usual=5)"),
     "reduce_any of axis 1": ("tf.reduce_any(x, axis=1)", "alike(16, 16, dtype=bool, unusual=np.tri(16, 16, -9, bool))"),
@@ -114,7 +114,7 @@ _ZEROS = {  # F14: zeros of another sign, denormals
 _RAISES = ("def checked(i):\n    return i + tf.gather(tf.constant([0, 0]), tf.cast(i == 7, tf.int32) * 5)",)
 _DIVIDES = ("def divided(i):\n    return tf.constant(40, tf.int64) // (i - 7)",)
 
-_ERRORS = {  # F13: a cache hides from the second epoch on what was raised in every one
+_ERRORS = {  # F13: a cache hides errors from the second epoch on that were raised in every one
     "map that raises": ("tf.data.Dataset.range(20).map(divided)", _DIVIDES),
     "map that raises, in batches": ("tf.data.Dataset.range(20).map(divided).batch(3)", _DIVIDES),
     "map that raises, ignored": (
@@ -165,7 +165,7 @@ _GENERATORS = {  # F4, F8: Python that a map would freeze, and Python's numbers
     ),
 }  # fmt: skip
 
-_OTHERS = {  # found later, or neighbours of what was
+_OTHERS = {  # found later, or similar to those
     "softmax and its place": ("tf.argmax(tf.nn.softmax(x))", "alike(4, unusual=[1.0, 1.0, 1.0 + 1e-7, 1.0])"),
     "whole number of an exponential": ("tf.cast(tf.exp(x), tf.int32)", "alike(3, unusual=9.2)"),
     "reshape of all": ("tf.reshape(x, [-1])", "alike(4, 4)"),

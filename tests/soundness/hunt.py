@@ -1,4 +1,4 @@
-"""The hunt: cases without end in workers that are renewed, every result kept as soon as it is there."""
+"""The hunt: many cases in workers that are restarted regularly; every result is saved immediately."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from tests.soundness.processes import ROOT, Hung, Worker
 
 CASE_SECONDS = 90.0  # of processor time; a case takes one to five
 REDUCE_SECONDS = 240.0
-REDUCED = 6  # failures of one rule and kind that are made small
+REDUCED = 6  # failures of one rule and kind that are reduced
 
 STATE = ROOT / "reports" / ".soundness.part.jsonl"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a run of the suite goes through."""
+    """The cases and settings of a run of the suite."""
 
     seed: str
-    cases: dict[str, int]  # family -> how many
+    cases: dict[str, int]  # family -> number
     minutes: float | None = None
     processes: int = 2
     checkout: Path = ROOT
     quiet: bool = False
-    given: dict[str, Any] = field(default_factory=dict)  # to every case
+    given: dict[str, Any] = field(default_factory=dict)  # arguments of every case
 
 
 @dataclass
 class State:
-    """The results so far, a line each in a file that is only added to."""
+    """The results so far, in an append-only file with a line for each."""
 
     path: Path
     header: dict[str, Any]
@@ -52,7 +52,7 @@ class State:
             self._write({"family": family, "index": index, "case": case})
 
     def forget_wrong(self) -> None:
-        """Forgets the cases in which something wrong was accepted: they run again, with the suite as it is now."""
+        """Removes the cases in which something wrong was accepted: they run again, with the present suite."""
         with self._lock:
             wrong = [key for key, case in self.cases.items() if _wrong(case)]
             for key in wrong:
@@ -71,9 +71,9 @@ class State:
 
 
 def opened(path: Path, header: dict[str, Any]) -> State:
-    """The state of a run of this header: what a run before it left, or a new one.
+    """The state of a run with this header: that of an interrupted run, or a new one.
 
-    Of a run at another commit the families are kept whose cases run nothing that has changed since.
+    From a run at another commit, families are kept whose cases run no code that has changed since.
     """
     state = State(path, header)
     left = left_header(path)
@@ -95,11 +95,11 @@ def opened(path: Path, header: dict[str, Any]) -> State:
 
 
 def _read(state: State) -> None:
-    """Adds what the file of a state holds."""
+    """Adds the contents of a state's file."""
     for text in state.path.read_text(encoding="utf-8").splitlines()[1:]:
         try:
             line = json.loads(text)
-        except ValueError:  # cut off when the run was interrupted
+        except ValueError:  # truncated when the run was interrupted
             continue
         if "case" in line:
             state.cases[line["family"], line["index"]] = line["case"]
@@ -111,7 +111,7 @@ def _read(state: State) -> None:
 
 
 def left_header(path: Path) -> dict[str, Any] | None:
-    """The header of an interrupted run; None where there is none."""
+    """The header of an interrupted run, or None."""
     if not path.exists():
         return None
     with path.open(encoding="utf-8") as file:
@@ -133,16 +133,16 @@ NOT_RUN = (
     "supervisor",
     "worker",
 )
-"""Packages and modules that no case imports: they train nothing, and change no file but their own."""
+"""Packages and modules that no case imports: cases do not train, and change only their own files."""
 
 NO_PATCH = "source"
-"""The package that only scripts import: cases of functions and pipelines write no patches."""
+"""The package that only cases of scripts import: those of functions and pipelines write no patches."""
 
 
 def commit_of(checkout: Path, family: str = "script") -> str:
-    """The last commit that changed what cases of a family run, with a mark where the files differ from it.
+    """The last commit that changed the code that cases of a family run, with a mark where the files differ from it.
 
-    A change of the suite makes no other product of it: what was right stays right where the suite takes less for wrong.
+    A change of the suite does not count, as it does not change the product.
     """
     names = NOT_RUN if family == "script" else (*NOT_RUN, NO_PATCH)
     apart = [f":(exclude)pipetune/{name}" for name in names]
@@ -156,7 +156,7 @@ def commit_of(checkout: Path, family: str = "script") -> str:
 
 
 def hunt(wanted: Wanted, state: State) -> State:
-    """Runs what is not in the state yet, until all is or the time ended; failures are made small on the way."""
+    """Runs the cases that are not in the state yet, until all are or the time is up; failures are reduced meanwhile."""
     end = time.monotonic() + wanted.minutes * 60 if wanted.minutes is not None else math.inf
     jobs = _jobs(wanted, state)
     lock, stopped = threading.Lock(), threading.Event()
@@ -186,7 +186,7 @@ def hunt(wanted: Wanted, state: State) -> State:
 
 
 def _jobs(wanted: Wanted, state: State) -> Iterator[tuple[str, int]]:
-    """Families in turn, so that an interrupted run has seen something of each."""
+    """Families in turn, so that an interrupted run has cases of each."""
     longest = max(wanted.cases.values(), default=0)
     for position in range(longest):
         for family, count in wanted.cases.items():
@@ -231,14 +231,14 @@ def _wrong(case: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _to_reduce(state: State, case: dict[str, Any], one: dict[str, Any]) -> bool:
-    """Whether this failure is made small: the first few of each rule, class and kind."""
+    """Whether this failure is reduced: the first few of each rule, class and kind."""
     if not case.get("material"):
         return False
     rules = "+".join(one["rules"])
     seen = Counter((failure["rule"], failure["safety"], failure["kind"]) for failure in state.failures)
     singly = {failure["rule"] for failure in state.failures if failure["seed"] == case["seed"]}
     if len(one["rules"]) > 1 and any(rule in singly for rule in one["rules"]):
-        return False  # one of them alone is the cause
+        return False  # a single one of them is the cause
     return seen[rules, one["safety"], one["kind"]] < REDUCED
 
 

@@ -1,7 +1,7 @@
-"""What functions are composed of: over a hundred operations of TensorFlow as expressions with places to fill in.
+"""The operations of composed functions: over a hundred operations of TensorFlow as expressions with placeholders.
 
-An operation says which tensors it takes and how it is written; `programs` draws one, fills the places from what is
-there, and runs it on a sample: what raises is no step. So an operation need not know when it is legal.
+An operation has the kinds of its tensors and its text; `programs` draws one, fills its placeholders with the available
+tensors, and runs it on a sample. It is dropped if that raises, so an operation need not define when it is legal.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from tests.soundness.values import INTEGERS, NUMBERS
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation as it is written.
+    """The source text of an operation.
 
-    `kinds` are those of the tensor put in place of `{x}`: f floats, i integers, b booleans, s texts; n says f and i,
-    r ragged ones, and a word a text that holds that (see `values.TEXTS`).
+    `kinds` are those of the tensor that replaces `{x}`: f floats, i integers, b booleans, s strings; n means f and i,
+    r ragged ones, and a word strings with that content (see `values.TEXTS`).
     """
 
     name: str
     text: str
     kinds: str = "n"
     ranks: Sequence[int] = (0, 1, 2, 3)
-    weight: float = 1.0  # how often it is drawn where another is in focus
+    weight: float = 1.0  # how often it is drawn if another one is in focus
 
 
 class NoPlace(Exception):
-    """Nothing that is there fits."""
+    """No available tensor fits."""
 
 
 @dataclass
 class Scope:
-    """The tensors there are while a function is written, by name, each with one sample; and its constants."""
+    """The tensors available while a function is composed, by name, each with one sample; and its constants."""
 
     rng: random.Random
     tensors: dict[str, Any]
@@ -49,7 +49,7 @@ class Scope:
     namespace: dict[str, Any] = field(default_factory=lambda: {"tf": tf, "np": np, **_helpers()})
 
     def choose(self, fits: Callable[[str, Any], bool]) -> str:
-        """A name of a tensor that fits; a late one more often, so that functions grow deep."""
+        """A name of a tensor that fits; more often a late one, so that functions become deep."""
         names = [name for name, tensor in self.tensors.items() if fits(name, tensor)]
         if not names:
             raise NoPlace
@@ -62,7 +62,7 @@ class Scope:
         name = f"K{len(self.constants)}"
         try:
             self.namespace[name] = eval(text, self.namespace)
-        except Exception as error:  # of a type, say, that TensorFlow has no table for
+        except Exception as error:  # for example, of a type without a lookup table in TensorFlow
             raise NoPlace from error
         self.constants[name] = text
         return name
@@ -76,10 +76,10 @@ def _helpers() -> dict[str, Any]:
 
 
 def filled(operation: Operation, scope: Scope) -> str:
-    """The expression with its places filled in.
+    """The expression with its placeholders filled.
 
     Raises:
-        NoPlace: there is nothing to fill one with.
+        NoPlace: no tensor fits one of them.
     """
     scope.used = []
     main: list[str] = []
@@ -108,7 +108,7 @@ def _suits(operation: Operation, scope: Scope, name: str, tensor: Any) -> bool:
 
 
 def kind_of(tensor: Any) -> str:
-    """f, i, b or s; c for what no operation takes."""
+    """f, i, b or s; c for kinds that no operation takes."""
     if tensor.dtype == tf.string:
         return "s"
     if tensor.dtype == tf.bool:
@@ -116,7 +116,7 @@ def kind_of(tensor: Any) -> str:
     return "f" if tensor.dtype.is_floating else "i" if tensor.dtype.is_integer else "c"
 
 
-# -- places
+# -- placeholders
 
 _Place = Callable[[Scope, Any, str], str]
 
@@ -177,7 +177,7 @@ def _permutation(scope: Scope, x: Any, _: str) -> str:
 
 
 def _number(scope: Scope, x: Any, _: str) -> str:
-    """A number that the type of x has."""
+    """A number of the type of x."""
     rng = scope.rng
     if x.dtype == tf.bool:
         return rng.choice(["True", "False"])
@@ -189,7 +189,7 @@ def _number(scope: Scope, x: Any, _: str) -> str:
 
 
 def _other(scope: Scope, x: Any, name: str) -> str:
-    """Something to go with x: another tensor that broadcasts, a number, a constant of the module, a part of x."""
+    """An operand for x: another tensor that broadcasts, a number, a constant of the module, a part of x."""
     rng = scope.rng
     draw = rng.random()
     if draw < 0.35:
@@ -218,7 +218,7 @@ def _broadcasts(tensor: Any, x: Any) -> bool:
 
 
 def _constant(scope: Scope, x: Any, _: str) -> str:
-    """An array of a shape that goes with x, as NumPy's or as TensorFlow's."""
+    """An array of NumPy or TensorFlow with a shape that broadcasts with x."""
     rng = scope.rng
     shape = [int(size) for size in x.shape][rng.randrange(x.shape.rank) :]
     if rng.random() < 0.4:
@@ -229,7 +229,7 @@ def _constant(scope: Scope, x: Any, _: str) -> str:
 
 
 def _same_shape(scope: Scope, x: Any, name: str) -> str:
-    """A tensor of the same type and shape, x itself at the worst."""
+    """A tensor of the same type and shape, or x itself."""
     if scope.rng.random() < 0.6:
         try:
             return scope.choose(
@@ -271,7 +271,7 @@ def _indices(scope: Scope, x: Any, _: str) -> str:
 
 
 def _picked(scope: Scope, x: Any, name: str) -> str:
-    """Whole numbers to pick by: made of the element, or written down; as an argument beside an axis."""
+    """Integers for indexing: computed from the element, or literals; as an argument besides an axis."""
     axis = int(_axis(scope, x, name))
     size = _length(x, axis)
     if scope.rng.random() < 0.4:
@@ -302,7 +302,7 @@ def _shift(scope: Scope, _x: Any, _: str) -> str:
 
 
 def _boolean(scope: Scope, x: Any, name: str) -> str:
-    """A condition of the shape of x, or one that goes with it."""
+    """A condition with the shape of x, or one that broadcasts with it."""
     rng = scope.rng
     if rng.random() < 0.3:
         try:
@@ -403,7 +403,7 @@ _PLACES: dict[str, _Place] = {
 def _each(
     names: str, text: str, kinds: str = "n", ranks: Sequence[int] = (0, 1, 2, 3), weight: float = 1.0
 ) -> list[Operation]:
-    """Several operations that are written alike."""
+    """Several operations with similar text."""
     return [Operation(name.split(".")[-1], text.replace("{op}", name), kinds, ranks, weight) for name in names.split()]
 
 
@@ -667,7 +667,7 @@ _HELPED = [
     Operation("loop over a tensor", "summed({x})", "n", (1, 2, 3), 0.4),
     Operation("loop until", "until({x})", "f", weight=0.3),
 ]
-"""Those that call a function of the module with statements in it, see `HELPERS`."""
+"""Operations that call a function of the module with statements, see `HELPERS`."""
 
 HELPERS = {
     "branch": "def branch(x):\n    if tf.reduce_max(x) > tf.cast(2, x.dtype):\n        x = x + x\n    return x",
@@ -787,8 +787,8 @@ CORE: tuple[Operation, ...] = tuple(
     or one.name
     in ("add", "operator -", "operator *", "maximum", "relu", "sign", "floormod", "clip_by_value", "equal", "greater")
 )
-"""Those with an axis, a slice, an attribute, a type, or a length in them: where what is meant of an element and what is
-meant of a batch part ways."""
+"""Operations with an axis, a slice, an attribute, a type, or a length, which may have different meanings for an element
+and for a batch."""
 
 _FORMULAS = (
     "{x} + {y} + {same}", "{x} + ({y} + {same})", "sum([{x}, {y}, {same}])", "{x} - {y} + {same}", "{x} - ({y} - {same})",
@@ -802,4 +802,4 @@ FORMULAS: tuple[Operation, ...] = (
     *(Operation(f"formula {number}", text, "f", weight=4.0) for number, text in enumerate(_FORMULAS)),
     *(one for one in CORE if one in _ARITHMETIC or one in _ARRANGEMENT),
 )
-"""Sums and products of several numbers, which TensorFlow may put together in another order for a batch."""
+"""Sums and products of several numbers, which TensorFlow may compute in another order for a batch."""

@@ -1,4 +1,4 @@
-"""Cases of pipelines: what pipetune proposes for one, alone and together, against the pipeline drained three times."""
+"""Cases of pipelines: pipetune's proposals, single and combined, compared with the original over three epochs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tests.soundness.handwritten import HANDS
 from tests.soundness.verdict import Verdict, as_varied, judge
 
 EPOCHS = 3
-_MOST = 1200  # elements of an epoch that are drained: all of what ends, a start of what does not
+_MOST = 1200  # elements of an epoch that are drained: all of a finite one, the first of an endless one
 _PLAIN = 4
 _JOINT = 2  # plans of several rewrites that are tried for one pipeline
 _AGAIN = 6
-_DRAINED = 100  # times more is an original drained before a rewrite of it is called wrong,
+_DRAINED = 100  # more runs of the original before one of its rewrites is judged wrong,
 _DRAIN_SECONDS = 45.0  # within this time
 
 
 class _Unbuilt(Exception):
-    """The pipeline is none that TensorFlow runs."""
+    """TensorFlow cannot run the pipeline."""
 
 
 class Built:
-    """A chain as a module, and its pipeline as often as it is asked for."""
+    """A chain as a module, which builds its pipeline repeatedly."""
 
     def __init__(self, chain: Chain, folder: str) -> None:
         self.chain = chain
@@ -48,14 +48,14 @@ class Built:
             raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
 
     def dataset(self) -> Any:
-        """A fresh pipeline, with the seeds that every other has, in a folder without files of caches."""
+        """A new pipeline, with the same seeds each time, in a folder without cache files."""
         for name in os.listdir("."):
             if name.startswith("pipetune-cache"):
                 (shutil.rmtree if os.path.isdir(name) else os.remove)(name)
         tf.random.set_seed(7)
         try:
             return self._module.make(self._folder)
-        except Exception as error:  # what TensorFlow does not build is no case
+        except Exception as error:  # not a case if TensorFlow cannot build it
             raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
@@ -74,7 +74,7 @@ def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
 
 
 def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False, plain: int = 2) -> Case:
-    """The case of the pipeline at this place of the table, with so many rewrites that leave functions as they are."""
+    """The case of the handwritten pipeline with this index, with `plain` rewrites that keep functions."""
     hand = HANDS[index]
     started = time.monotonic()
     case = tried(by_hand(hand), folder=folder, seed=hand.name, ask_all=ask_all, alone=True, plain=plain)
@@ -83,9 +83,9 @@ def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False, pl
 
 @dataclass(frozen=True)
 class Truth:
-    """What a pipeline gives by itself."""
+    """The elements of the original pipeline."""
 
-    runs: tuple[Run, ...]  # one where another of the same make gives the same, else several
+    runs: tuple[Run, ...]  # one if another run is equal, otherwise several
     endless: bool
 
     @property
@@ -98,7 +98,7 @@ class Truth:
 
 
 def truth_of(built: Built) -> Truth:
-    """The original drained, twice and more: some differ from run to run by themselves."""
+    """The original drained two or more times: some originals differ from run to run."""
     first = built.dataset()
     endless = int(first.cardinality()) == tf.data.INFINITE_CARDINALITY or ".repeat()" in built.chain.text()
     one = drain(first, epochs=EPOCHS, most=_MOST)
@@ -110,10 +110,10 @@ def truth_of(built: Built) -> Truth:
 
 
 def drained_more(built: Built, truth: Truth) -> Truth:
-    """The truth about an original that two runs called the same, with every other run that it gives now and then.
+    """The truth about an original with two equal runs, extended by different runs that occur occasionally.
 
-    Branches of one shuffle draw its seeds in the order in which their iterators are made: where the script itself
-    prefetches in one of them, or TensorFlow makes a map parallel, one run in ten may pair other elements.
+    Branches of one shuffle draw its seeds in the order in which their iterators are created: where the script
+    prefetches in one of them, or TensorFlow parallelizes a map, one run in ten may pair other elements.
     """
     end = time.monotonic() + _DRAIN_SECONDS
     runs = list(truth.runs)
@@ -129,12 +129,12 @@ def drained_more(built: Built, truth: Truth) -> Truth:
 def tried(
     chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False, alone: bool = False, plain: int = _PLAIN
 ) -> Case:
-    """What is proposed for the pipeline, alone and together, and the truth about it.
+    """The proposals for the pipeline, single and combined, and the truth about them.
 
     Args:
-        ask_all: whether the comparison is asked of every proposal, not only of those that are wrong and of some.
+        ask_all: whether every proposal is compared, not only those that are wrong and some others.
         alone: whether no plans of several rewrites are tried.
-        plain: how many proposals are tried that leave functions as they are.
+        plain: number of proposals that keep functions.
     """
     built = Built(chain, folder)
     truth = truth_of(built)
@@ -163,14 +163,14 @@ def tried(
 
 
 def counted(source: adapter.Source, built: Built) -> dict[int, int]:
-    """Elements per epoch where TensorFlow cannot tell: counted by draining every operator."""
+    """Elements per epoch of operators with unknown cardinality, counted by draining."""
     return source.counts(most=_MOST)
 
 
 def joint(
     source: adapter.Source, proposals: Sequence[adapter.Proposal], facts: adapter.Facts, *, salt: str
 ) -> list[list[adapter.Proposal]]:
-    """Plans of two to four rewrites that pipetune would put together, in the order it applies them."""
+    """Plans of two to four rewrites that pipetune would combine, in the order in which it applies them."""
     rng = random.Random(f"{salt}/joint")
     plans = []
     for number in range(_JOINT * 4):
@@ -212,43 +212,43 @@ def judged(
         candidate = candidate.first_epochs(sound)
     found = judge(truth.run, candidate, safety, spare=spare, notes_zeros=notes_zeros)
     if (chain.racy or (safety != adapter.EXACT and chain.random)) and _CHOOSES.search(chain.text()):
-        return replace(found, right=True, kind=found.kind and "UNJUDGED")  # draws decide how many there are
+        return replace(found, right=True, kind=found.kind and "UNJUDGED")  # the number of elements depends on draws
     if not found.right and safety == adapter.REORDERS and len(_BATCHES.findall(chain.text())) > 1:
         found = judge(*map(_numbers, (truth.run, candidate)), safety, spare=spare)  # batches of other batches
     dropped = "ignore_errors" in chain.text()
     if safety != adapter.EXACT and (dropped or truth.run.errors or candidate.errors):
-        return replace(found, right=True)  # with other draws, or in another order, others raise or are lost with them
+        return replace(found, right=True)  # with other draws or in another order, other elements raise or are lost
     if found.right or candidate.spec != truth.run.spec:
         return found
     if "deterministic=False" in chain.text() and (dropped or truth.run.errors or candidate.errors):
-        return Verdict(True, "UNJUDGED", found.detail)  # which elements come before the one that raises is chance
+        return Verdict(True, "UNJUDGED", found.detail)  # the elements before the one that raises vary
     if chain.racy:
         varied = as_varied(truth.runs, candidate) if not truth.endless else ""
         return Verdict(not varied, "VALUES" if varied else "UNJUDGED", varied or found.detail)
     unordered = "deterministic=False" in chain.text() or "deterministic = False" in chain.text()
     if truth.repeats and not unordered and safety == adapter.EXACT:
-        if truth.endless and "shuffle(" in chain.text():  # how far the first iterator has read ahead is chance
+        if truth.endless and "shuffle(" in chain.text():  # how far the first iterator has read ahead varies
             one, other = (replace(run, epochs=run.epochs[:1]) for run in (truth.run, candidate))
             return judge(one, other, safety, spare=spare, notes_zeros=notes_zeros)
         return found
     if truth.endless or (unordered and (truth.run.errors or _BY_PLACE.search(chain.text()))):
-        return Verdict(True, "UNJUDGED", found.detail)  # another part of what never ends; other elements by chance
+        return Verdict(True, "UNJUDGED", found.detail)  # another part of an endless dataset, or randomly other elements
     if not (chain.random or unordered or not truth.repeats):
         return found
     if varied := as_varied(truth.runs, candidate):
         return Verdict(False, "VALUES", varied)
-    if chain.style in ("number", "hand") or not (chain.random or unordered):  # a state of Python's own
+    if chain.style in ("number", "hand") or not (chain.random or unordered):  # a state in Python
         return Verdict(True)
     first, *others = map(_numbers, truth.runs)
     if not all(judge(first, other, adapter.REORDERS, spare=spare).right for other in others):
-        return Verdict(True, "UNJUDGED", found.detail)  # the original itself gives other elements from run to run
+        return Verdict(True, "UNJUDGED", found.detail)  # the elements of the original itself vary
     return judge(first, _numbers(candidate), adapter.REORDERS, spare=spare)
 
 
 _BY_PLACE = re.compile(
     r"\.(take|skip|shard|take_while|scan|enumerate|window|concatenate|rebatch|unique)\(|zip|drop_remainder|choose"
 )
-"""Operators that give other elements where those above come in another order."""
+"""Operators whose elements depend on the order of the upstream elements."""
 
 
 _CHOOSES = re.compile(r"\.(filter|take_while|group_by_window|unique)\(")
@@ -258,7 +258,7 @@ _BATCHES = re.compile(r"\.(batch|padded_batch|ragged_batch|rebatch)\(")
 
 
 def _numbers(run: Run) -> Run:
-    """Only the first tensor of every element, in one line: the numbers, which no function of a pair makes random."""
+    """Only the first tensor of every element, flattened: the numbers, which no function of a pair makes random."""
 
     def first(event: Event) -> Event:
         if isinstance(event, Raised):
@@ -273,7 +273,7 @@ def _numbers(run: Run) -> Run:
 
 
 def smaller(chain: Chain) -> Iterator[Chain]:
-    """Pipelines with one operator less, or with less in one."""
+    """Pipelines with one operator fewer, or with a simpler one."""
     for place in range(len(chain.links)):
         yield replace(chain, links=chain.links[:place] + chain.links[place + 1 :])
     for place, link in enumerate(chain.links):
@@ -313,7 +313,7 @@ def reduced(
 
 
 def wrong_one(chain: Chain, rules: Sequence[str], kind: str, *, folder: str) -> Tried | None:
-    """A plan of these rules that is accepted for the pipeline though it is wrong in this way."""
+    """A plan of these rules that is accepted for the pipeline although it is wrong in this way."""
     with contextlib.suppress(_Unbuilt, adapter.Crash, adapter.Refused):
         for one in of_rules(chain, rules, folder=folder):
             if one.wrong and one.kind == kind:

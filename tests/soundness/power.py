@@ -1,6 +1,6 @@
-"""What the suite would find if the product had one guard less: the same cases with each guard switched off in turn.
+"""What the suite finds if the product has one guard fewer: the same cases with each guard switched off in turn.
 
-A suite that finds nothing says something only where it finds what is there to be found.
+That the suite finds no failures is evidence only if it can find them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ GUARDS = (
     "structure and generated inputs",
     "structure and generated inputs and sample",
 )
-"""What `adapter.without` switches off. One stands behind the other, so that the last two show what each keeps out."""
+"""Guards that `adapter.without` switches off. They build on each other, hence the last two combinations."""
 
 SETS = {
     "functions, all rows alike but one": ("function", {"manner": "alike", "core": True}),
     "functions, random rows": ("function", {"manner": "random", "core": True}),
     "pipelines written by hand": ("hand", {}),
 }
-"""What is run with each guard off: the family of the cases, and what is given to them."""
+"""The cases run with each guard off: their family, and their arguments."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What came of one set under one guard."""
+    """The results of one set with one guard off."""
 
     cases: int
     proposals: int
@@ -43,7 +43,7 @@ class Found:
 
 
 def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> tuple[Found, bool]:
-    """One set with one guard off; and whether this version of pipetune has the guard."""
+    """Runs one set with one guard off; also returns whether this version of pipetune has the guard."""
     family, given = SETS[name]
     total: Counter[str] = Counter()
     switched = True
@@ -71,7 +71,7 @@ def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> 
 
 
 def show(guards: list[str], *, count: int, seed: str, checkout: Path = ROOT) -> None:
-    """Prints the table, a line as soon as it is known."""
+    """Prints the table, each line as soon as it is known."""
     print(
         f"{'guard off':44}{'set':36}{'cases':>7}{'proposals':>11}{'wrong':>7}{'accepted':>10}{'of cases':>10}",
         flush=True,

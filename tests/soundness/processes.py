@@ -1,4 +1,4 @@
-"""Workers as the supervisor sees them: a request, an answer within a time, and a new process now and then."""
+"""The supervisor's side of workers: requests, answers within a time limit, and regular restarts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The checkout the suite itself is in."""
+"""The checkout that contains the suite."""
 
 _CASES = 120  # of one worker: TensorFlow keeps some 3 MB of each
 _MOST_BYTES = 2_500_000_000  # resident, after which a worker is renewed too
 
 
 _START_SECONDS = 30.0  # of processor time, until TensorFlow is imported
-_WAITING = 10.0  # times as long as its processor time may a case take where others use the processors
+_WAITING = 10.0  # the elapsed time of a case may be so many times its limit of processor time
 
 
 class Hung(Exception):
-    """No answer came in time, or the worker died; it was ended."""
+    """No answer arrived in time, or the worker died; it was ended."""
 
 
 class Worker:
@@ -37,7 +37,7 @@ class Worker:
         self._checkout = checkout
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None  # which a killed process does not clear
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None  # a killed process does not remove it
         self._buffer = b""
         self._answered = 0
 
@@ -45,8 +45,8 @@ class Worker:
         """The answer to a request.
 
         Raises:
-            Hung: none came within so many seconds of processor time, or within `_WAITING` times as many seconds; the
-                next request gets a new process.
+            Hung: none arrived within these seconds of processor time, or within `_WAITING` times as many seconds; the
+                next request starts a new process.
         """
         if self._process is None or self._answered >= _CASES or self._large():
             self.end()
@@ -65,7 +65,7 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Ends the process, and all that it started."""
+        """Ends the process and all of its children."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,4 +1,4 @@
-"""Functions composed at random: Python source of one to eight operations, and the pipeline they stand in.
+"""Functions composed at random: Python source of one to eight operations, and the pipeline around it.
 
 The same seed gives the same program in every process and on every version of pipetune.
 """
@@ -19,10 +19,10 @@ from tests.soundness.operations import HELPERS, OPERATIONS, NoPlace, Operation, 
 from tests.soundness.values import FLOATS, INTEGERS, MANNERS, TEXTS, Component, columns
 
 _DEPTHS = (30, 25, 15, 10, 8, 5, 4, 3)
-"""How many of a hundred functions have one operation, two...: what pipetune will not touch hides what it would."""
+"""Of a hundred functions, how many have one operation, two...: few, as one unsupported operation hides the others."""
 
 MOST_NUMBERS = 3000
-"""Numbers of one tensor at most: 2,000 rows of it are held more than once."""
+"""Numbers in a tensor at most, as several copies of 2,000 rows are in memory."""
 
 _TRIES = 60
 _SHAPES: tuple[tuple[tuple[int, ...], float], ...] = (
@@ -30,7 +30,7 @@ _SHAPES: tuple[tuple[tuple[int, ...], float], ...] = (
     ((16, 16), 1.5), ((3, 3, 3), 2.0), ((1, 7), 1.0), ((2, 1, 2), 1.0),
     ((6, 5, 3), 1.5), ((8, 8, 3), 1.0), ((4, 3), 1.0), ((1,), 0.7), ((3, 1), 0.7), ((2, 3, 4), 0.7), ((6, 6, 1), 0.7),
 )  # fmt: skip
-"""Shapes of an element and how often: square ones, where an axis more gives the same spec, and odd ones."""
+"""Shapes of an element with their weights: square ones, where an added axis may give the same spec, and odd ones."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,22 @@ class Setting:
     manner: str = "alike"
     odd: int = 500
     seed: int = 0
-    above: tuple[str, ...] = ()  # calls between the source and the map, as `.shuffle(9, seed=1)`
+    above: tuple[str, ...] = ()  # calls between the source and the map, such as `.shuffle(9, seed=1)`
     between: tuple[str, ...] = ()  # between the map and the batch
-    below: tuple[str, ...] = ()  # behind the batch
+    below: tuple[str, ...] = ()  # after the batch
     map_arguments: str = ""
     epochs: int = 1
 
 
 @dataclass(frozen=True)
 class Program:
-    """A function, what it gets, and the pipeline it stands in."""
+    """A function, its inputs, and the pipeline around it."""
 
     components: Mapping[str, Component]
     steps: tuple[Step, ...]
     gives: tuple[str, ...]
     setting: Setting
-    form: str = "tuple"  # of what it gives: "single", "tuple", "dict", "list" (which TensorFlow stacks)
+    form: str = "tuple"  # of its result: "single", "tuple", "dict", "list" (which TensorFlow stacks)
     takes: str = "arguments"  # "arguments" or "dict"
     style: str = "statements"  # "statements", "expression", "tf.function", "signature", "helper", "lambda", "stars"
     constants: Mapping[str, str] = ()  # type: ignore[assignment]
@@ -79,7 +79,7 @@ class Program:
         return tuple(dict.fromkeys(step.operation for step in self.steps))
 
     def source(self) -> str:
-        """The module: constants, the function `f`, and `make(data)`, which gives the pipeline."""
+        """The module: constants, the function `f`, and `make(data)`, which returns the pipeline."""
         lines = ["import numpy as np", "import tensorflow as tf", ""]
         lines += [*self._helpers(), *(f"{name} = {text}" for name, text in dict(self.constants).items())]
         lines += ["", "", *self._function(), "", "", *self._make()]
@@ -197,7 +197,7 @@ class Program:
 
 
 def unpacked(packed: Mapping[str, Any]) -> Program:
-    """The program that `Program.packed` gave."""
+    """The program from the result of `Program.packed`."""
     fields = dict(packed)
     fields["components"] = {
         name: Component(part["dtype"], tuple(part["shape"]), part["content"])
@@ -217,7 +217,7 @@ def _substituted(text: str, texts: Mapping[str, str]) -> str:
 
 
 class NoProgram(Exception):
-    """No function came of this seed."""
+    """No function could be composed from this seed."""
 
 
 def compose(
@@ -226,12 +226,12 @@ def compose(
     """A program from a seed.
 
     Args:
-        focus: an operation that it has in any case.
+        focus: an operation that it always has.
         manner: of its data, one of `MANNERS`.
-        among: the operations it is composed of. Of fewer than all, elements are square more often.
+        among: the operations it is composed of; if not all, elements are more often square.
 
     Raises:
-        NoProgram: the operation was not legal on anything that was drawn.
+        NoProgram: the operation was not legal on any of the drawn tensors.
     """
     rng = random.Random(seed)
     for _ in range(_TRIES):
@@ -343,10 +343,10 @@ _MAKE_RAGGED = [one for one in OPERATIONS if one.name in ("strings.split", "ragg
 
 
 def _tried(text: str, scope: Scope) -> Any:
-    """What the expression gives on the sample; None where it raises, or gives what no element can hold."""
+    """The value of the expression on the sample; None where it raises, or cannot be part of an element."""
     try:
         result = eval(text, scope.namespace)
-    except Exception:  # whatever TensorFlow says of arguments that do not go together
+    except Exception:  # any error of TensorFlow about incompatible arguments
         return None
     if isinstance(result, tf.RaggedTensor):
         return result if result.shape.rank is not None and result.flat_values.shape.num_elements() < 200 else None
@@ -370,7 +370,7 @@ def _gives(
 
 
 def _needed(steps: Sequence[Step], gives: Sequence[str]) -> list[Step]:
-    """Without the steps that nothing given depends on."""
+    """The program without steps that no result depends on."""
     wanted = set(gives)
     kept = []
     for step in reversed(steps):
@@ -381,7 +381,7 @@ def _needed(steps: Sequence[Step], gives: Sequence[str]) -> list[Step]:
 
 
 def _setting(rng: random.Random, program: Program, manner: str | None) -> Setting:
-    """The pipeline: batches that end in 1, 2 and B - 1 rows, and of sizes that elements have too."""
+    """The pipeline: last batches of 1, 2 and B - 1 rows, and batch sizes equal to dimensions of elements."""
     sizes = [size for part in program.components.values() for size in part.shape if 1 < size <= 16]
     batch = rng.choice([2, 3, 4, 5, 7, 8, 16, 32, *sizes * 2])
     if program.form == "list" and rng.random() < 0.7:
@@ -428,7 +428,7 @@ def _setting(rng: random.Random, program: Program, manner: str | None) -> Settin
 
 
 def smaller(program: Program) -> Iterator[Program]:
-    """Programs with less in them, those with least first: for the reduction of a failure."""
+    """Smaller programs, the smallest first, for the reduction of a failure."""
     steps = program.steps
     for step in steps:  # everything up to one step
         if step is not steps[-1] or len(program.gives) > 1:
@@ -436,7 +436,7 @@ def smaller(program: Program) -> Iterator[Program]:
     for name in program.gives:
         if len(program.gives) > 1:
             yield _only(program, (name,))
-    for place, step in enumerate(steps):  # without one step: what reads it reads what it read
+    for place, step in enumerate(steps):  # without one step, whose input replaces it
         for used in step.uses:
             rest = [_renamed(other, step.name, used) for other in steps[:place] + steps[place + 1 :]]
             gives = tuple(dict.fromkeys(used if name == step.name else name for name in program.gives))

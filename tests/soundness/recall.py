@@ -1,7 +1,7 @@
-"""What is right and must not be lost: the right proposals of one version, and whether another still makes them.
+"""Recall: the right proposals of one version, and whether another version still makes them.
 
-The list of the code of before is kept in `right.json.gz`; `python -m tests.soundness right --checkout PATH` makes it
-again from a checkout of that commit.
+The list of an earlier version is in `right.json.gz`; `python -m tests.soundness right --checkout PATH` regenerates it
+from a checkout of that commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEPT = Path(__file__).with_name("right.json.gz")
 
 SEED = "recall"
 CASES = {"function": 600, "pipeline": 200, "hand": 999}
-"""The cases of the list; those written by hand are all of them."""
+"""The number of cases of the list; of those written by hand, all."""
 
 
 _CLASSES = ("EXACT", "STATISTICAL", "REORDERS", "APPROXIMATE")
@@ -45,16 +45,16 @@ def save(right: dict[str, Any], path: Path = KEPT) -> None:
 
 
 def load(path: Path = KEPT) -> dict[str, Any]:
-    """Reads it."""
+    """Reads the list."""
     right: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     return right
 
 
 def compared(right: dict[str, Any], state: State) -> tuple[int, int, dict[str, Counter[str]], list[str]]:
-    """How many right proposals of the list's cases there were, and how many are still proposed, in no laxer class.
+    """Counts the right proposals of the list's cases, and those still proposed in the same or a stricter class.
 
     Returns:
-        Both numbers, the same for each rule ("before", "kept"), and a line for each that is lost.
+        Both numbers, both for each rule ("before", "kept"), and a line for each lost proposal.
     """
     by_rule: dict[str, Counter[str]] = defaultdict(Counter)
     lost: list[str] = []

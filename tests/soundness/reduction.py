@@ -12,13 +12,13 @@ T = TypeVar("T")
 def reduced(
     case: T, smaller: Callable[[T], Iterable[T]], fails: Callable[[T], bool], *, most: int = 100, seconds: float = 120.0
 ) -> T:
-    """The smallest case reached by steps that each still fail.
+    """The smallest case reached by steps after each of which it still fails.
 
     Args:
-        smaller: cases with less in them than one, the best first.
+        smaller: simplifications of a case, the best first.
         fails: whether a case fails in the same way.
-        most: cases tried at most.
-        seconds: after which no more are tried.
+        most: number of cases tried at most.
+        seconds: time after which no more are tried.
     """
     end, left = time.monotonic() + seconds, most
     while True:

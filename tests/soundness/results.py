@@ -9,7 +9,7 @@ from tests.soundness.hunt import State
 
 
 def counted(state: State) -> dict[str, Any]:
-    """The figures of the contract, those of other suites left out."""
+    """The figures of the report, without those of other suites."""
     by_rule: dict[str, Counter[str]] = defaultdict(Counter)
     by_op: dict[str, Counter[str]] = defaultdict(Counter)
     total: Counter[str] = Counter()

@@ -29,7 +29,7 @@ _AGAIN = 6
 
 
 class _Unbuilt(Exception):
-    """The script does not run, or makes no dataset."""
+    """The script does not run, or creates no dataset."""
 
 
 def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
@@ -53,13 +53,13 @@ def datasets(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             exec(compile(file.read(), path, "exec", dont_inherit=True), namespace)
-    except Exception as error:  # of a script that is none
+    except Exception as error:  # of an invalid script
         raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
     return {name: value for name, value in namespace.items() if isinstance(value, tf.data.Dataset)}
 
 
 def written(text: str, folder: str) -> str:
-    """The path of a file with this text, in a folder of its own."""
+    """The path of a file with this text, in a separate folder."""
     path = os.path.join(tempfile.mkdtemp(dir=folder), "train.py")
     with open(path, "wb") as file:
         file.write(text.encode())
@@ -75,7 +75,7 @@ def _drained(path: str) -> dict[str, Run]:
 
 
 def tried(script: Script, *, folder: str, seed: str = "") -> Case:
-    """Every proposal for the script's dataset put into its text, and what the changed script gives."""
+    """Every proposal for the script's dataset as a change of its text, and the elements of the changed script."""
     path = written(script.text(), folder)
     originals = _drained(path)
     if not originals["dataset"].elements or originals["dataset"].errors:
@@ -108,7 +108,7 @@ def tried(script: Script, *, folder: str, seed: str = "") -> Case:
 
 
 def _pieces(script: Script) -> set[str]:
-    """What a reader would call the forms in it: kinds of statements."""
+    """The kinds of statements in it."""
     with contextlib.suppress(SyntaxError):
         tree = ast.parse(script.text().lstrip("\ufeff"))
         return {
@@ -146,13 +146,13 @@ def _judged(
 def _data_harm(
     proposal: adapter.Proposal, originals: Mapping[str, Run], changed: Mapping[str, Run], path: str
 ) -> tuple[str, str]:
-    """What is wrong with the data of the changed script though the same plan, replayed, gives them right."""
+    """What is wrong with the data of the changed script although a replay of the same plan is right."""
     for name, original in originals.items():
         verdict = judge(original, changed[name], proposal.safety if name == "dataset" else adapter.EXACT, spare=24)
         if verdict.right or verdict.zeros:
             continue
         if name == "dataset" and not judge(original, _replayed(proposal, path), proposal.safety, spare=24).right:
-            return "", ""  # the rewrite itself is wrong: that is the affair of the other families
+            return "", ""  # the rewrite itself is wrong, which the other families cover
         return f"{name}: {verdict.detail}", verdict.kind
     return "", ""
 
@@ -161,15 +161,15 @@ def _replayed(proposal: adapter.Proposal, path: str) -> Run:
     return drain(adapter.built(datasets(path)["dataset"]).replayed([proposal]), epochs=_EPOCHS, most=_MOST)
 
 
-# -- what may never happen to a text, whatever the change
+# -- conditions that every changed text must meet
 
 
 def text_harm(before: str, after: str) -> str:
-    """What is wrong with a changed text; '' where nothing is.
+    """What is wrong with a changed text, or ''.
 
-    It parses; newlines, a byte order mark and the end of the file are as they were; no comment is lost or changed but
-    those inside statements that make datasets; and every statement that makes none, by itself or by a function of the
-    file that does, is there, letter for letter.
+    It must parse; newlines, a byte order mark and the end of the file must not change; no comment may be lost or
+    changed except inside statements that create datasets; and all statements that create none, neither directly nor
+    through a function of the file, must be kept exactly.
     """
     if before.startswith("\ufeff") != after.startswith("\ufeff"):
         return "the byte order mark"
@@ -215,7 +215,7 @@ _CALLS_OF_DATASETS = frozenset(
 
 
 def _helpers(tree: ast.AST) -> set[str]:
-    """Names of the functions and classes of a file: their calls may get an argument, or what they give another step."""
+    """Names of the functions and classes of a file, whose calls may get an argument or a further method call."""
     named = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)]
     return named | {target.id for node in lambdas for target in node.targets if isinstance(target, ast.Name)}
@@ -245,7 +245,7 @@ def _dedented(text: str) -> str:
 
 
 def _statements(tree: ast.AST, text: str) -> Iterator[str]:
-    """The simple statements of a text, as they are written."""
+    """The source text of the simple statements."""
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):
             yield ast.get_source_segment(text, node) or ""
@@ -280,7 +280,7 @@ def unpacked(packed: Mapping[str, Any]) -> Script:
 
 
 def smaller(script: Script) -> Iterator[Script]:
-    """Scripts with a piece less, or put down more plainly."""
+    """Scripts with a piece fewer, or in a simpler style."""
     for place in range(1, len(script.pieces)):
         yield replace(script, pieces=script.pieces[:place] + script.pieces[place + 1 :])
     for place in range(len(script.functions)):

@@ -1,4 +1,4 @@
-"""No wrong rewrite: every failure that was ever found, the pipelines written by hand, and a short hunt of fixed seeds.
+"""No wrong rewrite is accepted: all failures found so far, pipelines written by hand, and a short hunt of fixed seeds.
 
 `make soundness` hunts for longer, with a new seed each time.
 """
@@ -20,7 +20,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # of functions that nobody wrote
+    pytest.mark.filterwarnings("ignore"),  # warnings of generated functions
 ]
 
 from tests.soundness import adapter, chains, families, functions, hunt, pipelines, programs, scripts, values
@@ -37,7 +37,7 @@ FAILURES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("failures.j
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A folder for the case's files, which it runs in."""
+    """A folder for the files of the case, also its working directory."""
     monkeypatch.chdir(tmp_path)
     yield os.fspath(tmp_path)
 
@@ -57,7 +57,7 @@ OFTEN = {
     "parsed matrix",
     "raw bytes",
 }
-"""Those of each finding that no other goes the way of, and no case of `tests/tf/test_lifting.py`."""
+"""For each finding those that run code which no other one and no case of `tests/pipelines/test_lifting.py` runs."""
 
 
 def _hand(index: int) -> Any:
@@ -66,17 +66,17 @@ def _hand(index: int) -> Any:
 
 
 @pytest.mark.parametrize("index", list(map(_hand, range(len(HANDS)))))
-def test_pipelines_written_by_hand(index: int, folder: str) -> None:
+def test_handwritten_pipelines_have_no_wrong_rewrite(index: int, folder: str) -> None:
     _nothing_wrong(families.run("hand", "hand", index, folder=folder, plain=0))
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=[one["name"].replace(" ", "-") for one in FAILURES])
-def test_no_failure_comes_back(failure: dict[str, Any], folder: str) -> None:
+def test_known_failures_do_not_recur(failure: dict[str, Any], folder: str) -> None:
     assert not _wrong(_again(failure, folder))
 
 
 def _again(failure: dict[str, Any], folder: str) -> Iterable[Tried]:
-    """What the rules that failed do with the case now."""
+    """The results of the rules that failed, on the same case."""
     rules = failure["found"].split()[0].split("+")
     match failure["family"]:
         case "function":
@@ -97,15 +97,15 @@ def _nothing_wrong(case: Case) -> None:
 
 
 SEEDS = {"function": range(5), "pipeline": range(1, 4), "script": range(3)}
-"""Cases of the seed "fixed" of each family. (Number 0 of the pipelines takes ten times as long as the others.)"""
+"""Cases of the seed "fixed" of each family. (Pipeline 0 takes ten times as long as the others.)"""
 
 
 @pytest.mark.parametrize(("family", "index"), [(family, index) for family, seeds in SEEDS.items() for index in seeds])
-def test_fixed_seeds(family: str, index: int, folder: str) -> None:
+def test_random_cases_of_fixed_seeds_have_no_wrong_rewrite(family: str, index: int, folder: str) -> None:
     _nothing_wrong(families.run(family, f"fixed:{family}:{index}", index, folder=folder))
 
 
-# -- the suite itself: it sees what it has to see, and nothing else
+# -- the suite itself: it detects what it must detect, and nothing else
 
 
 def _runs(one: Any, other: Any, *, epochs: int = 2) -> Any:
@@ -118,7 +118,7 @@ def _squares() -> Any:
     return tf.data.Dataset.from_tensor_slices(data)
 
 
-def test_one_row_of_another_axis_is_seen() -> None:
+def test_single_row_reduced_over_another_axis_is_detected() -> None:
     def largest(x: Any) -> Any:
         return tf.reduce_max(x, axis=1)
 
@@ -139,13 +139,13 @@ def test_one_row_of_another_axis_is_seen() -> None:
         ([1.0, 2.0], [1.0], Kind.COUNT),
     ],
 )
-def test_kinds_of_differences(before: list[float], after: list[float], kind: Kind) -> None:
+def test_differences_have_their_kind(before: list[float], after: list[float], kind: Kind) -> None:
     one, other = (tf.data.Dataset.from_tensor_slices(np.array(rows, np.float32)) for rows in (before, after))
     found = in_order(*_runs(one, other))
     assert found is not None and found.kind is kind
 
 
-def test_a_denormal_that_was_spoken_of_counts_as_zero_and_nothing_else_does() -> None:
+def test_only_noted_denormals_may_be_zero() -> None:
     data = np.array([1e-45, 0.5, 2.0], np.float32)
     original, flushed = (tf.data.Dataset.from_tensor_slices(np.log(one)) for one in (data, flush(data)))
     for gives, right in [([-np.inf, np.log(0.5), np.log(2)], True), ([-np.inf, -np.inf, np.log(2)], False)]:
@@ -155,7 +155,7 @@ def test_a_denormal_that_was_spoken_of_counts_as_zero_and_nothing_else_does() ->
         assert judge(either(*runs), runs[2], "APPROXIMATE").right is right
 
 
-def test_errors_are_part_of_the_data() -> None:
+def test_errors_are_compared_as_data() -> None:
     def fails(i: Any) -> Any:
         return tf.constant(10, tf.int64) // (i - 3)
 
@@ -165,7 +165,7 @@ def test_errors_are_part_of_the_data() -> None:
     assert in_order(*_runs(original, tf.data.Dataset.range(6).map(fails))) is None
 
 
-def test_another_order_is_no_other_data_where_it_may_be() -> None:
+def test_another_order_is_right_only_for_reorders() -> None:
     original = tf.data.Dataset.range(12).batch(4)
     for candidate, exact, reorders in [
         (tf.data.Dataset.range(12).shuffle(12, seed=1).batch(4), False, True),
@@ -177,7 +177,7 @@ def test_another_order_is_no_other_data_where_it_may_be() -> None:
         assert judge(*runs, "REORDERS").right is reorders
 
 
-def test_frozen_draws_are_seen() -> None:
+def test_frozen_draws_are_detected() -> None:
     generator = np.random.default_rng(1)
 
     def drawn(i: Any) -> Any:
@@ -189,9 +189,9 @@ def test_frozen_draws_are_seen() -> None:
     assert judge(*_runs(original, tf.data.Dataset.range(40).map(drawn), epochs=3), "STATISTICAL", random=True).right
 
 
-def test_an_original_that_differs_now_and_then_is_no_single_truth() -> None:
+def test_original_that_varies_occasionally_is_not_repeatable() -> None:
     class Now:
-        """An original of which every seventh run gives another order."""
+        """An original with another order in every seventh run."""
 
         runs = 0
 
@@ -205,7 +205,7 @@ def test_an_original_that_differs_now_and_then_is_no_single_truth() -> None:
     assert pipelines.drained_more(same, truth) is truth
 
 
-def test_a_change_of_the_source_emitter_leaves_the_cases_that_do_not_run_it(tmp_path: Path) -> None:
+def test_change_of_the_source_emitter_keeps_cases_that_do_not_run_it(tmp_path: Path) -> None:
     header = {"seed": "s", "cases": {"function": 2, "script": 1}, "commit": "b"}
     older = hunt.opened(tmp_path / "state", header | {"commit": "a", "commits": {"function": "a", "script": "a"}})
     for family, index in (("function", 0), ("function", 1), ("script", 0)):
@@ -220,9 +220,7 @@ def test_a_change_of_the_source_emitter_leaves_the_cases_that_do_not_run_it(tmp_
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("families", "more"), [(("function", "hand"), (hunt.NO_PATCH,)), (("script",), ())])
-def test_cases_import_nothing_of_what_they_are_said_not_to_run(
-    families: tuple[str, ...], more: tuple[str, ...]
-) -> None:
+def test_cases_do_not_import_modules_listed_as_not_run(families: tuple[str, ...], more: tuple[str, ...]) -> None:
     text = (
         "import sys, tempfile\nfrom tests.soundness import families\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
@@ -237,7 +235,7 @@ def test_cases_import_nothing_of_what_they_are_said_not_to_run(
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_the_same_seed_is_the_same_case() -> None:
+def test_same_seed_gives_the_same_case() -> None:
     one, other = (programs.compose("seed", focus=OPERATIONS[7]) for _ in range(2))
     assert one == other and programs.unpacked(json.loads(json.dumps(one.packed()))) == one
     given = {"x": values.Component("float32", (3,))}
@@ -248,14 +246,14 @@ def test_the_same_seed_is_the_same_case() -> None:
     assert chains.unpacked(json.loads(json.dumps(chain.packed()))).text() == chain.text()
 
 
-def test_reduction_keeps_only_what_fails() -> None:
+def test_reduction_keeps_only_the_failing_part() -> None:
     def smaller(numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         return (numbers[:place] + numbers[place + 1 :] for place in range(len(numbers)))
 
     assert reduced(tuple(range(20)), smaller, lambda numbers: {3, 11} <= set(numbers), most=300) == (3, 11)
 
 
-def test_over_eighty_operations() -> None:
+def test_there_are_over_eighty_operations() -> None:
     assert len({operation.name for operation in OPERATIONS}) > 80
 
 
@@ -270,13 +268,13 @@ def test_over_eighty_operations() -> None:
         ("\ufeffds = ds.map(f)\n", "ds = ds.map(f)\n", "byte order mark"),
     ],
 )
-def test_harm_to_a_text(before: str, after: str, harm: str) -> None:
+def test_harm_to_a_text_is_detected(before: str, after: str, harm: str) -> None:
     found = scripts.text_harm(before, after)
     assert harm in found and bool(harm) == bool(found)
 
 
-def test_guards_that_are_off_let_wrong_rewrites_through(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines, "_DRAINED", 2)  # this original gives the same each time
+def test_wrong_rewrites_are_accepted_with_guards_off(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "_DRAINED", 2)  # this original does not vary
     hand = next(hand for hand in HANDS if hand.name == "reduce_max of axis 1")
     with adapter.without("structure and generated inputs and sample") as switched:
         case = pipelines.tried(chains.by_hand(hand), folder=folder, alone=True)

@@ -1,4 +1,4 @@
-"""Hostile but legal data: what a sample shows is harmless, and somewhere beyond it one row is not."""
+"""Hostile but legal data: the sampled rows are harmless, and one row beyond the sample is not."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 NUMBERS = (*FLOATS, *INTEGERS)
 
 TEXTS = ("text", "number", "bytes8", "csv", "example")
-"""What the strings of a component hold: words, numbers as text, eight raw bytes, three columns, an Example."""
+"""Contents of string components: words, numbers as text, eight raw bytes, three columns, an Example."""
 
 MANNERS = ("random", "alike", "rare", "extreme")
-"""How rows differ: all at random; one of all unlike the others; a few with extremes; extremes everywhere."""
+"""How rows differ: all random; one different from the others; a few with extremes; extremes everywhere."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """One tensor of an element: its type, its shape, and for strings what they hold."""
+    """One tensor of an element: its type, its shape, and the contents of strings."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -35,8 +35,8 @@ def column(component: Component, *, rows: int, manner: str, odd: int, seed: int)
 
     Args:
         manner: one of `MANNERS`.
-        odd: the row unlike the others, where all others are alike or harmless.
-        seed: of everything that is drawn.
+        odd: the index of the different row, where all others are equal or harmless.
+        seed: of all draws.
     """
     draw = np.random.default_rng(seed)
     if component.dtype == "string":
@@ -45,7 +45,7 @@ def column(component: Component, *, rows: int, manner: str, odd: int, seed: int)
     if manner == "alike":
         found = np.zeros(shape, component.dtype)
         choice = draw.random()
-        if choice < 0.35:  # one number everywhere hides an axis as zeros do
+        if choice < 0.35:  # equal numbers everywhere hide an axis, like zeros
             found[:] = _some(component, draw, ())
         elif choice < 0.45:
             found[:] = _some(component, draw, component.shape)
@@ -75,7 +75,7 @@ def _some(component: Component, draw: np.random.Generator, shape: tuple[int, ...
 
 
 def extremes(dtype: str) -> np.ndarray:
-    """What few rows hold and functions stumble over."""
+    """Rare values that functions may handle wrongly."""
     kind = np.dtype(dtype)
     if kind.kind == "b":
         return np.array([True, False])
@@ -183,7 +183,7 @@ def _example(draw: np.random.Generator, odd: bool) -> bytes:
 def columns(
     components: Mapping[str, Component], *, rows: int, manner: str, odd: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """The rows of every component, by its name."""
+    """The rows of every component, by name."""
     return {
         name: column(component, rows=rows, manner=manner, odd=odd, seed=seed + place)
         for place, (name, component) in enumerate(components.items())

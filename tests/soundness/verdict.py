@@ -1,4 +1,4 @@
-"""Whether a rewritten pipeline keeps what its class promises, judged by what both gave when they were drained."""
+"""Whether a rewritten pipeline keeps the promise of its class, judged by the drained elements of both pipelines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.soundness.drained import Element, Kind, Raised, Run, content, in_any_
 EXACT, STATISTICAL, REORDERS, APPROXIMATE = "EXACT", "STATISTICAL", "REORDERS", "APPROXIMATE"
 
 _AS_MANY = 0.2
-"""How far the numbers of distinct elements of two random runs may be apart by chance, as a share of the larger."""
+"""How much the numbers of distinct elements of two random runs may differ by chance, as a share of the larger."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a promise is kept; how it is broken."""
+    """Whether a promise is kept, or how it is broken."""
 
     right: bool
     kind: str = ""  # name of a `Kind`, or "" where nothing differs
     detail: str = ""
-    zeros: bool = False  # right only where zeros and denormals were spoken of
+    zeros: bool = False  # right only where zeros and denormals were noted
 
 
 def judge(
@@ -34,19 +34,19 @@ def judge(
     spare: int = 0,
     notes_zeros: bool = False,
 ) -> Verdict:
-    """Whether `candidate` may take the place of `original` in the class `safety`.
+    """Whether `candidate` may replace `original` in the class `safety`.
 
     Args:
-        random: two runs of the original differ by themselves, or its draws may go to other elements.
+        random: two runs of the original differ, or its draws may go to other elements.
         rows: the elements are batches of rows.
         spare: rows that dropped last batches may exchange for others where the order may differ.
-        notes_zeros: the sign of zeros and denormals were spoken of.
+        notes_zeros: changes of denormals and of the sign of zeros were noted.
     """
     found = in_order(original, candidate)
     if found is None:
         return Verdict(True)
     kind, detail = found.kind, found.detail
-    if kind is Kind.LATER:  # where a batch goes on behind an error is the runtime's own affair
+    if kind is Kind.LATER:  # after an error, the rows of a batch depend on the runtime
         return Verdict(True, kind.name, detail)
     if kind <= Kind.DENORMAL:
         tells = kind > Kind.NAN
@@ -63,10 +63,10 @@ def judge(
 
 
 def as_varied(originals: Sequence[Run], candidate: Run) -> str:
-    """Why a random run cannot come from the distribution of these others; '' where nothing says so.
+    """Why a random run cannot come from the distribution of these other runs, or ''.
 
-    As many elements of the same shapes and as many errors, and no fewer distinct rows in the first epoch and in all: a
-    draw that is shared or frozen gives fewer. What differs among the others by itself is not asked of it.
+    It must have equally many elements of the same shapes, equally many errors, and no fewer distinct rows in the first
+    epoch and in all: a shared or frozen draw gives fewer. Properties that vary among the other runs are not compared.
     """
     for number, epoch in enumerate(candidate.epochs):
         shapes = [Counter(_shape(event) for event in run.epochs[number]) for run in originals]
@@ -84,7 +84,7 @@ def _shape(event: Element | Raised) -> object:
 
 
 def _distinct(run: Run, epochs: slice) -> int:
-    """Distinct rows of each tensor in these epochs, added up."""
+    """Numbers of distinct rows of each tensor in these epochs, added up."""
     seen: set[tuple[int, bytes]] = set()
     for epoch in run.epochs[epochs]:
         for event in epoch:

@@ -1,7 +1,7 @@
-"""A process that runs cases: requests on its standard input, answers where its standard output was, a line each.
+"""A process that runs cases: requests on standard input, answers on the original standard output, a line each.
 
-TensorFlow keeps what it has traced, so workers are ended after some hundred cases; and a case that hangs is ended with
-its worker. What user functions print is none of the answers.
+TensorFlow keeps everything it has traced, so workers are ended after some hundred cases; and a hanging case is ended
+with its worker. The output of user functions is kept out of the answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Answers requests until the input ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a supervisor that is killed leaves nothing behind
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # ends with the supervisor, even if that is killed
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     warnings.simplefilter("ignore")

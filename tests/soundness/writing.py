@@ -1,6 +1,6 @@
-"""Scripts as people write them, and as nobody should: one dataset, made in pieces of many styles.
+"""Scripts in usual and unusual styles: one dataset, created in pieces of many styles.
 
-Every style takes the links of a chain, as `.batch(4)`, and gives statements that put them behind `ds`.
+Every style takes the calls of a chain, such as `.batch(4)`, and returns statements that apply them to `ds`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ Lines = list[str]
 
 @dataclass(frozen=True)
 class Script:
-    """A script, as its statements and how they are put down in a file."""
+    """A script: its statements and their layout in a file."""
 
     head: tuple[str, ...]  # imports
-    functions: tuple[str, ...]  # definitions that the links use, some lines each
-    pieces: tuple[tuple[str, ...], ...]  # statements, each piece behind the one before
-    tail: tuple[str, ...] = ()  # what stands behind the dataset
+    functions: tuple[str, ...]  # definitions that the calls use, some lines each
+    pieces: tuple[tuple[str, ...], ...]  # statements, in order
+    tail: tuple[str, ...] = ()  # statements after the dataset
     newline: str = "\n"
-    mark: bool = False  # a byte order mark in front
+    mark: bool = False  # begins with a byte order mark
     tabs: bool = False
-    inside: bool = False  # all of it in a function
-    ends: bool = True  # with a newline
+    inside: bool = False  # everything in a function
+    ends: bool = True  # ends with a newline
 
     def text(self) -> str:
         """The text of the file."""
@@ -125,7 +125,7 @@ class Writer:
         )
 
     def _function(self) -> str:
-        """A function as an expression; its definition is put down where it needs one."""
+        """A function as an expression; adds its definition if it needs one."""
         rng = self.rng
         body = rng.choice(_BODIES).replace("tf_", "tensorflow")
         kind = rng.choice(
@@ -436,5 +436,5 @@ _STYLES: tuple[_Style, ...] = (
 
 
 def compose(seed: str) -> Script:
-    """A script from a seed; it may be none that runs."""
+    """A script from a seed; it may not run."""
     return Writer(random.Random(seed)).script()

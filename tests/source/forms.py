@@ -1,7 +1,7 @@
-# ruff: noqa: E501 (what a patch adds, as it stands in the file)
+# ruff: noqa: E501 (lines that a patch adds, as they appear in the file)
 """Ways in which people write a tf.data pipeline, each with a plan and the lines that the patch adds to the script.
 
-The shapes are those of public training scripts: tutorials and guides of TensorFlow and Keras, model collections,
+The forms are those of public training scripts: tutorials and guides of TensorFlow and Keras, model collections,
 notebooks of competitions. The scripts are written for this table. `fit(train)` and `evaluate(check)` stand for what
 consumes a dataset.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-DATA = '''\
+DATA = """\
 import numpy as np
 import tensorflow as tf
 
@@ -38,7 +38,7 @@ def fit(train, check=None):
 
 
 evaluate = evaluated.append
-'''
+"""
 """The module `data`, which the scripts import."""
 
 
@@ -51,7 +51,7 @@ class Form:
     script: str
     adds: str = ""  # the lines that the patch adds, in order
     files: Mapping[str, str] = field(default_factory=dict)  # other modules of the script, by name
-    why: str = ""  # part of the reason, where it is not written
+    why: str = ""  # part of the reason, where no patch is written
 
 
 TIMESERIES_BATCHES = """
@@ -67,7 +67,7 @@ def timeseries_batches(
     start_index=None,
     end_index=None,
 ):
-    \"\"\"keras.utils.timeseries_dataset_from_array, in which the windows of a batch are gathered at once.\"\"\"
+    \"\"\"Like keras.utils.timeseries_dataset_from_array, but gathers the windows of a batch at once.\"\"\"
     import numpy as np
 
     series = data[start_index:end_index]
@@ -85,7 +85,7 @@ def timeseries_batches(
         first = tf.gather(starts, index)
         rows = first[:, tf.newaxis] + tf.range(0, sequence_length * sampling_rate, sampling_rate)
         taken = tf.gather(series, rows)
-        # As before, the static shape of a window does not say its length.
+        # As before, the window length is not part of the static shape.
         taken = tf.compat.v1.placeholder_with_default(taken, [*index.shape, None, *series.shape[1:]])
         return (taken, tf.gather(beside[0], first)) if beside else taken
 
@@ -95,7 +95,7 @@ def timeseries_batches(
     return dataset.batch(batch_size).map(windows_at)
 
 """
-"""The function that a patch adds in place of `timeseries_dataset_from_array`, for several scripts."""
+"""The function that a patch adds in place of `timeseries_dataset_from_array`, used by several scripts."""
 
 
 HOW_FUNCTIONS_ARE_GIVEN = (
@@ -1704,7 +1704,7 @@ fit(windowed_dataset(SERIES, 5, 8, 10))
     def windows_at(starts):
         rows = starts[:, tf.newaxis] + tf.range(window_size + 1, dtype=tf.int64)
         taken = tf.gather(arrays, rows)
-        # As before, the static shape of a window does not say its length.
+        # As before, the window length is not part of the static shape.
         return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *arrays.shape[1:]])
 
     dataset = tf.data.Dataset.range(len(arrays) - (window_size + 1) + 1)
@@ -2558,4 +2558,4 @@ fit(datasets["train"], datasets["check"])
         why="shared by 2 datasets",
     ),
 )
-"""What people write too, and the patch does not: README says so."""
+"""Forms that the patch does not support, as documented in the README."""

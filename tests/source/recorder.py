@@ -1,8 +1,8 @@
 """Runs sample sources with a stand-in for tf.data whose calls record their true bytecode positions.
 
-The stand-in holds no data: it makes the Pipeline a capture would make (operators, arguments, locations), so
-that locating and emitting are tested on positions CPython gives, and a patched source can be run again to see
-which operators it now makes.
+The stand-in holds no data: it builds the Pipeline that a capture would build (operators, arguments, locations), so
+that locating and emitting are tested on real CPython positions, and a patched source can be run again to check
+which operators it builds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipetune.core.functions import FunctionFacts
-from pipetune.core.location import SourceLocation
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 
 AUTOTUNE = -1
 
@@ -38,7 +37,7 @@ TRANSFORMS = {
 
 @dataclass(eq=False)
 class Dataset:
-    """A dataset is the call that made it."""
+    """A dataset is the call that created it."""
 
     op: str
     inputs: tuple[Dataset, ...]
@@ -71,7 +70,7 @@ def _transform(op: str):
         for function in ("map_func", "predicate"):
             if callable(bound.get(function)):
                 if op == "interleave":
-                    bound[function](0)  # as tracing does: inner datasets are made while the outer call is open
+                    bound[function](0)  # as in tracing: inner datasets are created while the outer call is open
                 del bound[function]
         bound.pop("options", None)
         return self.recorder.make(op, (self,), bound)
@@ -84,7 +83,7 @@ for _op in TRANSFORMS:
 
 
 class Recorder:
-    """Records the datasets sample files make, and those handed to `train(ds)` and `validate(ds)`."""
+    """Records the datasets that sample files create, and those passed to `train(ds)` and `validate(ds)`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
@@ -99,7 +98,7 @@ class Recorder:
         return made
 
     def _locations(self) -> list[SourceLocation]:
-        """The call of the user's that makes a dataset, and the calls around it, the innermost first."""
+        """The user's call that creates a dataset, and the calls around it, innermost first."""
         frame, called, library = sys._getframe(1), "", ""
         while frame is not None and not frame.f_code.co_filename.startswith(self.folder):
             library = frame.f_locals.get("library", library)
@@ -191,7 +190,7 @@ MODULES = (
 
 
 def _tfds(recorder: Recorder) -> types.ModuleType:
-    """TensorFlow Datasets: one call makes all operators of the reading, a split each."""
+    """TensorFlow Datasets: one call creates all operators that read a split."""
     defaults = {
         "interleave_cycle_length": 16,
         "interleave_block_length": 16,
@@ -245,7 +244,7 @@ def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
         return recorder.make("range", (), {})
 
     def list_files(file_pattern, shuffle=None, seed=None):
-        """Two operators, as TensorFlow makes it."""
+        """Two operators, as in TensorFlow."""
         files = recorder.make("list_files", (), {"shuffle": shuffle, "seed": seed})
         return files.shuffle(3)
 
@@ -286,7 +285,7 @@ def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
 
 
 def record(path: Path, text: str | None = None) -> Recorder:
-    """Runs a sample file (or other text under its name) and returns what it made."""
+    """Runs a sample file (or other text under its name) and returns what it created."""
     recorder = Recorder(path.parent)
     recorder.run(path, text)
     return recorder
@@ -295,8 +294,8 @@ def record(path: Path, text: str | None = None) -> Recorder:
 def shape(pipeline: Pipeline) -> list[tuple[str, dict[str, object]]]:
     """Operators and arguments, which is what a patched source must reproduce.
 
-    `with_options` is no operator of the core pipeline, `repeat()` says the same as `repeat(count=-1)`, and
-    `cache()` the same as `cache("")`.
+    `with_options` is not an operator of the core pipeline, `repeat()` is equal to `repeat(count=-1)`, and
+    `cache()` to `cache("")`.
     """
     described = []
     for node in pipeline:
@@ -310,7 +309,7 @@ def shape(pipeline: Pipeline) -> list[tuple[str, dict[str, object]]]:
 
 
 def by_title(pipeline: Pipeline, name: str) -> str:
-    """The id of an operator by name: "map" for the only one, "map#1" for the second, ids as they are."""
+    """The id of an operator by name: "map" for the only one, "map#1" for the second; ids stay ids."""
     op, _, position = name.partition("#")
     found = [node.id for node in pipeline if node.op == op]
     if not found:

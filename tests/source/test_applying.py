@@ -1,4 +1,4 @@
-"""Apply, check and revert: the very bytes, all files or none, never over somebody's work."""
+"""Apply, check and revert: exact bytes, all files or none, and user edits are never overwritten."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session import PatchResult
-from pipetune.source import files as files_module
-from pipetune.source.applying import (
+from pipetune.source import source_files
+from pipetune.source.emit import Emission
+from pipetune.source.patch_application import (
     PatchState,
     apply_patch,
     check_applied,
@@ -23,9 +24,8 @@ from pipetune.source.applying import (
     revert_applied,
     revert_patch,
 )
-from pipetune.source.emit import Emission
-from pipetune.source.patch import unified_diff
-from pipetune.source.text import decode_source, encode_source
+from pipetune.source.source_files import decode_source, encode_source
+from pipetune.source.unified_diffs import unified_diff
 
 TEXTS = {
     "train.py": (b"a = 1\r\nb = 2\r\n", b"a = 1\r\nb = 3\r\n"),
@@ -47,7 +47,7 @@ class Project:
         self.patch = self.made({name: new for name, (_, new) in TEXTS.items()})
 
     def made(self, new: dict[str, bytes]) -> PatchResult:
-        """The patch from the files as they are now to `new`."""
+        """The patch from the current files to `new`."""
         changes = {
             str(self.root / name): (decode_source((self.root / name).read_bytes()), decode_source(data))
             for name, data in new.items()
@@ -91,7 +91,7 @@ def test_apply_check_revert(project):
         revert_applied(project.folder)
 
 
-def test_mode_and_links_stay(project):
+def test_file_mode_and_symlinks_are_kept(project):
     script, link = project.root / "train.py", project.root / "lib/data.py"
     script.chmod(0o754)
     link.rename(project.root / "real.py")
@@ -103,7 +103,7 @@ def test_mode_and_links_stay(project):
     assert stat.S_IMODE(script.stat().st_mode) == 0o754 and link.is_symlink() and project.is_old()
 
 
-def test_edits_elsewhere_are_kept_there_and_back(project):
+def test_edits_elsewhere_survive_apply_and_revert(project):
     script = project.root / "train.py"
     script.write_bytes(b"# mine\r\n" + TEXTS["train.py"][0])
     assert project.state is PatchState.CLEAN
@@ -120,7 +120,7 @@ def test_edits_elsewhere_are_kept_there_and_back(project):
     assert list(project.folder.iterdir()) == []
 
 
-def test_where_the_place_changed_both_versions_are_shown_and_nothing_is_written(project):
+def test_conflicting_edit_shows_both_versions_and_writes_nothing(project):
     (project.root / "train.py").write_bytes(b"a = 1\r\nb = 2 + 2\r\n")
     with pytest.raises(PipetuneError) as caught:
         apply_patch(project.patch, folder=project.folder)
@@ -137,8 +137,8 @@ def test_where_the_place_changed_both_versions_are_shown_and_nothing_is_written(
     assert not project.folder.exists()
 
 
-def test_a_session_that_does_not_keep_the_texts_takes_files_as_they_were(project):
-    """Of an earlier release."""
+def test_session_without_texts_applies_only_to_unchanged_files(project):
+    """Sessions of an earlier release do not contain them."""
     old = replace(project.patch, texts={})
     (project.root / "train.py").write_bytes(b"a = 1\r\nb = 2\r\nc = 3\r\n")
     with pytest.raises(PipetuneError, match=r"train\.py changed after it was analyzed"):
@@ -148,7 +148,7 @@ def test_a_session_that_does_not_keep_the_texts_takes_files_as_they_were(project
     assert project.is_new()
 
 
-def test_a_record_of_an_earlier_release_is_taken_back(project):
+def test_record_of_an_earlier_release_can_be_reverted(project):
     apply_patch(project.patch, folder=project.folder)
     record = project.folder / "applied.json"
     stored = json.loads(record.read_text())
@@ -163,16 +163,16 @@ def test_a_record_of_an_earlier_release_is_taken_back(project):
     assert project.is_old()
 
 
-def test_a_missing_file_is_refused(project):
+def test_missing_file_is_refused(project):
     (project.root / "lib/marked.py").unlink()
     assert project.state is PatchState.MISSING
-    with pytest.raises(PipetuneError, match="not there any more"):
+    with pytest.raises(PipetuneError, match="not exist any more"):
         apply_patch(project.patch, folder=project.folder)
     assert (project.root / "train.py").read_bytes() == TEXTS["train.py"][0]
 
 
 @pytest.mark.parametrize("change", [b"", b"a = 1\r\nb = 30\r\n", b"\xff\xfe", b"a = 1\r\nb = (\r\n"])
-def test_revert_refuses_a_file_whose_place_changed_since(project, change):
+def test_revert_refuses_a_file_edited_at_the_patched_place(project, change):
     apply_patch(project.patch, folder=project.folder)
     (project.root / "train.py").write_bytes(change)
     with pytest.raises(PipetuneError, match=r"train\.py changed after the patch was applied") as caught:
@@ -183,7 +183,7 @@ def test_revert_refuses_a_file_whose_place_changed_since(project, change):
     assert check_applied(project.folder).state is PatchState.PARTLY
 
 
-def test_a_file_put_back_by_hand_does_not_hinder_reverting_the_others(project):
+def test_file_restored_by_hand_does_not_prevent_revert(project):
     apply_patch(project.patch, folder=project.folder)
     (project.root / "train.py").write_bytes(TEXTS["train.py"][0])
     assert project.state is PatchState.PARTLY
@@ -191,7 +191,7 @@ def test_a_file_put_back_by_hand_does_not_hinder_reverting_the_others(project):
     assert str(project.root / "train.py") not in reverted and project.is_old()
 
 
-def test_a_damaged_copy_is_not_put_back(project):
+def test_damaged_copy_is_not_restored(project):
     apply_patch(project.patch, folder=project.folder)
     next(project.folder.glob("originals/*train.py")).write_bytes(b"lost")
     with pytest.raises(PipetuneError, match="damaged"):
@@ -201,7 +201,7 @@ def test_a_damaged_copy_is_not_put_back(project):
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("failing", [1, 2, 3])
-def test_a_failure_in_the_middle_restores_what_was_written(project, monkeypatch, error, failing):
+def test_failed_write_restores_files_already_written(project, monkeypatch, error, failing):
     real, seen = os.replace, []
 
     def replace(source, target):
@@ -211,7 +211,7 @@ def test_a_failure_in_the_middle_restores_what_was_written(project, monkeypatch,
                 raise error
         real(source, target)
 
-    monkeypatch.setattr(files_module.os, "replace", replace)
+    monkeypatch.setattr(source_files.os, "replace", replace)
     with pytest.raises(PipetuneError if isinstance(error, OSError) else KeyboardInterrupt) as caught:
         apply_patch(project.patch, folder=project.folder)
     assert project.is_old() and project.leftovers() == []
@@ -220,14 +220,14 @@ def test_a_failure_in_the_middle_restores_what_was_written(project, monkeypatch,
         assert "No space left" in str(caught.value) and "Nothing was changed" in caught.value.hint
 
 
-def test_an_interrupted_apply_can_be_finished_and_taken_back(project, monkeypatch):
-    """As after a crash: the record is written, one file is new, the others are not."""
-    real = files_module.write_all
+def test_interrupted_apply_can_be_completed_and_reverted(project, monkeypatch):
+    """As after a crash: the record is written, one file is patched, the others are not."""
+    real = source_files.write_all
 
     def one_file(changes):
         real(changes[:1])
 
-    monkeypatch.setattr("pipetune.source.applying.write_all", one_file)
+    monkeypatch.setattr("pipetune.source.patch_application.write_all", one_file)
     apply_patch(project.patch, folder=project.folder)
     monkeypatch.undo()
     assert project.state is PatchState.PARTLY
@@ -237,7 +237,7 @@ def test_an_interrupted_apply_can_be_finished_and_taken_back(project, monkeypatc
     assert project.is_old() and list(project.folder.iterdir()) == []
 
 
-def test_a_patch_taken_out_by_other_means_goes_in_again(project):
+def test_patch_reverted_by_hand_can_be_applied_again(project):
     apply_patch(project.patch, folder=project.folder)
     for name, (old, _) in TEXTS.items():
         (project.root / name).write_bytes(old)
@@ -247,21 +247,21 @@ def test_a_patch_taken_out_by_other_means_goes_in_again(project):
         revert_applied(project.folder)
 
 
-def test_an_unwritable_file_is_named_and_nothing_is_changed(project):
+def test_unwritable_file_is_named_and_nothing_is_changed(project):
     (project.root / "lib/marked.py").chmod(0o444)
     with pytest.raises(PipetuneError, match=r"marked\.py is not writable"):
         apply_patch(project.patch, folder=project.folder)
     assert project.is_old() and not (project.folder / "applied.json").exists()
 
 
-def test_a_folder_that_keeps_nothing_stops_before_any_change(project, tmp_path):
+def test_unwritable_record_folder_stops_before_any_change(project, tmp_path):
     project.folder.write_text("a file where the folder should be")
-    with pytest.raises(PipetuneError, match="originals cannot be kept"):
+    with pytest.raises(PipetuneError, match="original files cannot be saved"):
         apply_patch(project.patch, folder=project.folder)
     assert project.is_old()
 
 
-def test_a_patch_put_in_by_other_means_is_seen_and_taken_out(project):
+def test_patch_applied_by_hand_is_detected_and_reverted(project):
     for name, (_, new) in TEXTS.items():
         (project.root / name).write_bytes(new)
     (project.root / "train.py").write_bytes(b"# mine\r\n" + TEXTS["train.py"][1])
@@ -273,7 +273,7 @@ def test_a_patch_put_in_by_other_means_is_seen_and_taken_out(project):
         revert_patch(project.patch)
 
 
-def test_what_was_taken_out_by_other_means_is_said_to_be_out(project):
+def test_patch_reverted_by_hand_is_reported_as_clean(project):
     apply_patch(project.patch, folder=project.folder)
     for name, (old, _) in TEXTS.items():
         (project.root / name).write_bytes(old + b"\n# mine\n")
@@ -281,7 +281,7 @@ def test_what_was_taken_out_by_other_means_is_said_to_be_out(project):
     assert revert_applied(project.folder) == () and not (project.folder / "applied.json").exists()
 
 
-def test_links_and_modes_hold_for_edited_files(project):
+def test_mode_is_kept_for_edited_files(project):
     script = project.root / "train.py"
     script.write_bytes(TEXTS["train.py"][0] + b"c = 3\r\n")
     script.chmod(0o755)
@@ -289,7 +289,7 @@ def test_links_and_modes_hold_for_edited_files(project):
     assert stat.S_IMODE(script.stat().st_mode) == 0o755
 
 
-def test_a_second_patch_on_top_is_taken_back_first(project):
+def test_later_patch_is_reverted_first(project):
     apply_patch(project.patch, folder=project.folder)
     second = project.made({"train.py": b"a = 0\r\nb = 3\r\n"})
     apply_patch(second, folder=project.folder)
@@ -299,21 +299,21 @@ def test_a_second_patch_on_top_is_taken_back_first(project):
     assert project.is_old()
 
 
-def test_the_empty_patch(project):
+def test_empty_patch(project):
     empty = PatchResult()
     assert check_patch(empty).state is PatchState.EMPTY
     assert apply_patch(empty, folder=project.folder) == () and not project.folder.exists()
 
 
-def test_a_session_that_does_not_fit_its_own_patch(project):
-    with pytest.raises(PipetuneError, match="names 0 files"):
+def test_session_that_contradicts_its_patch_is_refused(project):
+    with pytest.raises(PipetuneError, match="lists 0 files"):
         check_patch(PatchResult(diff=project.patch.diff))
     swapped = PatchResult(project.patch.diff, project.patch.files[::-1], project.patch.digests)
-    with pytest.raises(PipetuneError, match="The patch changes"):
+    with pytest.raises(PipetuneError, match="but the session lists"):
         check_patch(swapped)
 
 
-def test_a_record_nobody_can_read(project):
+def test_unreadable_record_is_an_error(project):
     project.folder.mkdir()
     (project.folder / "applied.json").write_text("{")
     with pytest.raises(PipetuneError, match="cannot be read"):
@@ -321,7 +321,7 @@ def test_a_record_nobody_can_read(project):
     assert project.is_old()
 
 
-def test_a_digest_of_the_text_is_as_good(project):
+def test_digest_of_the_decoded_text_is_accepted(project):
     digests = {
         path: hashlib.sha256(decode_source(Path(path).read_bytes()).encode()).hexdigest()
         for path in project.patch.files
@@ -333,6 +333,6 @@ def test_a_digest_of_the_text_is_as_good(project):
     assert project.is_old()
 
 
-def test_text_in_its_own_encoding_goes_there_and_back():
+def test_text_in_its_own_encoding_round_trips():
     for old, _ in TEXTS.values():
         assert encode_source(decode_source(old), like=old) == old

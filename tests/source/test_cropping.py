@@ -1,6 +1,6 @@
-"""Decoding only the window, in source: what is changed, exactly, and what is left alone with the reason."""
+"""Patches that decode only the cropped window: the exact change, and what is refused with its reason."""
 
-# ruff: noqa: E501 (the cases are source text, shown as it stands in a file)
+# ruff: noqa: E501 (the cases are source text, as it appears in a file)
 from __future__ import annotations
 
 from dataclasses import replace
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.edits import Plan, ReplaceFunction, Rewrite, Safety, SetArgument
-from pipetune.core.functions import FunctionFacts, FunctionForm
+from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.source.emit import Emission, emit
 from tests.source.recorder import record
 
@@ -67,7 +67,7 @@ def emitted(tmp_path, text: str, *, name: str = "augment", **more) -> tuple[str,
     node = next(one for one in pipeline if one.op == "map")
     named = FunctionFacts(name=name, digest="d")
     pipeline = replace(pipeline, nodes=tuple(replace(o, function=named) if o.id == node.id else o for o in pipeline))
-    edit = ReplaceFunction(node.id, FunctionForm.DECODE_AND_CROP, "e")
+    edit = ReplaceFunction(node.id, FunctionVariant.DECODE_AND_CROP, "e")
     calls = SetArgument(node.id, "num_parallel_calls", 2)
     rewrites = (
         Rewrite("decode-and-crop", node.id, Safety.STATISTICAL, (edit,), ""),
@@ -79,7 +79,7 @@ def emitted(tmp_path, text: str, *, name: str = "augment", **more) -> tuple[str,
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize(("name", "before", "after"), GOLDEN, ids=[case[0] for case in GOLDEN])
-def test_golden(tmp_path, name, before, after, newline):
+def test_patch_matches_expected_text(tmp_path, name, before, after, newline):
     new, emission = emitted(tmp_path, (HEAD + before + TAIL).replace("\n", newline))
     assert [rejection.why for rejection in emission.not_covered] == []
     new = new.replace(newline, "\n")
@@ -96,7 +96,7 @@ ALIASES = ["import tensorflow", "import tensorflow as tf", "import tensorflow as
 
 
 @pytest.mark.parametrize("line", ALIASES)
-def test_tensorflow_by_the_name_it_has(tmp_path, line):
+def test_tensorflow_alias_is_used(tmp_path, line):
     tf = line.split()[-1]
     text = f"{line}\ndef augment(x):\n    return {tf}.image.random_crop({tf}.io.decode_jpeg(x, channels=3), [9, 9, 3])\ntrain({tf}.data.Dataset.range(3).map(augment))\n"
     new, emission = emitted(tmp_path, text)
@@ -108,48 +108,48 @@ DECODE = "    image = tf.io.decode_jpeg(data, channels=3)\n"
 CROP = "    image = tf.image.random_crop(image, [9, 9, 3])\n"
 
 REFUSED: list[tuple[str, str, str]] = [
-    ("no function of this file", "augment = print\n", "0 plain crops"),
-    ("a lambda that does it all", "augment = lambda data: tf.image.random_crop(tf.io.decode_jpeg(data, channels=3), [9, 9, 3])\n", "0 plain crops"),
-    ("no crop", f"def augment(data):\n{DECODE}    return image\n", "0 plain crops"),
-    ("no decode", f"def augment(image):\n{CROP}    return image\n", "0 plain crops"),
-    ("indices", f"def augment(data):\n{DECODE}    return image[:9, :9]\n", "0 plain crops"),
-    ("another crop", f"def augment(data):\n{DECODE}    return tf.image.central_crop(image, 0.5)\n", "0 plain crops"),
-    ("converted before", f"def augment(data):\n{DECODE}    image = tf.cast(image, tf.float32)\n{CROP}    return image\n", "0 plain crops"),
-    ("several channels unsaid", f"def augment(data):\n    image = tf.io.decode_jpeg(data)\n{CROP}    return image\n", "0 plain crops"),
-    ("channels by a name", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=COLOURS)\n{CROP}    return image\n", "0 plain crops"),
-    ("other settings", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=3, ratio=2)\n{CROP}    return image\n", "0 plain crops"),
-    ("another decoder", f"def augment(data):\n    image = tf.io.decode_image(data, channels=3)\n{CROP}    return image\n", "0 plain crops"),
-    ("decoded if", f"def augment(data):\n    if BIG:\n    {DECODE}{CROP}    return image\n", "0 plain crops"),
-    ("cropped if", f"def augment(data):\n{DECODE}    if BIG:\n    {CROP}    return image\n", "0 plain crops"),
-    ("cropped in a loop", f"def augment(data):\n{DECODE}    for _ in range(2):\n    {CROP}    return image\n", "0 plain crops"),
-    ("cropped in a lambda", f"def augment(data):\n{DECODE}    return (lambda: tf.image.random_crop(image, [9, 9, 3]))()\n", "0 plain crops"),
-    ("stars", f"def augment(data):\n{DECODE}    return tf.image.random_crop(*[image, [9, 9, 3]])\n", "0 plain crops"),
-    ("a name for the op", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3], name='crop')\n", "0 plain crops"),
-    ("a helper that does more", f"def decode(data):\n    print(data)\n    return tf.io.decode_jpeg(data, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "0 plain crops"),
-    ("a helper that decodes something else", f"def decode(data):\n    return tf.io.decode_jpeg(OTHER, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "0 plain crops"),
-    ("a decorated helper", f"@staticmethod\ndef decode(data):\n    return tf.io.decode_jpeg(data, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "0 plain crops"),
-    ("two crops", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3]), tf.image.random_crop(image, [5, 5, 3])\n", "2 plain crops"),
+    ("no function of this file", "augment = print\n", "contain 0 crops"),
+    ("a lambda that does it all", "augment = lambda data: tf.image.random_crop(tf.io.decode_jpeg(data, channels=3), [9, 9, 3])\n", "contain 0 crops"),
+    ("no crop", f"def augment(data):\n{DECODE}    return image\n", "contain 0 crops"),
+    ("no decode", f"def augment(image):\n{CROP}    return image\n", "contain 0 crops"),
+    ("indices", f"def augment(data):\n{DECODE}    return image[:9, :9]\n", "contain 0 crops"),
+    ("another crop", f"def augment(data):\n{DECODE}    return tf.image.central_crop(image, 0.5)\n", "contain 0 crops"),
+    ("converted before", f"def augment(data):\n{DECODE}    image = tf.cast(image, tf.float32)\n{CROP}    return image\n", "contain 0 crops"),
+    ("several channels unsaid", f"def augment(data):\n    image = tf.io.decode_jpeg(data)\n{CROP}    return image\n", "contain 0 crops"),
+    ("channels by a name", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=COLOURS)\n{CROP}    return image\n", "contain 0 crops"),
+    ("other settings", f"def augment(data):\n    image = tf.io.decode_jpeg(data, channels=3, ratio=2)\n{CROP}    return image\n", "contain 0 crops"),
+    ("another decoder", f"def augment(data):\n    image = tf.io.decode_image(data, channels=3)\n{CROP}    return image\n", "contain 0 crops"),
+    ("decoded if", f"def augment(data):\n    if BIG:\n    {DECODE}{CROP}    return image\n", "contain 0 crops"),
+    ("cropped if", f"def augment(data):\n{DECODE}    if BIG:\n    {CROP}    return image\n", "contain 0 crops"),
+    ("cropped in a loop", f"def augment(data):\n{DECODE}    for _ in range(2):\n    {CROP}    return image\n", "contain 0 crops"),
+    ("cropped in a lambda", f"def augment(data):\n{DECODE}    return (lambda: tf.image.random_crop(image, [9, 9, 3]))()\n", "contain 0 crops"),
+    ("stars", f"def augment(data):\n{DECODE}    return tf.image.random_crop(*[image, [9, 9, 3]])\n", "contain 0 crops"),
+    ("a name for the op", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3], name='crop')\n", "contain 0 crops"),
+    ("a helper that does more", f"def decode(data):\n    print(data)\n    return tf.io.decode_jpeg(data, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "contain 0 crops"),
+    ("a helper that decodes something else", f"def decode(data):\n    return tf.io.decode_jpeg(OTHER, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "contain 0 crops"),
+    ("a decorated helper", f"@staticmethod\ndef decode(data):\n    return tf.io.decode_jpeg(data, channels=3)\n\ndef augment(data):\n    image = decode(data)\n{CROP}    return image\n", "contain 0 crops"),
+    ("two crops", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, [9, 9, 3]), tf.image.random_crop(image, [5, 5, 3])\n", "contain 2 crops"),
     ("read between", f"def augment(data):\n{DECODE}    mean = tf.reduce_mean(image)\n{CROP}    return image, mean\n", "image is read elsewhere"),
-    ("read behind", f"def augment(data):\n{DECODE}    part = tf.image.random_crop(image, [9, 9, 3])\n    return part, image\n", "image is read elsewhere"),
+    ("read from", f"def augment(data):\n{DECODE}    part = tf.image.random_crop(image, [9, 9, 3])\n    return part, image\n", "image is read elsewhere"),
     ("read in a closure", f"def augment(data):\n{DECODE}    def size():\n        return tf.shape(image)\n    part = tf.image.random_crop(image, [9, 9, 3])\n    return part\n", "image is read elsewhere"),
     ("its shape in a lambda", f"def augment(data):\n{DECODE}    later = lambda: tf.shape(image)\n{CROP}    return image, later\n", "image is read elsewhere"),
     ("its shape in 64 bits", f"def augment(data):\n{DECODE}    shape = tf.shape(image, out_type=tf.int64)\n{CROP}    return image, shape\n", "image is read elsewhere"),
     ("its shape behind the crop", f"def augment(data):\n{DECODE}    part = tf.image.random_crop(image, [9, 9, 3])\n    return part, tf.shape(image)\n", "image is read elsewhere"),
     ("read in the crop", f"def augment(data):\n{DECODE}    return tf.image.random_crop(image, tf.shape(image) // 2)\n", "image is read elsewhere"),
-    ("bytes by another name then", f"def augment(data):\n{DECODE}    data = 5\n{CROP}    return image\n", "assigned anew"),
-    ("an entry changed then", f"def augment(data):\n    image = tf.io.decode_jpeg(data['a'], channels=3)\n    data['a'] = 5\n{CROP}    return image\n", "assigned anew"),
+    ("bytes by another name then", f"def augment(data):\n{DECODE}    data = 5\n{CROP}    return image\n", "are reassigned"),
+    ("an entry changed then", f"def augment(data):\n    image = tf.io.decode_jpeg(data['a'], channels=3)\n    data['a'] = 5\n{CROP}    return image\n", "are reassigned"),
     ("used twice", f"def augment(data):\n{DECODE}{CROP}    return image\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n", "used in 2 places"),
-    ("handed on", f"def augment(data):\n{DECODE}{CROP}    return image\n\nAUGMENT = [augment]\n", "used in 2 places"),
+    ("is passed on", f"def augment(data):\n{DECODE}{CROP}    return image\n\nAUGMENT = [augment]\n", "used in 2 places"),
     ("what calls it is used twice", f"def load(data):\n{DECODE}{CROP}    return image\n\ndef augment(data):\n    return load(data)\n\nalso = augment\n", "augment is used in 2 places"),
     ("calls itself", f"def augment(data):\n{DECODE}{CROP}    return image if BIG else augment(data)\n", "used in 2 places"),
-    ("a name of its own", f"def crop_jpeg(data):\n    return data\n\ndef augment(data):\n{DECODE}{CROP}    return image\n", "crop_jpeg of its own"),
-    ("no name for TensorFlow", f"def augment(data):\n{DECODE}{CROP}    return image\n\ntf = tf\n", "no name for TensorFlow"),
-    ("no name left", f"contents = jpeg = encoded_image = 0\n\ndef augment(path):\n    image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)\n{CROP}    return image\n", "no plain name left"),
+    ("a name of its own", f"def crop_jpeg(data):\n    return data\n\ndef augment(data):\n{DECODE}{CROP}    return image\n", "already uses the name crop_jpeg"),
+    ("not import TensorFlow under a name", f"def augment(data):\n{DECODE}{CROP}    return image\n\ntf = tf\n", "not import TensorFlow under a name"),
+    ("no name left", f"contents = jpeg = encoded_image = 0\n\ndef augment(path):\n    image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)\n{CROP}    return image\n", "that pipetune would use"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text", "why"), REFUSED, ids=[case[0] for case in REFUSED])
-def test_refused(tmp_path, name, text, why):
+def test_unsupported_function_is_refused(tmp_path, name, text, why):
     whole = "COLOURS, BIG, OTHER = 3, True, b''\n" + HEAD + text + TAIL
     new, emission = emitted(tmp_path, whole)
     (rejection,) = emission.not_covered
@@ -157,11 +157,11 @@ def test_refused(tmp_path, name, text, why):
     assert new == whole.replace("map(augment))\n", "map(augment, num_parallel_calls=2))\n") or "validate" in text
 
 
-def test_the_refused_table_is_the_longer_one():
+def test_table_of_refused_cases_is_longer():
     assert len(REFUSED) > len(GOLDEN)
 
 
-def test_a_helper_that_stands_there_is_used_again(tmp_path):
+def test_existing_helper_is_reused(tmp_path):
     both = GOLDEN[0][1].replace("augment", "first") + "\n\n" + GOLDEN[0][1]
     once, _ = emitted(tmp_path, HEAD + both + TAIL)
     now_first = once.replace("map(augment, num_parallel_calls=2)", "map(first)")
@@ -171,31 +171,36 @@ def test_a_helper_that_stands_there_is_used_again(tmp_path):
     assert twice.count("= random_crop_jpeg(data, [9, 9, 3], channels=3)") == 2
 
 
-def test_a_function_that_another_dataset_calls_from_another_file(tmp_path):
+def test_function_called_for_another_dataset_in_another_file_is_refused(tmp_path):
     text = HEAD + GOLDEN[0][1] + TAIL
     path = tmp_path / "sample.py"
     path.write_text(text)
     pipeline = record(path).pipeline()
     elsewhere = replace(pipeline["n1"].location, file="other.py")
     function = FunctionFacts(name="augment", digest="d")
-    other = replace(pipeline, name="validation", nodes=(replace(pipeline["n1"], location=elsewhere, function=function),))
-    _, emission = emitted(tmp_path, text, others=[other])
-    assert "called for the dataset validation too" in emission.not_covered[0].why
+    other = replace(
+        pipeline, name="validation", nodes=(replace(pipeline["n1"], location=elsewhere, function=function),)
+    )
+    _, emission = emitted(tmp_path, text, other_pipelines=[other])
+    assert "also called for the dataset validation" in emission.not_covered[0].why
     renamed = replace(other, nodes=(replace(other.nodes[0], function=replace(function, name="prepare")),))
-    assert emitted(tmp_path, text, others=[renamed])[1].not_covered == ()
+    assert emitted(tmp_path, text, other_pipelines=[renamed])[1].not_covered == ()
 
 
-def test_a_call_that_makes_several_datasets(tmp_path):
+def test_call_shared_by_two_datasets_is_refused(tmp_path):
     made = "def make(n):\n    return tf.data.Dataset.range(n).map(augment)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
     _, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
     assert "shared by 2 datasets" in emission.not_covered[0].why
 
 
-def test_a_function_imported_from_another_file(tmp_path, monkeypatch):
+def test_imported_function_is_patched_in_its_file_unless_used_elsewhere(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     other = tmp_path / "pictures_for_a_test.py"
     other.write_text(HEAD + GOLDEN[0][1])
-    text = HEAD.rstrip() + "\nfrom pictures_for_a_test import augment as picture\n\ntrain(tf.data.Dataset.range(3).map(picture))\n"
+    text = (
+        HEAD.rstrip()
+        + "\nfrom pictures_for_a_test import augment as picture\n\ntrain(tf.data.Dataset.range(3).map(picture))\n"
+    )
     _, emission = emitted(tmp_path, text)
     assert emission.not_covered == () and set(emission.files) == {str(tmp_path / "sample.py"), str(other)}
     assert "random_crop_jpeg(data, [9, 9, 3], channels=3)" in emission.files[str(other)][1]

@@ -1,13 +1,12 @@
-"""What a plan looks like in source: exact text, and the operators the new text makes when it runs."""
+"""A plan written into source: exact text, and the operators that the new text builds when it runs."""
 
-# ruff: noqa: E501 (the cases are source text, shown as it stands in a file)
+# ruff: noqa: E501 (the cases are source text, as it appears in a file)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import pytest
 
-from pipetune.core.editing import apply_edits
 from pipetune.core.edits import (
     Edit,
     Insert,
@@ -19,8 +18,9 @@ from pipetune.core.edits import (
     Safety,
     SetArgument,
     SetOption,
+    apply_edits,
 )
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import FunctionVariant
 from pipetune.source.emit import Emission, emit
 from tests.source.recorder import Recorder, record, resolved, shape
 
@@ -223,7 +223,7 @@ ds = (
         ],
         "ds = tf.data.TFRecordDataset(['a', 'b'], None, num_parallel_reads=tf.data.AUTOTUNE, buffer_size=-1)",
     ),
-    # AUTOTUNE by the name the file has
+    # AUTOTUNE by its name in the file
     (
         "AUTOTUNE is bound",
         "AUTOTUNE = tf.data.AUTOTUNE\nds = tf.data.Dataset.range(3).map(abs)",
@@ -532,7 +532,7 @@ ds = (
     (
         "a function called on batches",
         "ds = tf.data.Dataset.range(3).map(abs, num_parallel_calls=2).shuffle(9).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")],
+        [Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")],
         "ds = tf.data.Dataset.range(3).shuffle(9).batch(2)\nds = ds.map(abs, num_parallel_calls=2)",
     ),
     (
@@ -546,9 +546,9 @@ ds = ds.prefetch(1)
 """.strip(),
         [
             Move("map#1", "batch"),
-            ReplaceFunction("map#1", FunctionForm.ON_BATCHES, "d"),
+            ReplaceFunction("map#1", FunctionVariant.ON_BATCHES, "d"),
             Move("map#0", "batch"),
-            ReplaceFunction("map#0", FunctionForm.ON_BATCHES, "d"),
+            ReplaceFunction("map#0", FunctionVariant.ON_BATCHES, "d"),
         ],
         """
 ds = tf.data.Dataset.range(3)
@@ -561,21 +561,21 @@ ds = ds.prefetch(1)
     (
         "a vectorized function",
         "ds = (\n    tf.data.Dataset.range(3)\n    .map(abs)  # each\n    .batch(2)\n)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
+        [Move("map", "batch"), ReplaceFunction("map", FunctionVariant.VECTORIZED, "d")],
         "ds = (\n    tf.data.Dataset.range(3)\n    .batch(2)\n"
         "    .map(lambda batch: tf.vectorized_map(abs, batch))  # each\n)",
     ),
     (
         "a vectorized function by keyword, of another module",
         "import math\nds = tf.data.Dataset.range(3).map(num_parallel_calls=2, map_func=math.fabs).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
+        [Move("map", "batch"), ReplaceFunction("map", FunctionVariant.VECTORIZED, "d")],
         "import math\nds = tf.data.Dataset.range(3).batch(2)\n"
         "ds = ds.map(num_parallel_calls=2, map_func=lambda batch: tf.vectorized_map(math.fabs, batch))",
     ),
     (
         "a function that parses batches",
         "ds = tf.data.Dataset.range(3).map(lambda line: tf.io.parse_single_example(line, {})).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
+        [Move("map", "batch"), ReplaceFunction("map", FunctionVariant.PARSING, "d")],
         "ds = tf.data.Dataset.range(3).batch(2)\nds = ds.map(lambda line: tf.io.parse_example(line, {}))",
     ),
     # SetOption
@@ -613,7 +613,7 @@ def in_function(source: str) -> str:
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("around", [at_top, in_function])
 @pytest.mark.parametrize(("name", "before", "edits", "after"), GOLDEN, ids=[case[0] for case in GOLDEN])
-def test_golden(sample, name, before, edits, after, around, newline):
+def test_patch_matches_expected_text_and_pipeline(sample, name, before, edits, after, around, newline):
     text = around(before).replace("\n", newline)
     made = sample(text)
     emission = made.emit(rewrite(*edits))
@@ -643,7 +643,7 @@ ALIASES = [
 
 
 @pytest.mark.parametrize(("imports", "dataset", "autotune"), ALIASES)
-def test_autotune_by_the_files_own_alias(sample, imports, dataset, autotune):
+def test_autotune_is_written_by_the_files_alias(sample, imports, dataset, autotune):
     made = sample(f"{imports}\nds = {dataset}.range(3).batch(2)\ntrain(ds)\n")
     emission = made.emit(rewrite(prefetch("batch")))
     new = emission.files[str(made.path)][1]
@@ -652,7 +652,7 @@ def test_autotune_by_the_files_own_alias(sample, imports, dataset, autotune):
     assert bool(emission.notes) == (autotune == "-1")
 
 
-def test_an_import_inside_a_function_is_no_name_outside(sample):
+def test_import_inside_a_function_is_not_used_outside(sample):
     made = sample(
         "from tensorflow.data import Dataset\ndef f():\n    import tensorflow as tf\n    return tf\n"
         "def g():\n    return Dataset.range(3).batch(2)\ntrain(g())\n"
@@ -691,13 +691,13 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "an argument nobody knows",
         "ds = tf.data.Dataset.range(3)",
         [Insert("range", "batch", "b", {"size": 2})],
-        "does not know how",
+        "cannot write the call",
     ),
     (
         "a lambda that parses for two maps",
         "import functools\nparse = functools.partial(lambda e, f: tf.io.parse_single_example(e, f), f={})\n"
         "other = tf.data.Dataset.range(2).map(parse)\nds = tf.data.Dataset.range(3).map(parse).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.PARSING, "d")],
+        [Move("map", "batch"), ReplaceFunction("map", FunctionVariant.PARSING, "d")],
         "a lambda that others use too",
     ),
     ("an operator that is not there", "ds = tf.data.Dataset.range(3)", [Remove("n7")], "n7"),
@@ -712,7 +712,7 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "a constructor around a dataset",
         "ds = tf.data.TFRecordDataset(tf.data.Dataset.range(3))",
         [Remove("TFRecordDataset")],
-        "no method of a dataset",
+        "not a method of a dataset",
     ),
     (
         "inside a library",
@@ -730,13 +730,13 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "in the middle of a library's call",
         "ds = tf.keras.utils.image_dataset_from_directory('a')",
         [Insert("map#1", "cache", "c")],
-        "goes on behind map",
+        "adds further operators after map",
     ),
     (
         "in the middle of list_files",
         "ds = tf.data.Dataset.list_files('a')",
         [Insert("list_files", "cache", "c")],
-        "goes on behind list_files",
+        "adds further operators after list_files",
     ),
     (
         "behind a library's call that returns two",
@@ -754,7 +754,7 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "to another block",
         "ds = tf.data.Dataset.range(3).map(abs)\nif ds:\n    ds = ds.shuffle(9)",
         [Move("shuffle", "range")],
-        "is assigned on the way",
+        "is reassigned in between",
     ),
     (
         "past another reader",
@@ -766,19 +766,19 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "past a reader of another name",
         "a = tf.data.Dataset.range(3)\nb = a.map(abs)\nds = b.shuffle(9)\nvalidate(a)",
         [Move("shuffle", "range")],
-        "a is read elsewhere",
+        "a is also read elsewhere",
     ),
     (
         "the upper name is read at the end",
         "a = tf.data.Dataset.range(3)\nds = a.shuffle(9).repeat()\nvalidate(a)",
         [Move("repeat", "range")],
-        "a is read elsewhere",
+        "a is also read elsewhere",
     ),
     (
         "past a change of its argument",
         "size = 1\nds = tf.data.Dataset.range(3).map(abs)\nsize = 9\nds = ds.shuffle(size)",
         [Move("shuffle", "range")],
-        "is assigned between",
+        "is reassigned between",
     ),
     (
         "a function past a statement it may depend on",
@@ -802,13 +802,13 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "through a condition",
         "ds = tf.data.Dataset.range(3).map(abs)\nds = ds.shuffle(9) if ds else ds",
         [Move("shuffle", "range")],
-        "may run never",
+        "may not run",
     ),
     (
         "through an attribute",
         "class A: pass\na = A()\na.ds = tf.data.Dataset.range(3).map(abs)\nds = a.ds.shuffle(9)",
         [Move("shuffle", "range")],
-        "one name",
+        "a single name",
     ),
     (
         "options of a dataset without a name",
@@ -832,7 +832,7 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
         "into a statement that reads the dataset twice",
         "ds = tf.data.Dataset.range(3).map(abs)\nds = ds.concatenate(ds).shuffle(9)",
         [Move("shuffle", "map")],
-        "another way",
+        "through a single name",
     ),
     (
         "past a function of the user",
@@ -849,23 +849,23 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
     (
         "a vectorized function where nothing is called TensorFlow",
         "tf = tf\nds = tf.data.Dataset.range(3).map(abs).batch(2)",
-        [Move("map", "batch"), ReplaceFunction("map", FunctionForm.VECTORIZED, "d")],
-        "no name for TensorFlow",
+        [Move("map", "batch"), ReplaceFunction("map", FunctionVariant.VECTORIZED, "d")],
+        "not import TensorFlow under a name",
     ),
     (
         "an option that is no number",
         "ds = tf.data.Dataset.range(3)",
         [SetOption("autotune.autotune_algorithm", "HILL_CLIMB")],
-        "no number",
+        "cannot be written as a literal",
     ),
 ]
 
 
 @pytest.mark.parametrize(("name", "source", "edits", "why"), REFUSED, ids=[case[0] for case in REFUSED])
-def test_what_cannot_be_said_leaves_no_trace(sample, name, source, edits, why):
+def test_rewrite_that_cannot_be_written_leaves_no_trace(sample, name, source, edits, why):
     made = sample(f"import tensorflow as tf\n{source}\ntrain(ds)\n")
     if made.recorder.pipeline()["n0"].location.method in ("image_dataset_from_directory", "list_files", "load_photos"):
-        first = []  # nothing can be put behind the first operator
+        first = []  # nothing can be inserted after the first operator
     else:
         first = [Insert("n0", "take", "t", {"count": 9})]
     good = rewrite(prefetch("n0"), rule="good")
@@ -878,25 +878,25 @@ def test_what_cannot_be_said_leaves_no_trace(sample, name, source, edits, why):
     assert both.files == alone.files and both.covered == alone.covered
 
 
-def test_a_change_that_breaks_the_syntax_leaves_no_trace(sample, monkeypatch):
+def test_change_that_breaks_the_syntax_leaves_no_trace(sample, monkeypatch):
     made = sample("import tensorflow as tf\nds = tf.data.Dataset.range(3).batch(2)\ntrain(ds)\n")
     monkeypatch.setattr("pipetune.source.emit.write_call", lambda *given, **named: "prefetch((")
     emission = made.emit(rewrite(prefetch("batch")))
     assert emission.files == {} and "break the syntax" in emission.not_covered[0].why
 
 
-def test_a_vectorized_function_of_several_components(sample):
+def test_vectorized_function_of_several_components(sample):
     made = sample("import tensorflow as tf\nds = tf.data.Dataset.range(3).map(abs).batch(2)\ntrain(ds)\n")
     pipeline = made.recorder.pipeline()
     pairs = "(TensorSpec(shape=(), dtype=tf.int64, name=None), TensorSpec(shape=(), dtype=tf.int64, name=None))"
     spelled = replace(pipeline, nodes=tuple(replace(node, spec=pairs) for node in pipeline))
-    vectorized = rewrite(Move("n1", "n2"), ReplaceFunction("n1", FunctionForm.VECTORIZED, "d"))
+    vectorized = rewrite(Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.VECTORIZED, "d"))
     emission = emit(spelled, Plan("p", (vectorized,)))
     (_, new) = emission.files[str(made.path)]
     assert "ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: abs(*row), batch))\n" in new
 
 
-def test_a_node_without_a_location(sample):
+def test_node_without_a_location_is_refused(sample):
     made = sample("import tensorflow as tf\nds = tf.data.Dataset.range(3).batch(2)\ntrain(ds)\n")
     pipeline = made.recorder.pipeline()
     blind = replace(pipeline, nodes=tuple(replace(node, location=None) for node in pipeline))
@@ -904,7 +904,7 @@ def test_a_node_without_a_location(sample):
     assert "no source line for batch" in emission.not_covered[0].why
 
 
-def test_a_file_that_cannot_be_read(sample):
+def test_unreadable_file_is_refused(sample):
     made = sample("import tensorflow as tf\nds = tf.data.Dataset.range(3).batch(2)\ntrain(ds)\n")
 
     def read(path: str) -> str:
@@ -914,14 +914,14 @@ def test_a_file_that_cannot_be_read(sample):
     assert "cannot be read" in emission.not_covered[0].why
 
 
-def test_a_changed_file_is_not_guessed_at(sample):
+def test_changed_file_is_refused(sample):
     made = sample("import tensorflow as tf\nds = tf.data.Dataset.range(3).batch(2)\ntrain(ds)\n")
     emission = made.emit(rewrite(prefetch("batch")), read=lambda path: "# new line\n" + made.path.read_text())
     assert emission.files == {}
     assert emission.not_covered
 
 
-def test_two_files(tmp_path):
+def test_patch_of_two_files(tmp_path):
     main, helper = tmp_path / "main.py", tmp_path / "helper.py"
     helper.write_text("def batches(ds):\n    return ds.batch(2)\n")
     main.write_text(
@@ -939,7 +939,7 @@ def test_two_files(tmp_path):
     assert "different files" in moved.not_covered[0].why
 
 
-def test_a_byte_order_mark_an_encoding_and_no_last_newline_stay(tmp_path):
+def test_byte_order_mark_encoding_and_missing_newline_are_kept(tmp_path):
     path = tmp_path / "sample.py"
     text = "\ufeff# é\r\nimport tensorflow as tf\r\nds = tf.data.Dataset.range(3).batch(2); train(ds)"
     path.write_bytes(text.encode())
@@ -950,7 +950,7 @@ def test_a_byte_order_mark_an_encoding_and_no_last_newline_stay(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_the_last_statement_taken_out_or_moved(tmp_path, end):
+def test_last_statement_is_removed(tmp_path, end):
     path = tmp_path / "sample.py"
     text = f"def f(ds):\n    ds = ds.map(abs)\n    train(ds)\n    return ds\nimport tensorflow as tf\nds = tf.data.Dataset.range(3)\nds = f(ds)\nds = ds.batch(2){end}"
     path.write_bytes(text.encode())
@@ -961,7 +961,7 @@ def test_the_last_statement_taken_out_or_moved(tmp_path, end):
     assert new == text.removesuffix(f"\nds = ds.batch(2){end}") + end if end != "\r\n" else new.endswith("f(ds)\n")
 
 
-def test_a_line_moved_away_from_the_end_of_the_file(tmp_path):
+def test_last_line_of_a_file_is_moved(tmp_path):
     path = tmp_path / "sample.py"
     text = "import tensorflow as tf\nds = tf.data.Dataset.range(3)\nds = ds.map(abs)\nds = ds.shuffle(9)"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""Random sources, random plans: what is covered runs as the edits say, what is undone leaves no byte."""
+"""Random sources and plans: covered rewrites run as their edits require, undone ones change no byte."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.source.emit import emit
 from tests.source.recorder import record, shape
@@ -37,7 +36,7 @@ STYLES = ["long", "statement", "name", "line", "parentheses", "comments", "backs
 
 @st.composite
 def sources(draw):
-    """A script that makes one dataset, in pieces of several styles; all in a function or at the top."""
+    """A script that builds one dataset, in pieces of several styles, all in a function or at module level."""
     lines = ["ds = tf.data.Dataset.range(9)"]
     for number in range(draw(st.integers(1, 4))):
         links = draw(st.lists(st.sampled_from(LINKS), min_size=1, max_size=4))
@@ -105,13 +104,13 @@ def rewrites(changes):
 
 
 def _its_own(edit):
-    """The name of what it inserts, which a plan has once; no two others are the same here."""
+    """The name of what it inserts, which is unique in a plan; no two others are equal here."""
     return edit.id if isinstance(edit, Insert) else object()
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_what_is_covered_runs_as_the_edits_say(data):
+def test_covered_rewrites_run_as_their_edits_require(data):
     text = data.draw(sources())
     folder, path = in_file(text)
     with folder:
@@ -136,7 +135,7 @@ def test_what_is_covered_runs_as_the_edits_say(data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_the_empty_plan_and_an_undone_insert_leave_every_byte(data):
+def test_empty_plan_and_undone_insert_change_no_byte(data):
     text = data.draw(sources())
     folder, path = in_file(text)
     with folder:
@@ -153,7 +152,7 @@ def test_the_empty_plan_and_an_undone_insert_leave_every_byte(data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_an_argument_given_and_taken_back_leaves_every_byte(data):
+def test_argument_set_and_unset_changes_no_byte(data):
     text = data.draw(sources())
     folder, path = in_file(text)
     with folder:

@@ -1,10 +1,10 @@
-"""Results of dataset methods that nobody keeps."""
+"""Results of dataset methods that are discarded."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipetune.source.facts import dropped_results
+from pipetune.source.source_mistakes import dropped_results
 from tests.source.recorder import record
 
 
@@ -21,28 +21,28 @@ def found(tmp_path, text):
         "ds = tf.data.Dataset.range(3)\nlist(ds.batch(2))\n",
         "for x in tf.data.Dataset.range(3).batch(2): pass\n",
         "def f(): return tf.data.Dataset.range(3).batch(2)\nf()\n",
-        "tf.data.Dataset.range(3)\n",  # nothing was changed there, so nothing was lost
+        "tf.data.Dataset.range(3)\n",  # nothing was changed, so nothing is lost
         "tf.data.Dataset.range(3).batch(2).cardinality()\n",
         "(ds := tf.data.Dataset.range(3).batch(2))\n",
     ],
 )
-def test_silent(tmp_path, text):
+def test_no_finding(tmp_path, text):
     assert found(tmp_path, text) == []
 
 
-def test_a_dropped_result(tmp_path):
+def test_discarded_result_is_reported(tmp_path):
     text = "ds = tf.data.Dataset.range(3)\nfor _ in (1, 2):\n    ds.shuffle(9)  # lost\ntrain(ds)\n"
     (finding,) = found(tmp_path, text)
     assert (finding.code, finding.line) == ("dropped-result", 4)
     assert "ds = ds.shuffle(...)" in finding.hint
 
 
-def test_a_dropped_chain_is_one_finding(tmp_path):
+def test_discarded_chain_is_one_finding(tmp_path):
     (finding,) = found(tmp_path, "tf.data.Dataset.range(3).map(abs).batch(2)\n")
     assert ".batch(...)" in finding.message and "ds = ds.batch" in finding.hint
 
 
-def test_a_file_that_is_gone_is_passed_over(tmp_path):
+def test_missing_file_is_skipped(tmp_path):
     path = tmp_path / "sample.py"
     path.write_text("import tensorflow as tf\ntf.data.Dataset.range(3).batch(2)\n")
     locations = [dataset.location for dataset in record(path).made]

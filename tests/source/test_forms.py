@@ -1,6 +1,6 @@
-"""Every form of `forms.py`: captured, a plan written into it, the patched script run.
+"""Every form of `forms.py`: the script is captured, a plan written into it, and the patched script run.
 
-It must make the operators of the plan, and every dataset of the script must have the elements it had.
+It must build the operators of the plan, and every dataset of the script must have its original elements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.tensorflow
 
 import numpy as np
 
-from pipetune.core.editing import apply_edits
 from pipetune.core.edits import (
     Edit,
     Insert,
@@ -34,16 +33,17 @@ from pipetune.core.edits import (
     Safety,
     SetArgument,
     SetOption,
+    apply_edits,
 )
-from pipetune.core.functions import FunctionForm
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Pipeline
-from pipetune.rules import gather_batches, gather_windows
-from pipetune.rules.base import RuleContext
+from pipetune.pipelines import call_sites, live
+from pipetune.pipelines.replay import replay
+from pipetune.probes import batches, splits
+from pipetune.rewrites import gather
+from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import Emission, emit
-from pipetune.stages.shared_calls import at_the_same_calls
-from pipetune.tf.pipelines import gathering, live, on_batches
-from pipetune.tf.pipelines.replay import replay
-from pipetune.tf.script import capture
+from pipetune.stages.shared_calls import translate_rewrite
 from pipetune.worker.verification import first_difference
 from tests.source.forms import DATA, FORMS, NOT_WRITTEN, Form
 
@@ -56,7 +56,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What a script made and consumed."""
+    """What a script built and consumed."""
 
     trained: Any
     evaluated: list[Any]
@@ -78,11 +78,11 @@ def _importing(folder: Path) -> Iterator[None]:
 
 
 def run(folder: Path, *, whole: bool) -> Run:
-    """Runs `train.py` of a folder, as far as its first training step or to its end."""
+    """Runs `train.py` of a folder up to its first training step or to its end."""
     linecache.clearcache()
-    capture.forget()
+    call_sites.clear()
     path = folder / "train.py"
-    with _importing(folder), capture.Recorder():
+    with _importing(folder), call_sites.Recorder():
         data = importlib.import_module("data")
         if not whole:
             fit = data.fit
@@ -117,19 +117,20 @@ RULES = {
     "vectorized": "vectorize-map",
 }
 FORMS_ON_BATCHES = {
-    "vectorized": FunctionForm.VECTORIZED,
-    "batched": FunctionForm.ON_BATCHES,
-    "parsed": FunctionForm.PARSING,
+    "vectorized": FunctionVariant.VECTORIZED,
+    "batched": FunctionVariant.ON_BATCHES,
+    "parsed": FunctionVariant.PARSING,
 }
 
 
 def plan_of(words: str, source: live.LivePipeline) -> Plan:
-    """The plan that words stand for, a rewrite for each part: "vectorized map; prefetch".
+    """The plan that words stand for, with a rewrite for each part: "vectorized map; prefetch".
 
-    - `vectorized map`, `batched map`, `parsed map`: behind the last batch, called on batches in that form.
-    - `gathered`, `series`: rows, or windows, by their numbers, as the rules propose it.
-    - `cached map`: a cache behind it; `prefetch`: one at the end.
-    - `moved shuffle map`: the one directly above the other; `removed cache`; `fused map#0 map#1`: both in one.
+    - `vectorized map`, `batched map`, `parsed map`: after the last batch, called on batches in that variant.
+    - `gathered`, `series`: rows, or windows, gathered by their indices, as the rules propose it.
+    - `cached map`: a cache after it; `prefetch`: one at the end.
+    - `moved shuffle map`: the first one moved directly upstream of the second; `removed cache`;
+      `fused map#0 map#1`: both fused into one.
     - `map.num_parallel_calls=2`: an argument, of all operators of that name; `options.deterministic=True`.
     """
     pipeline = source.pipeline
@@ -163,11 +164,11 @@ def _edits(words: str, source: live.LivePipeline, pipeline: Pipeline) -> list[Ed
             return [Remove(nodes[0].id)]
         case "fused":
             *first, last = (node.id for node in nodes)
-            fused = ReplaceFunction(last, FunctionForm.FUSED, "fused", tuple(first))
+            fused = ReplaceFunction(last, FunctionVariant.FUSED, "fused", tuple(first))
             return [fused, *(Remove(name) for name in reversed(first))]
         case "gathered" | "series":
-            told = gathering.with_answers(source, on_batches.with_answers(source, pipeline))
-            rules = (gather_batches.RULE, gather_windows.RULE)
+            told = splits.annotate_gathers(source, batches.annotate_batches(source, pipeline))
+            rules = (gather.GATHER_BATCHES_RULE, gather.GATHER_WINDOWS_RULE)
             proposals = [one for rule in rules for one in rule.propose(RuleContext(told))]
             (rewrite,) = (one for one in proposals if isinstance(one, Rewrite))
             return list(rewrite.edits)
@@ -177,7 +178,7 @@ def _edits(words: str, source: live.LivePipeline, pipeline: Pipeline) -> list[Ed
 
 
 def _named(name: str, pipeline: Pipeline) -> list[Any]:
-    """The operators of a name: "map" for all of them, "map#1" for the second."""
+    """The operators with a name: "map" for all of them, "map#1" for the second."""
     op, _, position = name.partition("#")
     found = [node for node in pipeline if node.op == op]
     assert found, f"no {op} in {[node.op for node in pipeline]}"
@@ -202,7 +203,7 @@ def assert_equal(ones: list[Any], others: list[Any]) -> None:
 
 
 class Sharing:
-    """Whether a rewrite may change other datasets too: where they are the same with it, for each on its own."""
+    """Whether a rewrite may change other datasets too: only where each of them stays equal with it."""
 
     def __init__(self, source: live.LivePipeline, others: list[live.LivePipeline]) -> None:
         self._source, self._others = source, others
@@ -215,8 +216,8 @@ class Sharing:
         return any(node.location in places for node in other.pipeline)
 
     def _is_equal(self, rewrite: Rewrite, other: live.LivePipeline) -> bool:
-        theirs = at_the_same_calls(rewrite, self._source.pipeline, other.pipeline)
-        if theirs is None or rewrite.rule == "cache":  # a cache holds memory for each
+        theirs = translate_rewrite(rewrite, self._source.pipeline, other.pipeline)
+        if theirs is None or rewrite.rule == "cache":  # a cache would hold memory for each dataset
             return False
         changed = replay(other, apply_edits(other.pipeline, theirs.edits))
         try:
@@ -236,26 +237,28 @@ def added(files: Mapping[str, tuple[str, str]]) -> str:
 
 @dataclass(frozen=True)
 class Written:
-    """A form with its plan in the patch."""
+    """A form with the patch for its plan."""
 
     emission: Emission
-    wanted: Pipeline  # of the plan, as it runs
+    wanted: Pipeline  # the pipeline of the plan when it runs
 
 
 def written(folder: Path, form: Form) -> Written:
-    """Captures the script of a form and writes its plan into it; the files stay as they are."""
+    """Captures the script of a form and writes its plan into it, without changing the files."""
     write(folder, form)
     seen = run(folder, whole=False)
     source = live.read(seen.trained, name="train")
     others = [live.read(one, name=f"check {number}") for number, one in enumerate(seen.evaluated)]
     plan = plan_of(form.plan, source)
     sharing = Sharing(source, others)
-    emission = emit(source.pipeline, plan, others=[one.pipeline for one in others], may_share=sharing.may_share)
+    emission = emit(
+        source.pipeline, plan, other_pipelines=[one.pipeline for one in others], may_share=sharing.may_share
+    )
     return Written(emission, live.read(replay(source, apply_edits(source.pipeline, plan.edits))).pipeline)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS])
-def test_the_plan_is_in_the_patch(form: Form, tmp_path: Path) -> None:
+def test_patched_script_runs_the_plan(form: Form, tmp_path: Path) -> None:
     made = written(tmp_path, form)
     assert [one.why for one in made.emission.not_covered] == []
     assert added(made.emission.files) == form.adds.strip("\n")
@@ -270,11 +273,11 @@ def test_the_plan_is_in_the_patch(form: Form, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", NOT_WRITTEN, ids=[form.name for form in NOT_WRITTEN])
-def test_what_is_not_written_leaves_the_script_as_it_is(form: Form, tmp_path: Path) -> None:
+def test_unsupported_form_leaves_the_script_unchanged(form: Form, tmp_path: Path) -> None:
     made = written(tmp_path, form)
     assert made.emission.files == {} and form.why in made.emission.not_covered[0].why
 
 
-def test_nearly_all_forms_are_written() -> None:
+def test_at_least_95_percent_of_forms_are_supported() -> None:
     assert len(FORMS) >= 80
     assert len(FORMS) >= 0.95 * (len(FORMS) + len(NOT_WRITTEN))

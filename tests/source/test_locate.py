@@ -1,6 +1,6 @@
-"""Every recorded call is found in the text, by real bytecode positions."""
+"""Every recorded call is found in the text by its bytecode positions."""
 
-# ruff: noqa: E501 (the cases are source text, shown as it stands in a file)
+# ruff: noqa: E501 (the cases are source text, as it appears in a file)
 from __future__ import annotations
 
 from dataclasses import replace
@@ -9,10 +9,10 @@ import libcst as cst
 import pytest
 
 from pipetune.core.errors import CannotExpress
-from pipetune.core.location import SourceLocation
-from pipetune.source.locate import called_name, locate
-from pipetune.source.text import BYTE_ORDER_MARK, read_source
-from pipetune.source.tree import SyntaxTree
+from pipetune.core.pipeline import SourceLocation
+from pipetune.source.draft import called_name, locate
+from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
+from pipetune.source.syntax_tree import SyntaxTree
 from tests.source.recorder import record
 
 SHAPES = {
@@ -130,7 +130,7 @@ def test_every_recorded_call_is_found(tmp_path, source, newline, start):
         assert called_name(call) in (dataset.location.method, "Records", "images")
 
 
-def test_a_file_in_another_encoding(tmp_path):
+def test_file_in_another_encoding(tmp_path):
     path = tmp_path / "sample.py"
     source = "# -*- coding: latin-1 -*-\nimport tensorflow as tf\ns = 'é'; ds = tf.data.Dataset.range(3).batch(2)\ntrain(ds)\n"
     path.write_bytes(source.encode("latin-1"))
@@ -138,7 +138,7 @@ def test_a_file_in_another_encoding(tmp_path):
         assert called_name(locate(parsed(read_source(str(path))), dataset.location)) == dataset.op
 
 
-def test_the_call_found_is_the_very_one(tmp_path):
+def test_exact_call_is_found_among_several_on_a_line(tmp_path):
     """Of several calls of one method on a line, each record finds its own."""
     path = tmp_path / "sample.py"
     path.write_text('import tensorflow as tf\nx = "ä"; train(tf.data.Dataset.range(9).take(1).take(2).take(3))\n')
@@ -154,15 +154,15 @@ LOCATION = SourceLocation(file="a.py", line=1, column=5, end_line=1, end_column=
 @pytest.mark.parametrize(
     ("text", "change"),
     [
-        ("ds = ds.map(ff)\n", {}),  # the end is one byte further right
+        ("ds = ds.map(ff)\n", {}),  # ends one byte further right
         ("ds = ds.zip(f)\n", {}),  # another method ends there
         ("ds = ds['map'](f)\n", {"end_column": 17}),
         ("ds = ds.map(f)\n", {"line": 7, "end_line": 7}),
-        ("ds = ds.map(f\n", {}),  # no Python
-        ("ds = ds.map(f)\rx = 1\r", {}),  # newlines LibCST does not keep
+        ("ds = ds.map(f\n", {}),  # not valid Python
+        ("ds = ds.map(f)\rx = 1\r", {}),  # newlines that LibCST does not keep
     ],
 )
-def test_a_call_that_is_not_there_is_refused(text, change):
+def test_missing_call_is_refused(text, change):
     with pytest.raises(CannotExpress):
         locate(parsed(text), replace(LOCATION, **change))
 
@@ -177,18 +177,18 @@ def test_a_call_that_is_not_there_is_refused(text, change):
         ("a = 1; ds = ds.map(f)\n", 1, "ds.map(f)"),
     ],
 )
-def test_a_statement_is_searched_for_its_only_call(text, line, found):
+def test_statement_without_exact_position_is_searched_for_its_only_call(text, line, found):
     location = replace(LOCATION, line=line, end_line=line, exact=False)
     tree = SyntaxTree(text.encode())
     assert tree.text(locate(tree, location)) == found
 
 
 @pytest.mark.parametrize("text", ["ds = ds.map(f).map(g)\n", "ds = ds.batch(2)\n", "a = b.map(f); c = d.map(g)\n"])
-def test_a_statement_with_no_call_or_two_is_refused(text):
-    with pytest.raises(CannotExpress, match=r"map stands [02] times"):
+def test_statement_with_no_or_two_matching_calls_is_refused(text):
+    with pytest.raises(CannotExpress, match=r"map occurs [02] times"):
         locate(parsed(text), replace(LOCATION, exact=False))
 
 
-def test_positions_hold_for_every_call_of_the_tree():
+def test_positions_are_right_after_non_ascii_characters():
     tree = SyntaxTree("é = (f(1) +\n  g('日', h()))\n".encode())
     assert [tree.text(call) for call in tree.nodes(cst.Call)] == ["f(1)", "g('日', h())", "h()"]

@@ -1,4 +1,4 @@
-"""The diff is one that git and patch take, and reading it back gives the very bytes."""
+"""The diff is accepted by git and patch, and reading it back restores the exact text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
 from pipetune.source.emit import Emission
-from pipetune.source.patch import patch_header, patch_root, read_patch, unified_diff
+from pipetune.source.unified_diffs import patch_header, patch_root, read_patch, unified_diff
 
 MACHINE = Machine(
     cores_granted=1.5,
@@ -57,7 +57,7 @@ def emission(files) -> Emission:
 @pytest.mark.parametrize("name", ["train.py", "a folder/my data.py"])
 @pytest.mark.parametrize("tool", ["git", "patch"])
 @pytest.mark.parametrize("case", CASES)
-def test_git_and_patch_take_it(tmp_path, tool, case, name):
+def test_diff_is_accepted_by_git_and_patch(tmp_path, tool, case, name):
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
     old, new = CASES[case]
@@ -84,7 +84,7 @@ def test_git_and_patch_take_it(tmp_path, tool, case, name):
     assert file.read_bytes() == new.encode()
 
 
-def test_the_header_names_the_machine_and_no_line_of_it_is_taken_for_a_change():
+def test_header_names_the_machine_in_comment_lines():
     text = unified_diff(emission({"/p/a.py": ("a\n", "b\n")}), root="/p", header=patch_header(MACHINE, version="1.2.3"))
     header = text.split("--- a/")[0]
     assert all(line.startswith("# ") for line in header.splitlines())
@@ -92,7 +92,7 @@ def test_the_header_names_the_machine_and_no_line_of_it_is_taken_for_a_change():
         assert part in header
 
 
-def test_only_the_changed_lines_and_three_around_them():
+def test_diff_has_three_lines_of_context():
     old, new = CASES["a line"]
     assert unified_diff(emission({"/p/a.py": (old, new)}), root="/p").splitlines()[2:] == [
         "@@ -2,7 +2,7 @@",
@@ -107,13 +107,13 @@ def test_only_the_changed_lines_and_three_around_them():
     ]
 
 
-def test_several_files_in_order_and_nothing_for_nothing():
+def test_files_are_sorted_and_empty_patch_is_empty():
     files = {"/p/b.py": ("x\n", "y\n"), "/p/a/c.py": ("1\n", "2\n")}
     assert [part.path for part in read_patch(unified_diff(emission(files), root="/p"))] == ["a/c.py", "b.py"]
     assert unified_diff(emission({}), root="/p", header="machine") == ""
 
 
-def test_a_file_outside_the_root_moves_the_root():
+def test_file_outside_the_root_moves_the_root():
     assert patch_root(["/p/q/a.py", "/p/q/r/b.py"], "/p/q") == "/p/q"
     assert patch_root(["/p/q/a.py", "/p/lib/b.py"], "/p/q") == "/p"
     files = {"/p/q/a.py": ("x\n", "y\n"), "/p/lib/b.py": ("x\n", "y\n")}
@@ -127,7 +127,7 @@ LINES = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(LINES, LINES, st.booleans(), st.booleans())
-def test_reading_back_gives_both_texts(old_lines, new_lines, old_newline, new_newline):
+def test_patch_round_trips_in_both_directions(old_lines, new_lines, old_newline, new_newline):
     old = "\n".join(old_lines) + ("\n" if old_newline else "")
     new = "\n".join(new_lines) + ("\n" if new_newline else "")
     diff = unified_diff(emission({"/p/a.py": (old, new)}), root="/p", header="h") if old != new else ""
@@ -137,22 +137,22 @@ def test_reading_back_gives_both_texts(old_lines, new_lines, old_newline, new_ne
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\nb\nx\n", 2), ("new\na\nb\nc\n", 0), ("", 0), ("a\nb\n", 0)])
-def test_a_text_it_was_not_made_for_is_refused(text, line):
+def test_other_text_is_refused(text, line):
     (part,) = read_patch(unified_diff(emission({"/p/a.py": ("a\nb\nc\n", "a\nB\nc\n")}), root="/p"))
     assert part.apply(text) is None
 
 
 @pytest.mark.parametrize("cut", [1, 2])
-def test_a_damaged_patch_is_refused(cut):
+def test_damaged_patch_is_refused(cut):
     diff = unified_diff(emission({"/p/a.py": ("a\nb\nc\n", "a\nB\nc\n")}), root="/p")
     with pytest.raises(PipetuneError, match=r"damaged|ends in the middle"):
         read_patch("".join(diff.splitlines(keepends=True)[:-cut]))
-    with pytest.raises(PipetuneError, match="belongs to no file"):
+    with pytest.raises(PipetuneError, match="a file"):
         read_patch("@@ -1 +1 @@\n-a\n+b\n")
 
 
-def test_importing_the_patch_side_does_not_load_libcst():
-    code = "import sys, pipetune.source.applying; assert 'libcst' not in sys.modules"
+def test_importing_patch_application_does_not_load_libcst():
+    code = "import sys, pipetune.source.patch_application; assert 'libcst' not in sys.modules"
     import sys
 
     root = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""The places of a patch in a file that was edited since: found by what stands there, or refused."""
+"""The places of a patch in a file that was edited later: found by the surrounding code, or refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pipetune.source.places import PlaceChanged, Unreadable, Version, merge
+from pipetune.source.patch_merge import CodeExcerpt, InvalidSource, PlaceChanged, merge
 
 BEFORE = '''\
 """A script."""
@@ -75,7 +75,7 @@ PATCHES = {
 
 
 def moved(text: str, function: str) -> str:
-    """The function, with the blank lines behind it, at the top of the functions."""
+    """The text with the function, and the blank lines after it, moved before all other functions."""
     start = text.index(f"def {function}(")
     end = text.index("\n\n\n", start) + 3
     return text[:start].replace("def decode", text[start:end] + "def decode", 1) + text[end:]
@@ -101,12 +101,12 @@ ELSEWHERE = {
 
 
 BESIDE = {("a line more", "a statement between"), ("lines change places", "a statement between")}
-"""Both put a line where the edit did: either order is right."""
+"""Both add a line at the place of the edit: either order is right."""
 
 
 @pytest.mark.parametrize("edit", ELSEWHERE)
 @pytest.mark.parametrize("patch", PATCHES)
-def test_edits_elsewhere_do_not_matter_there_and_back(patch: str, edit: str) -> None:
+def test_edits_elsewhere_survive_apply_and_revert(patch: str, edit: str) -> None:
     after, change = PATCHES[patch], ELSEWHERE[edit]
     edited = change(BEFORE)
     assert edited != BEFORE or edit == "nothing"
@@ -119,9 +119,9 @@ def test_edits_elsewhere_do_not_matter_there_and_back(patch: str, edit: str) -> 
     assert patched == wanted
     assert merge(after, BEFORE, patched, strict=False) == edited
     with pytest.raises(PlaceChanged):
-        merge(BEFORE, after, patched, strict=True)  # it is in already
+        merge(BEFORE, after, patched, strict=True)  # it is applied already
     with pytest.raises(PlaceChanged):
-        merge(after, BEFORE, edited, strict=False)  # it is out already
+        merge(after, BEFORE, edited, strict=False)  # it is reverted already
 
 
 @pytest.mark.parametrize(
@@ -140,29 +140,29 @@ def test_edits_elsewhere_do_not_matter_there_and_back(patch: str, edit: str) -> 
         ("tf.io.decode_jpeg(record)", "tf.io.decode_jpeg(record, ratio=2)", "decode()"),
     ],
 )
-def test_where_the_place_or_what_it_uses_changed_both_versions_are_known(old: str, new: str, where: str) -> None:
+def test_edit_of_the_place_or_its_inputs_reports_both_versions(old: str, new: str, where: str) -> None:
     edited = BEFORE.replace(old, new)
     with pytest.raises(PlaceChanged) as caught:
         merge(BEFORE, PATCHES["a line"], edited, strict=True)
     found = caught.value
     assert found.where == where
-    assert BEFORE.splitlines()[found.analyzed.line - 1] == found.analyzed.text.splitlines()[0]
-    if found.now is None:
+    assert BEFORE.splitlines()[found.analyzed.first_line - 1] == found.analyzed.text.splitlines()[0]
+    if found.current is None:
         assert f"def {where[:-2]}(" not in edited
     else:
-        assert edited.splitlines()[found.now.line - 1] == found.now.text.splitlines()[0]
-        assert found.analyzed.text != found.now.text
+        assert edited.splitlines()[found.current.first_line - 1] == found.current.text.splitlines()[0]
+        assert found.analyzed.text != found.current.text
         changed = {line.strip() for line in edited.splitlines()} - {line.strip() for line in BEFORE.splitlines()}
-        assert changed <= {line.strip() for line in found.now.text.splitlines()}
+        assert changed <= {line.strip() for line in found.current.text.splitlines()}
 
 
-def test_a_change_of_what_is_made_of_the_dataset_later_is_elsewhere() -> None:
+def test_edit_downstream_of_the_place_is_no_conflict() -> None:
     edited = BEFORE.replace("    return dataset\n", "    dataset = dataset.repeat()\n    return dataset\n")
     patched = merge(BEFORE, PATCHES["a line"], edited, strict=True)
     assert PARALLEL in patched and "dataset.repeat()" in patched
 
 
-def test_another_dataset_of_the_same_block_is_elsewhere() -> None:
+def test_edit_of_another_dataset_is_no_conflict() -> None:
     script = "from tensorflow import data\ntrain = data.Dataset.range(3)\nval = data.Dataset.range(2)\n{}{}fit(train)\n"
     before = script.format("train = train.map(one)\n", "val = val.batch(2)\n")
     after = script.format("train = train.map(one).cache()\n", "val = val.batch(2)\n")
@@ -170,30 +170,30 @@ def test_another_dataset_of_the_same_block_is_elsewhere() -> None:
     assert merge(before, after, edited, strict=True) == edited.replace("map(one)", "map(one).cache()")
     joined = before.replace("fit(train)", "train = train.zip(val)\nfit(train)")
     after = joined.replace("fit(train)", "fit(train.prefetch(1))")
-    with pytest.raises(PlaceChanged):  # now it is one of those the place is made of
+    with pytest.raises(PlaceChanged):  # now the place depends on it
         merge(joined, after, joined.replace("batch(2)", "map(other).batch(2)"), strict=True)
 
 
-def test_a_name_the_patch_takes_must_be_free() -> None:
+def test_name_added_by_the_patch_must_be_free() -> None:
     edited = BEFORE + "\n\ndef augment_batch(images):\n    return images\n"
     with pytest.raises(PlaceChanged) as caught:
         merge(BEFORE, PATCHES["a function more"], edited, strict=True)
     assert caught.value.where == "augment_batch()"
 
 
-def test_what_is_no_python_is_said_with_its_line() -> None:
-    with pytest.raises(Unreadable, match="not valid Python, line 1"):
+def test_invalid_python_is_reported_with_its_line() -> None:
+    with pytest.raises(InvalidSource, match="not valid Python, line 1"):
         merge(BEFORE, PATCHES["a line"], "def\n" + BEFORE, strict=True)
 
 
-def test_long_versions_are_cut_in_the_middle() -> None:
-    shown = Version(1, "".join(f"    line {number}\n" for number in range(100))).shown.splitlines()
+def test_long_excerpts_are_shortened_in_the_middle() -> None:
+    shown = CodeExcerpt(1, "".join(f"    line {number}\n" for number in range(100))).display_text.splitlines()
     assert len(shown) == 25 and shown[0] == "line 0" and shown[-1] == "line 99" and "76 more lines" in shown[12]
 
 
 @pytest.mark.slow
-def test_whatever_is_edited_the_result_is_right_or_refused() -> None:
-    """Lines taken out, doubled and exchanged at random: what comes out has the edited lines and the patch's."""
+def test_random_edits_are_merged_correctly_or_refused() -> None:
+    """Lines are deleted, doubled and swapped at random: a merged text has the edited lines and those of the patch."""
     draw, refused, merged = random.Random(5), 0, 0
     lines = BEFORE.splitlines(keepends=True)
     for _ in range(400):
@@ -212,7 +212,7 @@ def test_whatever_is_edited_the_result_is_right_or_refused() -> None:
         for after in PATCHES.values():
             try:
                 found = merge(BEFORE, after, text, strict=True)
-            except (PlaceChanged, Unreadable):
+            except (PlaceChanged, InvalidSource):
                 refused += 1
                 continue
             merged += 1

@@ -1,4 +1,4 @@
-"""Edits of what TensorFlow Datasets makes: the `read_config` of its call, as text and run again."""
+"""Edits of datasets built by TensorFlow Datasets: the `read_config` of the call, as text and when run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.source.emit import Emission, emit
 from tests.source.recorder import record, resolved, shape
 
@@ -56,8 +55,7 @@ def emitted(path: Path, text: str, *edits: Edit, safety: Safety = Safety.REORDER
         (
             "ds = tfds.load('digits', split='train', shuffle_files=True, read_config=tfds.ReadConfig())",
             SEED,
-            "ds = tfds.load('digits', split='train', shuffle_files=True, "
-            "read_config=tfds.ReadConfig(shuffle_seed=7))",
+            "ds = tfds.load('digits', split='train', shuffle_files=True, read_config=tfds.ReadConfig(shuffle_seed=7))",
         ),
         (
             "config = tfds.ReadConfig(interleave_cycle_length=8)\n"
@@ -84,7 +82,7 @@ def emitted(path: Path, text: str, *edits: Edit, safety: Safety = Safety.REORDER
         ),
     ],
 )
-def test_the_call_is_given_a_read_config(tmp_path: Path, text: str, edits: tuple[Edit, ...], expected: str) -> None:
+def test_call_gets_a_read_config(tmp_path: Path, text: str, edits: tuple[Edit, ...], expected: str) -> None:
     emission, new, rewrite = emitted(tmp_path / "sample.py", text, *edits)
     assert new == expected, emission.not_covered
     assert emission.covered == (rewrite.key,)
@@ -104,25 +102,28 @@ BY_HAND = "By hand: tfds.load(..., read_config=tfds.ReadConfig(interleave_cycle_
         ),
         (
             "configs = [tfds.ReadConfig()]\nds = tfds.load('digits', split='train', read_config=configs[0])",
-            "not made where pipetune can see it",
+            "find where the value of",
         ),
         (
             "fields = {}\nds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(**fields))",
-            "by position or starred",
+            "positional or starred",
         ),
         ("def load(**more):\n    return tfds.load('digits', **more)\nds = load(split='train')", "starred arguments"),
-        ("from tensorflow_datasets import load\nds = load('digits', split='train')", "no name for"),
+        (
+            "from tensorflow_datasets import load\nds = load('digits', split='train')",
+            "not import tensorflow_datasets under a usable name",
+        ),
         ("ds, other = tfds.load('digits', split=['train', 'test'])\nvalidate(other)", "shared by 2 datasets"),
     ],
 )
-def test_what_the_patch_cannot_say_is_said_by_hand(tmp_path: Path, text: str, reason: str) -> None:
+def test_unsupported_call_is_refused_with_instructions_by_hand(tmp_path: Path, text: str, reason: str) -> None:
     emission, new, _ = emitted(tmp_path / "sample.py", text, *LONGER)
     assert not new and not emission.covered
     (refused,) = emission.not_covered
     assert reason in refused.why and refused.why.endswith(BY_HAND), refused.why
 
 
-def test_other_operators_of_the_call_are_left_to_it(tmp_path: Path) -> None:
+def test_other_operators_of_the_call_are_not_patched(tmp_path: Path) -> None:
     text = "ds = tfds.load('digits', split='train')"
     emission, new, _ = emitted(tmp_path / "sample.py", text, SetArgument("map#1", "num_parallel_calls", 2))
     assert not new
@@ -139,7 +140,7 @@ def test_other_operators_of_the_call_are_left_to_it(tmp_path: Path) -> None:
         ("split = ['train']\nfound = tfds.load('digits', split=split)\nds = found[0]", ""),
     ],
 )
-def test_builds_on_a_call_only_where_its_value_is_one_dataset(tmp_path: Path, text: str, expected: str) -> None:
+def test_operator_is_appended_only_to_a_call_that_returns_one_dataset(tmp_path: Path, text: str, expected: str) -> None:
     insert = Insert("prefetch", "prefetch", "prefetch@last", {"buffer_size": 2})
     emission, new, _ = emitted(tmp_path / "sample.py", text, insert, safety=Safety.EXACT)
     assert new == expected, emission.not_covered

@@ -1,14 +1,14 @@
-"""What is read off a script's code before something moves across it, or is written twice."""
+"""What is read from a script's code before a statement moves across it, or is written twice."""
 
 from __future__ import annotations
 
 import libcst as cst
 import pytest
 
-from pipetune.source.purity import only_tells
-from pipetune.source.statements import names_bound
-from pipetune.source.tree import SyntaxTree
-from pipetune.source.windows import _only_values
+from pipetune.source.gathering import _is_plain_value
+from pipetune.source.side_effects import only_binds_or_reports
+from pipetune.source.statements import bound_names
+from pipetune.source.syntax_tree import SyntaxTree
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ from pipetune.source.windows import _only_values
         ("x.read()", False),
     ],
 )
-def test_what_a_call_may_move_across(line: str, tells: bool) -> None:
+def test_statements_that_a_call_may_move_across(line: str, tells: bool) -> None:
     tree = SyntaxTree(f"{line}\n".encode())
-    assert only_tells(tree, tree.module.body[0]) is tells
+    assert only_binds_or_reports(tree, tree.module.body[0]) is tells
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_what_a_call_may_move_across(line: str, tells: bool) -> None:
         ("match x:\n    case [a, *b]: pass\n    case {'k': c, **d}: pass\n    case int() as e: pass", set("abcde")),
     ],
 )
-def test_names_that_a_statement_binds(line: str, bound: set[str]) -> None:
-    assert names_bound(cst.parse_module(f"{line}\n").body[0]) == bound
+def test_names_bound_by_a_statement(line: str, bound: set[str]) -> None:
+    assert bound_names(cst.parse_module(f"{line}\n").body[0]) == bound
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_names_that_a_statement_binds(line: str, bound: set[str]) -> None:
     [("5", True), ("size", True), ("self.size + 1", True), ("-size", True), ("-g()", False), ("g().n", False),
      ("rows[0]", False), ("1 + g()", False)],
 )  # fmt: skip
-def test_what_may_be_written_a_second_time(value: str, repeats: bool) -> None:
-    assert _only_values(cst.parse_expression(value)) is repeats
+def test_values_that_may_be_written_twice(value: str, repeats: bool) -> None:
+    assert _is_plain_value(cst.parse_expression(value)) is repeats

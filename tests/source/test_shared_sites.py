@@ -1,4 +1,4 @@
-"""One call that makes several datasets: speed may change for all of them, data for none."""
+"""One call that creates several datasets: speed may change for all of them, data for none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, SetOption, apply_edits
 from pipetune.source.emit import emit
 from tests.source.recorder import record, shape
 
@@ -44,11 +43,11 @@ PREFETCH = Insert("n3", "prefetch", "p", {"buffer_size": -1})
     [PREFETCH, SetArgument("n2", "num_parallel_calls", 2), SetArgument("n2", "deterministic", True)],
     ids=["prefetch", "parallelism", "order kept"],
 )
-def test_speed_may_change_for_all(pipelines, edit):
+def test_speed_may_change_for_all_datasets(pipelines, edit):
     train, _ = pipelines(HELPER)
     assert train["n2"].shared == 2
     emission = emit(train, plan(edit))
-    assert emission.covered and "serves 2 datasets" in emission.notes[0]
+    assert emission.covered and "makes 2 datasets" in emission.notes[0]
 
 
 DATA = [
@@ -61,11 +60,9 @@ DATA = [
 ]
 
 
-@pytest.mark.parametrize(
-    "edit", DATA, ids=lambda edit: type(edit).__name__ + getattr(edit, "name", "")
-)
-def test_data_must_not(pipelines, edit):
-    """The other dataset keeps what it has by a parameter of the function that makes both."""
+@pytest.mark.parametrize("edit", DATA, ids=lambda edit: type(edit).__name__ + getattr(edit, "name", ""))
+def test_data_changes_for_one_dataset_only(pipelines, edit):
+    """A parameter of the function that creates both leaves the other dataset unchanged."""
     train, validate = pipelines(HELPER)
     emission = emit(train, plan(edit))
     ((path, (_, new)),) = emission.files.items()
@@ -79,20 +76,20 @@ def test_data_must_not(pipelines, edit):
 
 
 @pytest.mark.parametrize("op", ["cache", "shuffle", "repeat"])
-def test_what_comes_behind_all_the_function_does_is_said_where_it_is_called(pipelines, op):
+def test_operator_at_the_end_of_a_function_is_added_at_its_call(pipelines, op):
     train, _ = pipelines(HELPER)
     emission = emit(train, plan(Insert("n3", op, "x", {"buffer_size": 9} if op == "shuffle" else {})))
     ((_, new),) = emission.files.values()
     assert f"train(make(3).{op}(" in new and "validate(make(5))\n" in new and emission.notes == ()
 
 
-def test_another_order_is_not_speed(pipelines):
+def test_another_order_is_changed_for_one_dataset_only(pipelines):
     train, _ = pipelines(HELPER)
     emission = emit(train, plan(SetArgument("n2", "num_parallel_calls", 2), safety=Safety.REORDERS))
-    assert "the parameter rule leaves them as they are" in emission.notes[0]
+    assert "the new parameter rule leaves them unchanged" in emission.notes[0]
 
 
-def test_what_stands_behind_an_inserted_operator_is_shared_too(pipelines):
+def test_operator_after_an_inserted_one_is_shared_too(pipelines):
     train, _ = pipelines(HELPER)
     emission = emit(train, plan(PREFETCH, Insert("p", "cache", "c")))
     ((_, new),) = emission.files.values()
@@ -106,13 +103,13 @@ validate(ds.take(3).batch(2))
 """
 
 
-def test_a_branch_is_shared_above_and_not_below(pipelines):
+def test_branch_is_shared_upstream_but_not_downstream(pipelines):
     train, validate = pipelines(BRANCH)
     above, below = Insert("n1", "cache", "c"), Insert("n2", "cache", "c")
-    assert emit(train, plan(above)).covered  # nothing says that another pipeline reads it
-    emission = emit(train, plan(Remove("n1")), others=[validate])
+    assert emit(train, plan(above)).covered  # no other pipeline is known to read it
+    emission = emit(train, plan(Remove("n1")), other_pipelines=[validate])
     assert "shared by 2 datasets (validate too)" in emission.not_covered[0].why
-    assert emit(train, plan(below), others=[validate]).covered
+    assert emit(train, plan(below), other_pipelines=[validate]).covered
 
 
 LOOP = """import tensorflow as tf
@@ -123,7 +120,7 @@ train(ds)
 """
 
 
-def test_a_loop_gets_one_number(pipelines):
+def test_loop_gets_one_number(pipelines):
     train, _ = pipelines(LOOP)
     both = plan(SetArgument("n1", "num_parallel_calls", 2), SetArgument("n2", "num_parallel_calls", 2))
     emission = emit(train, both)
@@ -135,7 +132,7 @@ def test_a_loop_gets_one_number(pipelines):
     assert differing.files == {} and "needs another num_parallel_calls" in differing.not_covered[0].why
 
 
-def test_a_loop_gets_one_prefetch(pipelines):
+def test_loop_gets_one_prefetch(pipelines):
     train, _ = pipelines(LOOP)
     emission = emit(
         train,
@@ -163,18 +160,18 @@ validate(load(5).map(abs).batch(2))
 """
 
 
-def test_a_move_to_a_shared_call_is_said_where_only_this_dataset_passes(pipelines):
+def test_move_before_a_shared_call_is_written_in_the_unshared_caller(pipelines):
     train, validate = pipelines(CALLED)
-    emission = emit(train, plan(Move("n3", "n1"), safety=Safety.STATISTICAL), others=[validate])
+    emission = emit(train, plan(Move("n3", "n1"), safety=Safety.STATISTICAL), other_pipelines=[validate])
     assert emission.covered
     ((_, new),) = emission.files.values()
     assert "    ds = load(n)\n    ds = ds.shuffle(9)\n    ds = ds.map(abs)\n    return ds.batch(2)\n" in new
     assert new.count("shuffle") == 1
 
 
-def test_an_insert_at_a_shared_call_is_said_where_only_this_dataset_passes(pipelines):
+def test_insert_at_a_shared_call_is_written_in_the_unshared_caller(pipelines):
     train, validate = pipelines(CALLED)
-    emission = emit(train, plan(Insert("n1", "cache", "c")), others=[validate])
+    emission = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
     ((_, new),) = emission.files.values()
     assert "    ds = load(n)\n    ds = ds.cache().map(abs)\n" in new
     assert new.count("cache") == 1
@@ -192,18 +189,18 @@ load(2)
 """
 
 
-def test_a_move_in_front_of_a_name_that_others_read_is_not_made(pipelines):
+def test_move_before_a_name_with_other_readers_is_refused(pipelines):
     train, validate = pipelines(READ_TWICE)
-    moved = emit(train, plan(Move("n3", "n1"), safety=Safety.STATISTICAL), others=[validate])
+    moved = emit(train, plan(Move("n3", "n1"), safety=Safety.STATISTICAL), other_pipelines=[validate])
     assert moved.files == {} and "shared by 2 datasets" in moved.not_covered[0].why
-    inserted = emit(train, plan(Insert("n1", "cache", "c")), others=[validate])
+    inserted = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
     ((_, new),) = inserted.files.values()
     assert "train(ds.cache().map(abs).shuffle(9))" in new and "validate(ds.batch(2))" in new
 
 
-def test_a_branch_of_one_variable_is_changed_on_its_own_side(pipelines):
+def test_branch_of_a_shared_variable_is_changed_on_its_own_side(pipelines):
     train, validate = pipelines(BRANCH)
-    emission = emit(train, plan(Insert("n1", "cache", "c")), others=[validate])
+    emission = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
     ((_, new),) = emission.files.values()
     assert "train(ds.cache().skip(3).batch(2))" in new and "validate(ds.take(3).batch(2))" in new
 
@@ -221,8 +218,8 @@ validate(load(5).batch(2))
 """
 
 
-def test_a_comment_stays_with_its_call(pipelines):
+def test_comment_stays_with_its_call(pipelines):
     train, validate = pipelines(BROKEN)
-    emission = emit(train, plan(Insert("n1", "cache", "c")), others=[validate])
+    emission = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
     ((_, new),) = emission.files.values()
     assert "    load(9)\n    .cache()\n    # larger from here on\n    .map(abs)\n" in new

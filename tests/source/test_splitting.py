@@ -1,12 +1,12 @@
-"""A function cut in two, in source: what is changed, exactly, and what is left alone with the reason."""
+"""Patches that split a function in two: the exact change, and what is refused with its reason."""
 
-# ruff: noqa: E501 (the cases are source text, shown as it stands in a file)
+# ruff: noqa: E501 (the cases are source text, as it appears in a file)
 from __future__ import annotations
 
 import pytest
 
 from pipetune.core.edits import Insert, Move, Plan, Rewrite, Safety, SplitFunction
-from pipetune.core.functions import Cut, CutKind
+from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.source.emit import Emission, emit
 from tests.source.recorder import record, shape
 
@@ -51,15 +51,17 @@ GOLDEN: list[tuple[str, str, str, dict[str, object]]] = [
 ]
 
 
-def emitted(tmp_path, text: str, *, read: str = "sample.py", behind: bool = False, **cut: object) -> tuple[str, Emission]:
+def emitted(
+    tmp_path, text: str, *, read: str = "sample.py", behind: bool = False, **cut: object
+) -> tuple[str, Emission]:
     path = tmp_path / read
     path.write_bytes(text.encode())
     pipeline = record(path).pipeline()
     node = next(one for one in pipeline if one.op == "map")
     batch = next((one.id for one in pipeline if one.op == "batch"), "")
     given = {"statement": 1, "handed": 1, "components": 1, **cut}
-    kind = CutKind.BEFORE_EACH_NUMBER if behind else CutKind.BEFORE_DRAWS
-    split = SplitFunction(node.id, Cut(kind, position=3, head="h", tail="t", **given))
+    kind = SplitPosition.BEFORE_ELEMENTWISE_OPS if behind else SplitPosition.BEFORE_DRAWS
+    split = SplitFunction(node.id, FunctionSplit(kind, position=3, head="h", tail="t", **given))
     cache = Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})
     rewrite = Rewrite("split-map", node.id, Safety.STATISTICAL, (split, Move(node.id, batch) if behind else cache), "")
     emission = emit(pipeline, Plan("p", (rewrite,)))
@@ -68,7 +70,7 @@ def emitted(tmp_path, text: str, *, read: str = "sample.py", behind: bool = Fals
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize(("name", "before", "after", "cut"), GOLDEN, ids=[case[0] for case in GOLDEN])
-def test_golden(tmp_path, name, before, after, cut, newline):
+def test_patch_matches_expected_text(tmp_path, name, before, after, cut, newline):
     new, emission = emitted(tmp_path, (HEAD + before + TAIL).replace("\n", newline), **cut)
     assert [rejection.why for rejection in emission.not_covered] == []
     assert new.replace(newline, "\n") == HEAD + after + CUT_TAIL
@@ -109,7 +111,7 @@ CHAINS: list[tuple[str, str, str, bool]] = [
 
 
 @pytest.mark.parametrize(("name", "before", "after", "behind"), CHAINS, ids=[case[0] for case in CHAINS])
-def test_chains(tmp_path, name, before, after, behind):
+def test_call_chains_match_expected_text(tmp_path, name, before, after, behind):
     parts = ["", ""] if "def augment" in before else [GOLDEN[0][1] + "\n\n", GOLDEN[0][2] + "\n\n"]
     new, emission = emitted(tmp_path, HEAD + parts[0] + before, behind=behind)
     assert [rejection.why for rejection in emission.not_covered] == []
@@ -119,36 +121,36 @@ def test_chains(tmp_path, name, before, after, behind):
 
 
 REFUSED: list[tuple[str, str, dict[str, object], str]] = [
-    ("a lambda", "augment = lambda image: image\n", {}, "not defined once"),
-    ("defined twice", f"if ONE:\n    def augment(image):\n    {IMAGE}        return image\nelse:\n    def augment(image):\n    {IMAGE}        return image\n", {}, "not defined once"),
-    ("no def of this file", "augment = print\n", {}, "not defined once"),
+    ("a lambda", "augment = lambda image: image\n", {}, "not defined exactly once"),
+    ("defined twice", f"if ONE:\n    def augment(image):\n    {IMAGE}        return image\nelse:\n    def augment(image):\n    {IMAGE}        return image\n", {}, "not defined exactly once"),
+    ("no def of this file", "augment = print\n", {}, "not defined exactly once"),
     ("a decorator", f"@staticmethod\ndef augment(image):\n{IMAGE}{FLIP}    return image\n", {}, "decorator"),
     ("inside a statement", f"def augment(image):\n{IMAGE}{FLIP}    return image\n", {"statement": None}, "inside a statement"),
-    ("a body on the line", "def augment(image): image = f(image); return image\n", {}, "on the line of its def"),
+    ("a body on the line", "def augment(image): image = f(image); return image\n", {}, "on the same line as its def"),
     ("statements that share a line", f"def augment(image):\n{IMAGE}    a = 1; b = 2\n    return image\n", {}, "share a line"),
-    ("nothing in front", f"def augment(image):\n{FLIP}    return image\n", {"statement": 0}, "no statements in front"),
-    ("no such statement", f"def augment(image):\n{FLIP}    return image\n", {"statement": 5}, "no statements in front"),
-    ("returned before", f"def augment(image):\n    if ONE:\n        return image\n{IMAGE}{FLIP}    return image\n", {"statement": 2}, "return before its end"),
-    ("a generator", f"def augment(image):\n    yield 5\n{IMAGE}    return image\n", {}, "return before its end"),
-    ("names outside", f"def augment(image):\n    global ONE\n    ONE = image\n{FLIP}    return image\n", {"statement": 2}, "binds names outside"),
-    ("bound in a branch only", "def augment(image):\n    if ONE:\n        mean = f(image)\n    return image - mean\n", {}, "mean of augment is not bound by a plain assignment"),
-    ("bound by a loop", "def augment(image):\n    for part in image:\n        g(part)\n    return image - part\n", {}, "part of augment is not bound"),
-    ("a function inside", "def augment(image):\n    def half(x):\n        return x / 2\n    return half(image)\n", {}, "half of augment is not bound"),
-    ("a number", f"def augment(image):\n    size = 5\n{IMAGE}    return image[:size]\n", {"statement": 2, "handed": 2}, "value of Python's"),
-    ("a list of numbers", f"def augment(image):\n    size = [5, 5, 3]\n{IMAGE}    return f(image, size)\n", {"statement": 2, "handed": 2}, "value of Python's"),
-    ("a lambda inside", "def augment(image):\n    half = lambda x: x / 2\n    return half(image)\n", {"taken": (0,)}, "value of Python's"),
-    ("more variables than tensors", "def augment(image):\n    a = f(image)\n    b = a\n    return a + b\n", {"statement": 2}, "2 variables are alive"),
-    ("fewer variables than tensors", "def augment(image):\n    both = f(image)\n    return g(both)\n", {"handed": 2}, "1 variables are alive"),
+    ("nothing in front", f"def augment(image):\n{FLIP}    return image\n", {"statement": 0}, "no statement on one side"),
+    ("no such statement", f"def augment(image):\n{FLIP}    return image\n", {"statement": 5}, "no statement on one side"),
+    ("returned before", f"def augment(image):\n    if ONE:\n        return image\n{IMAGE}{FLIP}    return image\n", {"statement": 2}, "may return early"),
+    ("a generator", f"def augment(image):\n    yield 5\n{IMAGE}    return image\n", {}, "may return early"),
+    ("names outside", f"def augment(image):\n    global ONE\n    ONE = image\n{FLIP}    return image\n", {"statement": 2}, "assigns names outside"),
+    ("bound in a branch only", "def augment(image):\n    if ONE:\n        mean = f(image)\n    return image - mean\n", {}, "mean in augment is not bound by a plain assignment"),
+    ("bound by a loop", "def augment(image):\n    for part in image:\n        g(part)\n    return image - part\n", {}, "part in augment is not bound"),
+    ("a function inside", "def augment(image):\n    def half(x):\n        return x / 2\n    return half(image)\n", {}, "half in augment is not bound"),
+    ("a number", f"def augment(image):\n    size = 5\n{IMAGE}    return image[:size]\n", {"statement": 2, "handed": 2}, "Python value"),
+    ("a list of numbers", f"def augment(image):\n    size = [5, 5, 3]\n{IMAGE}    return f(image, size)\n", {"statement": 2, "handed": 2}, "Python value"),
+    ("a lambda inside", "def augment(image):\n    half = lambda x: x / 2\n    return half(image)\n", {"taken": (0,)}, "Python value"),
+    ("more variables than tensors", "def augment(image):\n    a = f(image)\n    b = a\n    return a + b\n", {"statement": 2}, "2 variables are live"),
+    ("fewer variables than tensors", "def augment(image):\n    both = f(image)\n    return g(both)\n", {"handed": 2}, "1 variables are live"),
     ("other parameters are read", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 2}, "reads other parameters"),
-    ("a parameter of several components", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 3, "taken": (1,)}, "not the components"),
-    ("a default", f"def augment(image, size=5):\n{IMAGE}    return image\n", {}, "other parameters"),
-    ("stars", f"def augment(*image):\n{IMAGE}    return image\n", {}, "other parameters"),
-    ("names that are taken", f"augment_head = augment_first_part = 5\n\ndef augment(image):\n{IMAGE}{FLIP}    return image\n", {}, "no plain names"),
+    ("a parameter of several components", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 3, "taken": (1,)}, "not correspond one to one to the components"),
+    ("a default", f"def augment(image, size=5):\n{IMAGE}    return image\n", {}, "not plain positional"),
+    ("stars", f"def augment(*image):\n{IMAGE}    return image\n", {}, "not plain positional"),
+    ("names that are taken", f"augment_head = augment_first_part = 5\n\ndef augment(image):\n{IMAGE}{FLIP}    return image\n", {}, "No unused names"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text", "cut", "why"), REFUSED, ids=[case[0] for case in REFUSED])
-def test_refused(tmp_path, name, text, cut, why):
+def test_unsupported_function_is_refused(tmp_path, name, text, cut, why):
     whole = "ONE, f, g, half = 1, len, len, 2\n" + HEAD + text + TAIL
     new, emission = emitted(tmp_path, whole, **cut)
     (rejection,) = emission.not_covered
@@ -156,30 +158,37 @@ def test_refused(tmp_path, name, text, cut, why):
     assert new == whole
 
 
-def test_the_refused_table_is_the_longer_one():
+def test_table_of_refused_cases_is_longer():
     assert len(REFUSED) > len(GOLDEN) + len(CHAINS)
 
 
-def test_the_function_has_to_have_a_name(tmp_path):
+def test_lambda_is_refused(tmp_path):
     text = HEAD + "train(tf.data.Dataset.range(3).map(lambda image: image).batch(4))\n"
-    assert "has no name" in emitted(tmp_path, text)[1].not_covered[0].why
+    assert "not passed by name" in emitted(tmp_path, text)[1].not_covered[0].why
 
 
-def test_a_function_that_another_file_may_import_stays(tmp_path):
+def test_function_that_another_file_may_import_is_kept(tmp_path):
     (tmp_path / "other.py").write_text("from sample import augment\n")
     new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + TAIL)
     assert emission.not_covered == ()
     assert new == HEAD + GOLDEN[0][1] + "\n\n" + GOLDEN[0][2] + CUT_TAIL
 
 
-def test_a_call_that_makes_several_datasets(tmp_path):
+def test_call_shared_by_two_datasets_gets_a_parameter(tmp_path):
     made = "def make(n):\n    return tf.data.Dataset.range(n).map(augment)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
     new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
-    assert emission.not_covered == () and GOLDEN[0][1] in new and "train(make(3, split_map=True))\nvalidate(make(2))" in new
-    assert "    if split_map:\n        return tf.data.Dataset.range(n).map(augment_head).cache().map(augment_tail)\n" in new
+    assert (
+        emission.not_covered == ()
+        and GOLDEN[0][1] in new
+        and "train(make(3, split_map=True))\nvalidate(make(2))" in new
+    )
+    assert (
+        "    if split_map:\n        return tf.data.Dataset.range(n).map(augment_head).cache().map(augment_tail)\n"
+        in new
+    )
 
 
-def test_the_branch_of_training_alone_is_changed(tmp_path):
+def test_only_the_training_branch_is_changed(tmp_path):
     made = "load = tf.data.Dataset.range(3)\ntrain(load.map(augment).batch(4))\nvalidate(load.map(augment).batch(4))\n"
     new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
     assert emission.not_covered == ()

@@ -1,4 +1,4 @@
-"""The stand-alone module as text: where the data is divided, and what else the module says."""
+"""The standalone module as text: where the data is sharded, and what else the module contains."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionFacts, FunctionForm
+from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, Value
-from pipetune.core.standalone import Definition, FunctionSource, SourceText, StandaloneParts
-from pipetune.source.standalone import Standalone, emit_standalone
+from pipetune.distributed.emit.write import Standalone, emit_standalone
 
 PARSE = FunctionFacts(name="parse", digest="a")
 AUGMENT = FunctionFacts(name="augment", digest="b", random=True)
@@ -33,17 +33,13 @@ def files(count: int) -> SourceText:
 
 
 def parts(source: SourceText, *steps: Step, options: Mapping[str, Value] | None = None) -> StandaloneParts:
-    """A chain of operators under one source."""
+    """A chain of operators after one source."""
     nodes = [Node(id="n0", op="from_tensor_slices", cardinality=source.count)]
     for index, step in enumerate(steps, 1):
         function = step[2] if len(step) > 2 else None
-        nodes.append(
-            Node(f"n{index}", step[0], inputs=(f"n{index - 1}",), arguments=step[1], function=function)
-        )
+        nodes.append(Node(f"n{index}", step[0], inputs=(f"n{index - 1}",), arguments=step[1], function=function))
     functions = {node.id: FUNCTIONS[node.function.name] for node in nodes if node.function}
-    return StandaloneParts(
-        Pipeline(tuple(nodes), options=options or {}), {"n0": source}, functions, processors=2
-    )
+    return StandaloneParts(Pipeline(tuple(nodes), options=options or {}), {"n0": source}, functions, processors=2)
 
 
 def emit(made: StandaloneParts, kind: str = "multiworker") -> Standalone:
@@ -51,7 +47,7 @@ def emit(made: StandaloneParts, kind: str = "multiworker") -> Standalone:
 
 
 def statements(text: str) -> list[str]:
-    """The statements of dataset_fn that make datasets."""
+    """The statements of dataset_fn that build datasets."""
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     function = next((node for node in functions if node.name == "dataset_fn"), functions[0])
     return [
@@ -79,7 +75,7 @@ def photos(count: int) -> StandaloneParts:
 
 
 @pytest.mark.mission("B3.right", "B4.function")
-def test_divides_files_before_they_are_shuffled_and_read() -> None:
+def test_shards_files_before_they_are_shuffled_and_read() -> None:
     made = emit(photos(14))
     assert made.shard_by == "file"
     assert statements(made.text) == [
@@ -102,7 +98,7 @@ def test_divides_files_before_they_are_shuffled_and_read() -> None:
 
 
 @pytest.mark.mission("B3.right")
-def test_divides_records_where_files_are_too_few_and_reads_alike_on_every_worker() -> None:
+def test_shards_records_where_files_are_too_few() -> None:
     made = emit(photos(3))
     assert made.shard_by == "element"
     assert statements(made.text)[:5] == [
@@ -123,7 +119,7 @@ def test_divides_records_where_files_are_too_few_and_reads_alike_on_every_worker
         assert words in notes
 
 
-def test_keeps_seeds() -> None:
+def test_seeds_are_kept() -> None:
     made = emit(parts(files(2), ("shuffle", {"buffer_size": 2, "seed": "87654321,7"}),
                       ("interleave", {"cycle_length": 2}, READ)))  # fmt: skip
     assert ".shuffle(2, seed=7)" in statements(made.text)
@@ -152,8 +148,8 @@ def test_keeps_seeds() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.mission("E1.sharded")
-def test_divides_as_early_as_is_right(steps: list[Step], shard_behind: str) -> None:
-    source = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", parameter=True)
+def test_shards_as_early_as_correct(steps: list[Step], shard_behind: str) -> None:
+    source = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", takes_source=True)
     made = emit(parts(source, *steps))
     written = statements(made.text)
     position = written.index(".shard(workers, worker)")
@@ -164,7 +160,7 @@ def test_divides_as_early_as_is_right(steps: list[Step], shard_behind: str) -> N
 
 
 @pytest.mark.mission("B4.function")
-def test_counts_of_batches_grow_with_the_replicas_one_pipeline_feeds() -> None:
+def test_counts_of_batches_scale_with_replicas_per_pipeline() -> None:
     source = SourceText(1_000, expression="tf.data.Dataset.range(0, 1000, 1)")
     made = emit(parts(source, ("skip", {"count": 3}), ("batch", {"batch_size": 4}), ("take", {"count": 5})))
     assert ".skip(3)" in statements(made.text)
@@ -189,14 +185,14 @@ def zipped(*, in_common: bool) -> StandaloneParts:
     )
 
 
-def test_divides_each_input_of_a_zip_that_has_nothing_in_common_with_the_other() -> None:
+def test_zip_of_independent_inputs_is_sharded_upstream() -> None:
     text = emit(zipped(in_common=False)).text.partition("def indexed_dataset_fn")[0]
     assert text.count(".shard(workers, worker)") == 2
     assert text.index(".shard(workers, worker)") < text.index("Dataset.zip(")
     assert "Dataset.zip((dataset, dataset_2))" in text
 
 
-def test_divides_behind_a_zip_whose_inputs_share_a_dataset() -> None:
+def test_zip_of_dependent_inputs_is_sharded_downstream() -> None:
     text = emit(zipped(in_common=True)).text.partition("def indexed_dataset_fn")[0]
     assert text.count(".shard(workers, worker)") == 1
     assert text.index(".shard(workers, worker)") > text.index("Dataset.zip(")
@@ -214,7 +210,7 @@ def test_divides_behind_a_zip_whose_inputs_share_a_dataset() -> None:
         ([("filter", {}, replace(PARSE, python=True)), ("take", {"count": 2})], "keeps state"),
     ],
 )  # fmt: skip
-def test_refuses_what_it_cannot_divide_rightly(steps: list[Step], reason: str) -> None:
+def test_pipeline_that_cannot_be_sharded_correctly_is_refused(steps: list[Step], reason: str) -> None:
     source = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
     with pytest.raises(CannotExpress, match=reason):
         emit(parts(source, *steps))
@@ -223,21 +219,21 @@ def test_refuses_what_it_cannot_divide_rightly(steps: list[Step], reason: str) -
 @pytest.mark.parametrize(
     ("name", "form", "written"),
     [
-        ("parse", FunctionForm.ON_BATCHES, ".map(parse)"),
-        ("parse", FunctionForm.VECTORIZED, ".map(lambda batch: tf.vectorized_map(parse, batch))"),
-        ("keep", FunctionForm.VECTORIZED, ".map(lambda batch: tf.vectorized_map(lambda x: x > 0, batch))"),
+        ("parse", FunctionVariant.ON_BATCHES, ".map(parse)"),
+        ("parse", FunctionVariant.VECTORIZED, ".map(lambda batch: tf.vectorized_map(parse, batch))"),
+        ("keep", FunctionVariant.VECTORIZED, ".map(lambda batch: tf.vectorized_map(lambda x: x > 0, batch))"),
     ],
 )
-def test_functions_called_on_batches(name: str, form: FunctionForm, written: str) -> None:
+def test_functions_called_on_batches(name: str, form: FunctionVariant, written: str) -> None:
     function = FunctionFacts(name=name, digest="d", form=form)
     made = emit(parts(files(8), ("batch", {"batch_size": 4}), ("map", {}, function)))
     assert written in statements(made.text)
 
 
-def test_rows_gathered_by_their_numbers() -> None:
-    function = FunctionFacts("gather", "d", form=FunctionForm.GATHERING)
+def test_rows_gathered_by_their_indices() -> None:
+    function = FunctionFacts("gather", "d", form=FunctionVariant.GATHERING)
     gather = Node("gather@n0", "map", inputs=("n2",), function=function)
-    source = SourceText(100, expression="tf.data.Dataset.from_tensors(source)", parameter=True, numbered=True)
+    source = SourceText(100, expression="tf.data.Dataset.from_tensors(source)", takes_source=True, gathers_rows=True)
     made = parts(source, ("shuffle", {"buffer_size": 9, "seed": None}), ("batch", {"batch_size": 4}))
     with_gather = replace(made, pipeline=Pipeline((*made.pipeline.nodes, gather)))
     text = emit(with_gather).text
@@ -247,20 +243,20 @@ def test_rows_gathered_by_their_numbers() -> None:
     assert ".map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), source_rows))" in written
 
 
-def test_a_function_that_decodes_less_of_its_images_is_left_as_it_is() -> None:
-    function = FunctionFacts(name="parse", digest="d", form=FunctionForm.DECODE_AND_CROP)
+def test_cropped_decoding_is_left_out_with_a_note() -> None:
+    function = FunctionFacts(name="parse", digest="d", form=FunctionVariant.DECODE_AND_CROP)
     made = emit(parts(files(8), ("map", {}, function), ("batch", {"batch_size": 4})))
     assert ".map(parse)" in statements(made.text)
     assert any("decodes whole images here" in note for note in made.notes)
 
 
-def test_a_function_that_would_parse_batches_elsewhere_too_is_refused() -> None:
-    function = FunctionFacts(name="parse", digest="d", form=FunctionForm.PARSING)
+def test_parsing_function_used_on_batches_is_refused() -> None:
+    function = FunctionFacts(name="parse", digest="d", form=FunctionVariant.PARSING)
     with pytest.raises(CannotExpress, match="wherever it is used"):
         emit(parts(files(8), ("batch", {"batch_size": 4}), ("map", {}, function)))
 
 
-def test_a_file_cache_of_each_worker_has_a_name_of_its_own() -> None:
+def test_file_cache_of_each_worker_has_its_own_name() -> None:
     made = emit(parts(files(8), ("cache", {"filename": "/tmp/c'{x}"})))
     function = {"workers": 4, "worker": 2}
     (call,) = (line for line in statements(made.text) if line.startswith(".cache"))
@@ -276,9 +272,7 @@ def test_options_are_kept_and_automatic_sharding_is_off() -> None:
         "deterministic": False,
     }
     text = emit(parts(files(8), ("map", {}, PARSE), options=options)).text
-    assert (
-        "options.autotune.autotune_algorithm = tf.data.experimental.AutotuneAlgorithm.STAGE_BASED" in text
-    )
+    assert "options.autotune.autotune_algorithm = tf.data.experimental.AutotuneAlgorithm.STAGE_BASED" in text
     assert "options.threading.private_threadpool_size = 3" in text
     assert "options.deterministic = False" in text
     assert "AutoShardPolicy.DATA" not in text
@@ -287,7 +281,7 @@ def test_options_are_kept_and_automatic_sharding_is_off() -> None:
     assert any("options.deterministic = False is left out" in note for note in few.notes)
 
 
-def test_a_reader_that_was_given_names_is_divided_by_file() -> None:
+def test_reader_with_file_names_is_sharded_by_file() -> None:
     nodes = (
         Node("n0", "TFRecordDataset"),
         Node("n1", "batch", inputs=("n0",), arguments={"batch_size": 4}),
@@ -303,18 +297,14 @@ def test_a_reader_that_was_given_names_is_divided_by_file() -> None:
     assert 'FILES = [\n    "b",\n    \'a"\',\n]' in made.text
 
 
-def test_user_text_is_merged_once_and_ordered() -> None:
+def test_user_definitions_are_merged_once_in_order() -> None:
     one = FunctionSource("scale", (Definition("np", "import numpy as np"), Definition("K", "K = 3"),
                                    Definition("scale", "def scale(x):\n    return x * K")))  # fmt: skip
     two = FunctionSource("lambda x: x + K", (Definition("K", "K = 3"),))
-    made = parts(
-        SourceText(9, expression="tf.data.Dataset.range(9)"), ("map", {}, PARSE), ("map", {}, PARSE)
-    )
+    made = parts(SourceText(9, expression="tf.data.Dataset.range(9)"), ("map", {}, PARSE), ("map", {}, PARSE))
     text = emit(replace(made, functions={"n1": one, "n2": two})).text
     assert text.count("K = 3") == 1
-    assert (
-        text.index("import numpy") < text.index("SHARD_BY") < text.index("K = 3") < text.index("def scale")
-    )
+    assert text.index("import numpy") < text.index("SHARD_BY") < text.index("K = 3") < text.index("def scale")
 
 
 @pytest.mark.parametrize(
@@ -330,16 +320,14 @@ def test_user_text_is_merged_once_and_ordered() -> None:
         (FunctionSource("dataset_2"), "name dataset_2"),
     ],
 )
-def test_refuses_names_that_would_mean_something_else(function: FunctionSource, reason: str) -> None:
+def test_conflicting_names_are_refused(function: FunctionSource, reason: str) -> None:
     first = FunctionSource("lambda x: x * K", (Definition("K", "K = 3"),))
-    made = parts(
-        SourceText(9, expression="tf.data.Dataset.range(9)"), ("map", {}, PARSE), ("map", {}, PARSE)
-    )
+    made = parts(SourceText(9, expression="tf.data.Dataset.range(9)"), ("map", {}, PARSE), ("map", {}, PARSE))
     with pytest.raises(CannotExpress, match=reason):
         emit(replace(made, functions={"n1": first, "n2": function}))
 
 
-def test_the_header_survives_hostile_names_and_shows_the_kind_asked_for() -> None:
+def test_header_is_valid_for_any_script_name_and_shows_the_kind() -> None:
     made = emit_standalone(photos(14), "mirrored", script='a"""\\N.py', checked='It ran as "2".')
     docstring = ast.get_docstring(ast.parse(made.text)) or ""
     assert "tf.distribute.MirroredStrategy()" in docstring

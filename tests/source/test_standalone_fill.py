@@ -1,4 +1,4 @@
-"""Last batches made full, as text: where that is not offered, then where it stands."""
+"""Last batches filled up, as text: where this is not offered, and where it is written."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.distribution import Definition, FunctionSource, StandaloneParts
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.standalone import Definition, FunctionSource, StandaloneParts
 from tests.source.test_standalone import PARSE, files, parts, photos
 from tests.source.test_standalone_kinds import ROWS, emit, function
 
@@ -27,19 +27,19 @@ def defines(text: str) -> set[str]:
     ("made", "kind"),
     [
         (parts(ROWS, ("map", {}, PARSE)), "multiworker"),  # no batches
-        (parts(files(9), ("padded_batch", {"batch_size": 4})), "multiworker"),  # each of another length
+        (parts(files(9), ("padded_batch", {"batch_size": 4})), "multiworker"),  # each with another length
         (with_spec(BATCHED, "RaggedTensorSpec(...)"), "multiworker"),
         (BATCHED, "horovod"),
         (BATCHED, "service"),
         (BATCHED, "parameter-server"),
     ],
 )
-def test_not_offered_where_there_is_no_last_batch_of_a_worker_to_fill(made: StandaloneParts, kind: str) -> None:
+def test_fill_is_not_offered_without_a_last_batch_per_worker(made: StandaloneParts, kind: str) -> None:
     written = emit(made, kind)
     assert not written.fills and "full_batches" not in defines(written.text) and "fill=" not in written.text
 
 
-def test_not_offered_where_it_failed_or_where_the_script_has_that_name() -> None:
+def test_fill_is_not_offered_after_a_failure_or_a_name_clash() -> None:
     failed = emit(BATCHED, "multiworker", no_fill="a batch has 3 of 4 rows")
     assert not failed.fills and any("a batch has 3 of 4 rows" in note for note in failed.notes)
     made = parts(ROWS, ("map", {}, PARSE), ("batch", {"batch_size": 4}))
@@ -50,7 +50,7 @@ def test_not_offered_where_it_failed_or_where_the_script_has_that_name() -> None
 
 
 @pytest.mark.parametrize("kind", ["mirrored", "multiworker", "tpu"])
-def test_what_drops_a_remainder_can_keep_it_instead(kind: str) -> None:
+def test_dropped_remainder_can_be_kept_and_filled(kind: str) -> None:
     written = emit(photos(14), kind)
     text = ast.unparse(function(written.text, "dataset_fn"))
     assert written.fills and "full_batches" in defines(written.text)
@@ -63,12 +63,12 @@ def test_what_drops_a_remainder_can_keep_it_instead(kind: str) -> None:
 
 
 @pytest.mark.mission("B7.offer")
-def test_what_keeps_its_remainder_goes_on_to_do_so() -> None:
+def test_kept_remainder_stays_kept() -> None:
     text = ast.unparse(function(emit(BATCHED, "multiworker").text, "dataset_fn"))
     assert "drop_remainder" not in text and "full_batches(dataset, batch_size, replicas)" in text
 
 
-def test_what_fills_a_batch_of_a_tpu_has_no_index() -> None:
+def test_rows_that_fill_a_tpu_batch_have_no_index() -> None:
     indexed = ast.unparse(function(emit(photos(14), "tpu").text, "indexed_dataset_fn"))
     assert "full_batches(dataset, batch_size, replicas)" in indexed and "tf.where(real, indexed[0], -1)" in indexed
     assert "if fill" not in indexed

@@ -1,4 +1,4 @@
-"""The form with indices as text: where there is none and why, then where the index is given."""
+"""The indexed variant as text: where there is none and why, and where the index is added."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline, Value
-from pipetune.core.standalone import Definition, FunctionSource, SourceText, StandaloneParts
 from tests.source.test_standalone import AUGMENT, PARSE, READ, Step, files, parts, photos
 from tests.source.test_standalone_kinds import ROWS, dataset_calls, emit, function
 
@@ -23,7 +23,7 @@ def calls(made: StandaloneParts, kind: str = "multiworker") -> list[str]:
 
 
 def why_not(made: StandaloneParts, kind: str = "multiworker") -> str:
-    """The reason, where `dataset_fn` is written all the same and nothing with indices."""
+    """The reason for writing `dataset_fn` without an indexed variant."""
     written = emit(made, kind)
     assert not written.indexed and "indexed" not in written.text.replace("has no form with indices", "")
     assert "in_order(" not in written.text and function(written.text, "dataset_fn")
@@ -43,18 +43,18 @@ def why_not(made: StandaloneParts, kind: str = "multiworker") -> str:
         ([("repeat", {"count": -1}), ("skip", {"count": 5}), BATCH], "the data never ends"),
     ],
 )
-def test_no_index_where_an_element_does_not_stay_what_it_is(steps: list[Step], reason: str) -> None:
+def test_no_index_where_elements_are_split_or_combined(steps: list[Step], reason: str) -> None:
     assert reason in why_not(parts(files(9), *steps))
 
 
-def test_no_index_where_rows_of_a_file_are_shuffled_as_they_are_read() -> None:
+def test_no_index_where_rows_of_a_file_are_shuffled_while_read() -> None:
     made = parts(files(9), ("interleave", {"cycle_length": 2}, READ), BATCH)
     shuffles = ("TFRecordDataset", "ShuffleDatasetV3")
     nodes = (replace(node, inner=shuffles) if node.op == "interleave" else node for node in made.pipeline)
     assert "may be others each time" in why_not(replace(made, pipeline=Pipeline(tuple(nodes))))
 
 
-def test_no_index_where_the_script_has_something_of_that_name() -> None:
+def test_no_index_where_the_script_uses_the_same_name() -> None:
     made = parts(files(9), ("map", {}, PARSE), BATCH)
     named = FunctionSource("in_order", (Definition("in_order", "from helpers import in_order"),))
     written = emit(replace(made, functions={"n1": named}), "multiworker")
@@ -62,7 +62,7 @@ def test_no_index_where_the_script_has_something_of_that_name() -> None:
     assert "from helpers import in_order" in written.text
 
 
-def test_no_index_where_every_worker_of_a_service_gives_everything() -> None:
+def test_no_index_where_every_service_worker_returns_all_elements() -> None:
     steps: list[tuple[str, Mapping[str, Value]]] = [
         ("shuffle", {"buffer_size": 9, "seed": None}), ("skip", {"count": 5}), ("batch", {"batch_size": 4})
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_no_index_where_every_worker_of_a_service_gives_everything() -> None:
     assert "every worker of the service gives all" in why_not(made, "service")
 
 
-def test_indices_are_given_to_the_names_of_files_before_they_are_divided() -> None:
+def test_indices_are_added_to_file_names_before_sharding() -> None:
     assert calls(photos(14)) == [
         ".from_tensor_slices((tf.range(len(files), dtype=tf.int64), files))",
         ".shard(workers, worker)",
@@ -80,12 +80,12 @@ def test_indices_are_given_to_the_names_of_files_before_they_are_divided() -> No
         ".map(keeping_index(parse), num_parallel_calls=2)",
         ".map(keeping_index(augment))",
         ".shuffle(256)",
-        ".batch(batch_size)",  # every row, and one pass
+        ".batch(batch_size)",  # every row, once
         ".prefetch(2 * replicas)",
     ]
 
 
-def test_what_dataset_fn_does_is_not_touched() -> None:
+def test_dataset_fn_is_unchanged() -> None:
     text = emit(photos(14), "multiworker").text
     assert not {"tf.range", "keeping_index"} & set(ast.unparse(function(text, "dataset_fn")).split("("))
 
@@ -98,31 +98,29 @@ def test_what_dataset_fn_does_is_not_touched() -> None:
         (SourceText(1, expression="tf.data.Dataset.from_tensors(7)"), ".from_tensors(7).enumerate()"),
     ],
 )
-def test_rows_in_memory_are_numbered_where_they_come_from(source: SourceText, written: str) -> None:
+def test_rows_in_memory_are_numbered_at_the_source(source: SourceText, written: str) -> None:
     assert calls(parts(source, BATCH))[0] == written
 
 
-def test_numbers_of_a_range_are_places_in_it() -> None:
+def test_range_values_are_numbered_by_position() -> None:
     source = Node("n0", "range", arguments={"start": 10, "stop": 0, "step": -2}, cardinality=5)
     made = StandaloneParts(
         Pipeline((source, Node("n1", "batch", ("n0",), {"batch_size": 2}))),
         {"n0": SourceText(5, expression="tf.data.Dataset.range(10, 0, -2)")},
     )
-    assert calls(made)[0] == (
-        ".range(10, 0, -2).map(lambda number: ((tf.cast(number, tf.int64) - 10) // -2, number))"
-    )
+    assert calls(made)[0] == (".range(10, 0, -2).map(lambda number: ((tf.cast(number, tf.int64) - 10) // -2, number))")
 
 
-def test_predicates_do_not_see_the_index_and_tuples_are_given_as_arguments() -> None:
+def test_predicates_do_not_receive_the_index_and_tuples_are_unpacked() -> None:
     keep = FunctionFacts(name="keep", digest="d")
     made = parts(ROWS, ("filter", {}, keep), ("map", {}, PARSE), BATCH)
-    several = replace(made.functions["n2"], several=True)
+    several = replace(made.functions["n2"], unpacks_tuple=True)
     written = calls(replace(made, functions={**made.functions, "n2": several}))
     assert ".filter(without_index(lambda x: x > 0))" in written
     assert ".map(keeping_index(parse, several=True))" in written
 
 
-def test_readers_number_their_records_behind_the_number_of_the_file() -> None:
+def test_reader_records_are_numbered_within_their_file() -> None:
     reader = parts(files(9), ("TFRecordDataset", {}), BATCH)
     assert ".flat_map(numbering_rows(lambda name: tf.data.TFRecordDataset(name)))" in calls(reader)
     extra = {"n1": {"compression_type": '"GZIP"', "num_parallel_reads": "4"}}
@@ -132,7 +130,7 @@ def test_readers_number_their_records_behind_the_number_of_the_file() -> None:
     ) in calls(replace(reader, extra_arguments=extra))
 
 
-def test_each_kind_has_the_form_and_says_how_to_use_it() -> None:
+def test_each_kind_has_an_indexed_variant_and_documents_it() -> None:
     for kind in ("mirrored", "multiworker", "tpu", "horovod", "parameter-server", "service"):
         written = emit(photos(14), kind)
         assert written.indexed, kind
@@ -141,10 +139,10 @@ def test_each_kind_has_the_form_and_says_how_to_use_it() -> None:
         docstring = " ".join((ast.get_docstring(ast.parse(written.text)) or "").split())
         assert "indexed_dataset_fn gives" in docstring, kind
     repeats = dataset_calls(emit(photos(14), "parameter-server").text, "indexed_dataset_fn")
-    assert ".repeat()" in repeats  # its workers are not to run out
+    assert ".repeat()" in repeats  # its workers must not run out of data
     assert ".repeat()" not in dataset_calls(emit(photos(14), "service").text, "indexed_dataset_fn")
 
 
-def test_failing_it_is_left_out_with_what_was_found() -> None:
+def test_index_that_failed_its_check_is_left_out_with_the_reason() -> None:
     written = emit(photos(14), "multiworker", no_index="with 2 workers it went wrong")
     assert not written.indexed and written.notes[-1].endswith("in order: with 2 workers it went wrong")

@@ -1,4 +1,4 @@
-"""Each kind of stand-alone module as text: what it refuses, what it changes, what it says."""
+"""Each kind of standalone module as text: what it refuses, what it changes, and its notes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from pipetune.core.distribution import ElementBytes, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionFacts
-from pipetune.core.location import SourceLocation
-from pipetune.core.pipeline import Pipeline, Value
-from pipetune.core.service import ServiceNeed
-from pipetune.core.sizing import Basis, Quantity
-from pipetune.core.standalone import BatchBytes, FunctionSource, SourceText, StandaloneParts
-from pipetune.source import standalone_kinds
-from pipetune.source.standalone import Standalone, emit_standalone
+from pipetune.core.pipeline import Pipeline, SourceLocation, Value
+from pipetune.core.results import ServiceNeed
+from pipetune.core.sizing import Origin, QuantityRange
+from pipetune.distributed.emit import kinds
+from pipetune.distributed.emit.write import Standalone, emit_standalone
 from tests.source.test_standalone import AUGMENT, PARSE, READ, files, parts, photos, statements
 
 ROWS = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
-ARRAYS = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", parameter=True)
+ARRAYS = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", takes_source=True)
 PYTHON = replace(PARSE, python=True)
 NOTHING: Mapping[str, Value] = {}
 PRINTING = replace(PARSE, side_effects=("PrintV2",))
 
 
 def emit(made: StandaloneParts, kind: str, **known: object) -> Standalone:
-    """As `distribution` does it: what the kind changes first, what it refuses, then the text."""
-    chosen = standalone_kinds.find(kind)
+    """As in `distribution`: what the kind changes and refuses, then the text."""
+    chosen = kinds.find(kind)
     made = replace(made, pipeline=chosen.prepare(made.pipeline))
     chosen.refuse(made.pipeline)
     return emit_standalone(made, kind, script="train.py", **known)  # type: ignore[arg-type]
@@ -42,9 +41,7 @@ def at_line(made: StandaloneParts, name: str, line: int) -> StandaloneParts:
 
 
 def function(text: str, name: str) -> ast.FunctionDef:
-    (found,) = (
-        node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name
-    )
+    (found,) = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
     return found
 
 
@@ -52,17 +49,17 @@ def dataset_calls(text: str, name: str = "dataset_fn") -> list[str]:
     return statements(ast.unparse(function(text, name)))
 
 
-def test_every_kind_is_found_and_known_under_its_name() -> None:
-    names = standalone_kinds.names()
+def test_every_kind_is_found_by_its_name() -> None:
+    names = kinds.names()
     assert set(names) >= {"mirrored", "multiworker", "parameter-server", "horovod", "service", "tpu"}
     for name in names:
-        assert standalone_kinds.find(name).name == name
+        assert kinds.find(name).name == name
     with pytest.raises(CannotExpress, match="'ray'"):
-        standalone_kinds.find("ray")
+        kinds.find("ray")
 
 
-@pytest.mark.parametrize("kind", standalone_kinds.names())
-def test_every_kind_writes_a_module_that_says_how_it_is_sharded(kind: str) -> None:
+@pytest.mark.parametrize("kind", kinds.names())
+def test_every_kind_writes_a_documented_module(kind: str) -> None:
     made = emit(photos(14), kind)
     assert "auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF" in made.text
     docstring = ast.get_docstring(ast.parse(made.text)) or ""
@@ -74,14 +71,14 @@ def test_every_kind_writes_a_module_that_says_how_it_is_sharded(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["parameter-server", "service", "tpu"])
-def test_python_is_refused_where_another_process_runs_the_pipeline(kind: str) -> None:
+def test_python_code_is_refused_where_another_process_runs_the_pipeline(kind: str) -> None:
     made = at_line(parts(files(9), ("map", {}, PYTHON), ("batch", {"batch_size": 4})), "n1", 12)
     with pytest.raises(CannotExpress, match=r"map at train\.py:12 runs Python code"):
         emit(made, kind)
 
 
 @pytest.mark.parametrize("kind", ["mirrored", "multiworker", "horovod"])
-def test_python_is_kept_where_the_script_itself_runs_the_pipeline(kind: str) -> None:
+def test_python_code_is_kept_where_the_script_runs_the_pipeline(kind: str) -> None:
     assert ".map(parse)" in dataset_calls(emit(parts(files(9), ("map", {}, PYTHON)), kind).text)
 
 
@@ -89,7 +86,7 @@ def test_python_is_kept_where_the_script_itself_runs_the_pipeline(kind: str) -> 
 
 
 @pytest.mark.mission("C2.endless")
-def test_workers_of_parameter_servers_each_read_everything_for_ever_in_their_own_order() -> None:
+def test_parameter_server_workers_read_all_data_endlessly_in_their_own_order() -> None:
     made = emit(
         parts(
             files(14),
@@ -114,7 +111,7 @@ def test_workers_of_parameter_servers_each_read_everything_for_ever_in_their_own
     assert made.batch_size == 32
 
 
-def test_what_repeats_already_gets_no_second_repeat() -> None:
+def test_repeated_pipeline_gets_no_second_repeat() -> None:
     made = emit(photos(14), "parameter-server")
     assert dataset_calls(made.text).count(".repeat()") == 1
     assert "repeat is added" not in " ".join(made.notes)
@@ -129,20 +126,20 @@ def test_what_repeats_already_gets_no_second_repeat() -> None:
         ([("interleave", {"cycle_length": 4}, READ), ("window", {"size": 3})], False),
     ],
 )
-def test_files_are_shuffled_only_where_their_order_is_free(
+def test_files_are_shuffled_only_where_order_does_not_matter(
     steps: list[tuple[str, Mapping[str, Value]]], added: bool
 ) -> None:
     made = emit(parts(files(9), *steps), "parameter-server")
     assert (dataset_calls(made.text)[1] == ".shuffle(9, seed=worker_seed())") is added
 
 
-def test_rows_in_memory_are_not_shuffled_unasked() -> None:
+def test_rows_in_memory_are_not_shuffled() -> None:
     made = emit(parts(ROWS, ("batch", {"batch_size": 4})), "parameter-server")
     assert "shuffle" not in "".join(dataset_calls(made.text)) and "def worker_seed" not in made.text
     assert any("same rows in the same order" in note for note in made.notes)
 
 
-def test_parameter_servers_take_no_array_of_the_script_and_no_file_that_all_would_write() -> None:
+def test_parameter_servers_refuse_arrays_of_the_script_and_file_caches() -> None:
     with pytest.raises(CannotExpress, match="array in the memory of the script"):
         emit(parts(ARRAYS, ("batch", {"batch_size": 4})), "parameter-server")
     with pytest.raises(CannotExpress, match="cache writes a file"):
@@ -151,7 +148,7 @@ def test_parameter_servers_take_no_array_of_the_script_and_no_file_that_all_woul
 
 
 @pytest.mark.mission("C3.per-worker")
-def test_tables_have_to_be_made_on_every_worker() -> None:
+def test_tables_must_be_created_on_every_worker() -> None:
     looks_up = replace(PARSE, operations=("Identity", "LookupTableFindV2"))
     with_table = at_line(parts(files(9), ("map", {}, looks_up), ("batch", {"batch_size": 4})), "n1", 12)
     made = emit(with_table, "parameter-server")
@@ -168,7 +165,7 @@ def test_tables_have_to_be_made_on_every_worker() -> None:
 
 
 @pytest.mark.mission("C2.endless")
-def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counted() -> None:
+def test_parameter_server_module_contains_counted_steps_per_epoch() -> None:
     assert "STEPS_PER_EPOCH = 9 " in emit(photos(14), "parameter-server", epoch_batches=9).text
     text = emit(photos(14), "parameter-server").text
     assert "STEPS_PER_EPOCH" not in text and "steps_per_epoch=..." in text
@@ -178,7 +175,7 @@ def test_parameter_servers_are_told_the_steps_of_an_epoch_where_they_were_counte
 
 
 @pytest.mark.mission("E1.steps")
-def test_ranks_keep_the_scripts_batches_and_take_their_share_of_the_steps() -> None:
+def test_horovod_ranks_keep_the_batch_size_and_share_the_steps() -> None:
     made = emit(photos(14), "horovod", epoch_batches=40)
     assert dataset_calls(made.text) == [
         ".from_tensor_slices(files)",
@@ -199,14 +196,14 @@ def test_ranks_keep_the_scripts_batches_and_take_their_share_of_the_steps() -> N
     assert (made.global_batch_size, made.batch_size) == (None, 32)
 
 
-def test_a_rank_repeats_what_ends_up_to_its_share_and_has_to_be_told_steps_nobody_counted() -> None:
+def test_horovod_rank_repeats_a_finite_dataset_and_needs_steps_if_not_counted() -> None:
     text = emit(parts(ARRAYS, ("batch", {"batch_size": 4})), "horovod").text
     assert "dataset = dataset.repeat().take(steps // size)\n" in text
     assert "def dataset_fn(steps, *, source, size=None, rank=None):" in text
     assert "STEPS_PER_EPOCH" not in text
 
 
-def test_numbers_of_batches_are_divided_among_ranks_and_what_is_skipped_is_nowhere_taken() -> None:
+def test_batch_counts_are_divided_among_ranks_without_overlap_of_take_and_skip() -> None:
     both = ("batch", {"batch_size": 4})
     taken = emit(parts(ROWS, both, ("take", {"count": 5})), "horovod")
     assert ".take(5 // size)" in dataset_calls(taken.text)
@@ -217,7 +214,7 @@ def test_numbers_of_batches_are_divided_among_ranks_and_what_is_skipped_is_nowhe
     assert any("take are divided among the ranks" in note for note in taken.notes)
 
 
-def test_a_function_named_as_an_argument_of_the_ranks_is_refused() -> None:
+def test_function_that_uses_an_argument_name_of_the_module_is_refused() -> None:
     made = parts(ROWS, ("map", {}, PARSE))
     with pytest.raises(CannotExpress, match="name rank"):
         emit(replace(made, functions={"n1": FunctionSource("lambda x: x + rank")}), "horovod")
@@ -226,7 +223,7 @@ def test_a_function_named_as_an_argument_of_the_ranks_is_refused() -> None:
 # service
 
 
-def test_the_dispatcher_hands_out_files_and_epochs_begin_in_the_training_process() -> None:
+def test_service_dispatches_files_dynamically_and_repeats_in_the_training_process() -> None:
     made = emit(photos(14), "service")
     assert made.splits
     assert dataset_calls(made.text, "pipeline") == [
@@ -253,14 +250,14 @@ def test_the_dispatcher_hands_out_files_and_epochs_begin_in_the_training_process
         ([("snapshot", {}), ("batch", {"batch_size": 4})], "snapshot"),
     ],
 )
-def test_what_cannot_be_divided_is_refused(
+def test_pipeline_that_the_service_cannot_split_is_refused(
     steps: list[tuple[str, Mapping[str, Value]]], reason: str
 ) -> None:
     with pytest.raises(CannotExpress, match=reason):
         emit(parts(ROWS, *steps), "service")
 
 
-def test_an_endless_shuffled_pipeline_that_cannot_be_divided_is_given_whole_by_each_worker() -> None:
+def test_endless_shuffled_pipeline_is_read_whole_by_each_service_worker() -> None:
     steps = [("shuffle", {"buffer_size": 9, "seed": None}), ("skip", {"count": 5}), ("batch", {"batch_size": 4})]
     with pytest.raises(CannotExpress, match="only what stands behind skip"):
         emit(parts(ROWS, *steps), "service")
@@ -269,7 +266,7 @@ def test_an_endless_shuffled_pipeline_that_cannot_be_divided_is_given_whole_by_e
     assert "once from each worker" in (ast.get_docstring(ast.parse(made.text)) or "")
 
 
-def test_caches_are_left_out_because_workers_would_start_them_empty() -> None:
+def test_caches_are_left_out_for_a_service() -> None:
     made = emit(parts(files(9), ("cache", {"filename": ""}), ("map", {}, AUGMENT)), "service")
     assert "cache" not in "".join(dataset_calls(made.text, "pipeline"))
 
@@ -278,13 +275,13 @@ def test_caches_are_left_out_because_workers_would_start_them_empty() -> None:
     ("measured", "ahead", "compression"),
     [
         (None, "None", "'AUTO'"),
-        (BatchBytes(10**6, 300_000), "16", "'AUTO'"),
-        (BatchBytes(10**6, 900_000), "16", "None"),
-        (BatchBytes(100 * 10**6, None), "2", "'AUTO'"),
+        (ElementBytes(10**6, 300_000), "16", "'AUTO'"),
+        (ElementBytes(10**6, 900_000), "16", "None"),
+        (ElementBytes(100 * 10**6, None), "2", "'AUTO'"),
     ],
 )
-def test_what_a_batch_weighs_decides_on_packing_and_on_how_many_are_asked_for(
-    measured: BatchBytes | None, ahead: str, compression: str
+def test_batch_size_in_bytes_decides_compression_and_outstanding_requests(
+    measured: ElementBytes | None, ahead: str, compression: str
 ) -> None:
     tree = ast.parse(emit(photos(14), "service", batch_bytes=measured).text)
     constants = {
@@ -294,7 +291,7 @@ def test_what_a_batch_weighs_decides_on_packing_and_on_how_many_are_asked_for(
 
 
 @pytest.mark.parametrize("folder", ["/data", '/da"ta: {x}', ""])
-def test_the_files_beside_a_service_start_what_serve_py_offers(folder: str) -> None:
+def test_companion_files_start_what_serve_py_offers(folder: str) -> None:
     source = SourceText(9, pattern=f"{folder}/train-*.tfrecord" if folder else "gs://b/train-*")
     companions = dict(emit(parts(source, ("map", {}, PARSE)), "service").companions)
     assert set(companions) == {"serve.py", "docker-compose.yml", "kubernetes.yaml"}
@@ -313,12 +310,12 @@ def test_the_files_beside_a_service_start_what_serve_py_offers(folder: str) -> N
     assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
 
 
-NEED = ServiceNeed(5000.0, Quantity(1500, 1500, Basis.MEASURED), Quantity(20, 24, Basis.MEASURED), 4.0)
-ENOUGH = replace(NEED, local_rate=Quantity(6000, 6000, Basis.MEASURED))
+NEED = ServiceNeed(5000.0, QuantityRange(1500, 1500, Origin.MEASURED), QuantityRange(20, 24, Origin.MEASURED), 4.0)
+ENOUGH = replace(NEED, local_rate=QuantityRange(6000, 6000, Origin.MEASURED))
 
 
 @pytest.mark.parametrize(("known", "workers"), [(None, 2), (ENOUGH, 2), (replace(NEED, workers=None), 2), (NEED, 24)])
-def test_as_many_workers_are_started_as_training_takes(known: ServiceNeed | None, workers: int) -> None:
+def test_number_of_service_workers_matches_training_demand(known: ServiceNeed | None, workers: int) -> None:
     made = emit(photos(30), "service", need=known)
     companions = dict(made.companions)
     assert yaml.safe_load(companions["docker-compose.yml"])["services"]["worker"]["deploy"] == {"replicas": workers}
@@ -331,17 +328,17 @@ def test_as_many_workers_are_started_as_training_takes(known: ServiceNeed | None
     assert ("# on every machine that is to help" in companions["serve.py"]) is (workers != 24)
 
 
-def test_whether_a_service_helps_stands_in_the_module() -> None:
+def test_module_states_whether_a_service_helps() -> None:
     def told(need: ServiceNeed | None) -> str:
         return " ".join((ast.get_docstring(ast.parse(emit(photos(14), "service", need=need).text)) or "").split())
 
     assert "tf.data service helps" not in told(None)
-    assert "A tf.data service is not recommended: training takes 5,000 examples/s" in told(ENOUGH)
-    assert "20 to 24 workers of 4 cores would deliver what training takes" in told(NEED)
+    assert "A tf.data service is not recommended: training consumes at most 5,000 examples/s" in told(ENOUGH)
+    assert "20 to 24 workers of 4 cores would deliver what training consumes" in told(NEED)
 
 
-def test_more_workers_than_files_are_warned_of_and_none_stands_still_for_want_of_requests() -> None:
-    text = emit(photos(14), "service", need=NEED, batch_bytes=BatchBytes(100 * 10**6, None)).text
+def test_more_workers_than_files_are_noted_and_requests_cover_all_workers() -> None:
+    text = emit(photos(14), "service", need=NEED, batch_bytes=ElementBytes(100 * 10**6, None)).text
     assert "the data has 14 files: no more workers than that" in " ".join(text.split())
     assert "MAX_OUTSTANDING_REQUESTS = 24 " in text
     assert "no more workers than that" not in emit(photos(30), "service", need=NEED).text
@@ -350,7 +347,7 @@ def test_more_workers_than_files_are_warned_of_and_none_stands_still_for_want_of
 # tpu
 
 
-def test_batches_for_a_tpu_are_full_and_the_change_of_the_spec_is_said_with_its_line() -> None:
+def test_tpu_batches_drop_the_remainder_with_a_note() -> None:
     made = at_line(parts(files(9), ("map", {}, PARSE), ("batch", {"batch_size": 4})), "n2", 7)
     written = emit(made, "tpu")
     assert ".batch(batch_size, drop_remainder=not fill)" in dataset_calls(written.text)
@@ -358,13 +355,13 @@ def test_batches_for_a_tpu_are_full_and_the_change_of_the_spec_is_said_with_its_
     assert "drop_remainder is set at batch at train.py:7" in notes and "element_spec" in notes
 
 
-def test_effects_outside_are_refused_for_a_tpu_with_their_line() -> None:
+def test_side_effects_are_refused_for_a_tpu_with_their_line() -> None:
     made = at_line(parts(files(9), ("map", {}, PRINTING), ("batch", {"batch_size": 4})), "n1", 3)
     with pytest.raises(CannotExpress, match=r"^map at train\.py:3 has effects"):
         emit(made, "tpu")
 
 
-def test_every_operator_that_a_tpu_cannot_take_is_named_with_its_line() -> None:
+def test_every_operator_that_a_tpu_cannot_run_is_named_with_its_line() -> None:
     maps = [("map", NOTHING, one) for one in (PRINTING, PYTHON, PYTHON)]
     made = parts(files(9), *maps, ("batch", {"batch_size": 4}))
     for line in (1, 2, 3):
@@ -373,16 +370,16 @@ def test_every_operator_that_a_tpu_cannot_take_is_named_with_its_line() -> None:
         emit(made, "tpu")
     assert "map at train.py:2 and map at train.py:3 run Python code" in refused.value.message
     assert "map at train.py:1 has effects outside" in refused.value.message
-    assert "TensorFlow operations" in refused.value.hint and "Take them out" in refused.value.hint
+    assert "Say it in TensorFlow operations" in refused.value.hint and "Take them out" in refused.value.hint
 
 
 @pytest.mark.parametrize(("pattern", "said"), [("/data/train-*", True), ("gs://b/train-*", False)])
-def test_local_files_are_named_to_a_tpu_that_may_be_elsewhere(pattern: str, said: bool) -> None:
+def test_local_files_are_noted_for_a_remote_tpu(pattern: str, said: bool) -> None:
     made = emit(parts(SourceText(9, pattern=pattern), ("map", {}, PARSE)), "tpu")
     assert any("files are local" in note for note in made.notes) is said
 
 
-def test_bfloat16_is_offered_for_floats_alone() -> None:
+def test_bfloat16_is_offered_only_for_floats() -> None:
     function = FunctionFacts(name="parse", digest="a")
     for dtype, offered in (("tf.float32", True), ("tf.uint8", False)):
         made = parts(files(9), ("map", {}, function))
@@ -394,4 +391,3 @@ def test_bfloat16_is_offered_for_floats_alone() -> None:
         if told:
             assert "not the labels" in told[0] and "in_bfloat16(dataset_fn(context))" in told[0]
         assert ("def in_bfloat16(dataset)" in found.text) is offered
-

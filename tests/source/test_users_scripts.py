@@ -1,4 +1,4 @@
-"""Rewrites in scripts as people write them: what the patch says, what the patched script then makes, and for whom."""
+"""Rewrites in scripts as users write them: the patch, the pipeline of the patched script, and which datasets change."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Edit, Insert, Move, Plan, Remove, ReplaceFunction, Rewrite, Safety, SetArgument
-from pipetune.core.functions import FunctionForm
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Plan,
+    Remove,
+    ReplaceFunction,
+    Rewrite,
+    Safety,
+    SetArgument,
+    apply_edits,
+)
+from pipetune.core.functions import FunctionVariant
 from pipetune.source.emit import emit
 from tests.source.recorder import record, resolved, shape
 
@@ -19,17 +29,17 @@ AHEAD = {"buffer_size": -1}
 
 @dataclass(frozen=True)
 class Script:
-    """A script, a rewrite of its training pipeline, and what becomes of it."""
+    """A script, a rewrite of its training pipeline, and the expected result."""
 
     name: str
     text: str
     edits: tuple[Edit, ...]
     lines: tuple[str, ...] = ()  # of the new script
-    why: str = ""  # part of the reason where it stays in the plan
-    both: bool = False  # validation is changed as well
+    why: str = ""  # part of the reason where it cannot be patched
+    both: bool = False  # validation is changed too
 
 
-BEHIND_THE_BATCH = (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d"))
+BEHIND_THE_BATCH = (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d"))
 
 REASSIGNED = """import tensorflow as tf
 AUTOTUNE = tf.data.AUTOTUNE
@@ -206,7 +216,7 @@ SCRIPTS = [
         "flags: a shuffle that stands under its condition",
         FLAGS,
         (Move("shuffle", "range"),),
-        why="goes on with it",
+        why="processes it",
     ),
     Script(
         "flags: what only training shuffles is taken out",
@@ -272,7 +282,7 @@ SCRIPTS = [
         "a conditional expression: moved out of it",
         CONDITIONAL,
         (Move("shuffle", "repeat"),),
-        why="may run never",
+        why="may not run",
     ),
     Script(
         "a helper that goes on behind the batch: two calls into it",
@@ -295,7 +305,7 @@ SCRIPTS = [
     Script(
         "apply(function): within it",
         APPLIED,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
         ("    return ds.batch(2).map(abs)",),
     ),
     Script(
@@ -320,7 +330,7 @@ SCRIPTS = [
     Script(
         "apply(function) for both: the data of both",
         APPLIED_TWICE,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
         why="is shared by 2 datasets",
     ),
     Script(
@@ -341,20 +351,20 @@ SCRIPTS = [
     Script(
         "methods that keep the dataset in self: a call behind the next",
         METHODS,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
+        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
         ("        self.dataset = self.dataset.batch(4)", "        self.dataset = self.dataset.map(self.decode)"),
     ),
     Script(
         "methods that keep the dataset in self: past one that may read it",
         SIZED,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
-        why="assign its dataset to one name",
+        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
+        why="assign its dataset to a single name",
     ),
     Script(
         "methods that keep the dataset in self: past another statement",
         COUNTED,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionForm.ON_BATCHES, "d")),
-        why="assign its dataset to one name",
+        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
+        why="assign its dataset to a single name",
     ),
     Script(
         "methods called as tf.data's own",
@@ -377,7 +387,7 @@ SCRIPTS = [
     Script(
         "ops added in a loop: one of them moved",
         LOOPED,
-        (Move("map#2", "batch"), ReplaceFunction("map#2", FunctionForm.ON_BATCHES, "d")),
+        (Move("map#2", "batch"), ReplaceFunction("map#2", FunctionVariant.ON_BATCHES, "d")),
         why="makes 3 operators",
     ),
     Script(
@@ -400,14 +410,16 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
-def test_a_script(tmp_path, script):
+def test_script_is_patched_or_refused_as_expected(tmp_path, script):
     path = tmp_path / "train.py"
     path.write_text(script.text)
     recorder = record(path)
     pipeline = recorder.pipeline()
     others = [recorder.pipeline("validate")] if "validate" in recorder.consumed else []
     edits = [resolved(pipeline, edit) for edit in script.edits]
-    emission = emit(pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)), others=others)
+    emission = emit(
+        pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)), other_pipelines=others
+    )
     if not script.lines:
         (rejection,) = emission.not_covered
         assert script.why in rejection.why and emission.files == {}
@@ -422,12 +434,12 @@ def test_a_script(tmp_path, script):
         assert (shape(patched.pipeline("validate")) != shape(other)) is script.both
 
 
-def test_both_are_changed_where_both_may(tmp_path):
+def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(BOTH)
     recorder = record(path)
     train, validate = recorder.pipeline(), recorder.pipeline("validate")
-    edits = (Move("n1", "n2"), ReplaceFunction("n1", FunctionForm.ON_BATCHES, "d"))
+    edits = (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     rewrite = Rewrite("rule", "n1", Safety.EXACT, edits, "")
     asked = []
 
@@ -435,16 +447,16 @@ def test_both_are_changed_where_both_may(tmp_path):
         asked.append(one.key)
         return True
 
-    emission = emit(train, Plan("p", (rewrite,)), others=[validate], may_share=may_share)
+    emission = emit(train, Plan("p", (rewrite,)), other_pipelines=[validate], may_share=may_share)
     ((_, new),) = emission.files.values()
     assert "    return tf.data.Dataset.range(n).batch(2).map(abs)\n" in new and asked == [rewrite.key]
-    assert "serves 2 datasets (validate too)" in emission.notes[0]
-    for_one = emit(train, Plan("p", (rewrite,)), others=[validate], may_share=lambda _: False)
+    assert "makes 2 datasets (validate too)" in emission.notes[0]
+    for_one = emit(train, Plan("p", (rewrite,)), other_pipelines=[validate], may_share=lambda _: False)
     ((_, new),) = for_one.files.values()
-    assert "train(make(9, rule=True))\nvalidate(make(5))\n" in new and "the parameter rule" in for_one.notes[0]
+    assert "train(make(9, rule=True))\nvalidate(make(5))\n" in new and "the new parameter rule" in for_one.notes[0]
 
 
-def test_nobody_is_asked_about_what_cannot_be_said_or_can_be_said_for_one(tmp_path):
+def test_may_share_is_not_called_where_it_makes_no_difference(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(FLAGS)
     recorder = record(path)
@@ -454,11 +466,16 @@ def test_nobody_is_asked_about_what_cannot_be_said_or_can_be_said_for_one(tmp_pa
         raise AssertionError(rewrite.key)
 
     for edit in (Insert("n1", "cache", "c"), SetArgument("n1", PARALLEL, 4), Move("n2", "n0")):
-        emit(train, Plan("p", (Rewrite("rule", "n1", Safety.EXACT, (edit,), ""),)), others=[validate], may_share=never)
+        emit(
+            train,
+            Plan("p", (Rewrite("rule", "n1", Safety.EXACT, (edit,), ""),)),
+            other_pipelines=[validate],
+            may_share=never,
+        )
 
 
 @pytest.mark.parametrize("first", ["training or big", "not training and big", "(training\n            and big)"])
-def test_where_conditions_were_not_met_every_other_way_stays_as_it_is(tmp_path, first):
+def test_other_branches_are_unchanged_where_the_condition_was_false(tmp_path, first):
     path, call = tmp_path / "train.py", "train(prepare(9, {}, {}, {}))\n"
     text = f"""import tensorflow as tf
 def prepare(n, training, big, hard):

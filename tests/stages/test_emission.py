@@ -1,4 +1,4 @@
-"""Which distributed form is written, and what the session holds of it: on real datasets."""
+"""Which distributed input is written, and its part of the session, on real datasets."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.core.handover import FIT, FUNCTION, Handover
+from pipetune.core.distribution import FIT, FUNCTION, InputDistribution
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.stages import emission
 from pipetune.stages.study import Study
-from tests.stages.test_own_work import DIAGNOSIS, study
+from tests.stages.test_graph_passes import DIAGNOSIS, study
 
 
 def rows() -> Any:
     return tf.data.Dataset.range(24).map(lambda number: tf.fill([64], number)).batch(8)
 
 
-def studied(folder: Path, handover: Handover | None = None, **settings: Any) -> Study:
+def studied(folder: Path, handover: InputDistribution | None = None, **settings: Any) -> Study:
     one = study(rows())
     one.settings = replace(one.settings, out=str(folder), **settings)
-    one.journal.dataset(handover=handover)
-    emission.distribute(one, None)
+    one.journal.update_dataset(handover=handover)
+    emission.write_distributed_form(one, None)
     return one
 
 
-def test_nothing_is_written_unasked_where_the_script_makes_its_own_input_or_trains_alone(tmp_path: Path) -> None:
-    for handover, said in ((None, ()), (Handover("MirroredStrategy", 2, FUNCTION), ("own function",))):
+def test_no_distributed_input_without_strategy_or_for_own_input_function(tmp_path: Path) -> None:
+    for handover, said in ((None, ()), (InputDistribution("MirroredStrategy", 2, FUNCTION), ("a function",))):
         session = studied(tmp_path, handover).journal.session
         assert session.distributed is None and not (tmp_path / "distributed.py").exists()
         assert all(words in note for words, note in zip(said, session.notes, strict=True))
-    mirrored = Handover("MirroredStrategy", 2, FIT, batch=8, shares=(4, 4))
+    mirrored = InputDistribution("MirroredStrategy", 2, FIT, batch=8, shares=(4, 4))
     assert studied(tmp_path, mirrored, distribute="none").journal.session.distributed is None
     assert studied(tmp_path, mirrored, trials=False).journal.session.distributed is None
 
 
-def test_the_strategy_of_the_script_decides_where_nobody_named_a_form(tmp_path: Path) -> None:
-    mirrored = Handover("MirroredStrategy", 2, FIT, batch=8, shares=(4, 4))
+def test_strategy_of_script_selects_default_kind(tmp_path: Path) -> None:
+    mirrored = InputDistribution("MirroredStrategy", 2, FIT, batch=8, shares=(4, 4))
     form = studied(tmp_path, mirrored).journal.session.distributed
     assert form is not None and form.kind == "mirrored" and form.module == (tmp_path / "distributed.py").read_text()
     assert form.advice[0].startswith("Written because the script trains under MirroredStrategy")
 
 
-def test_a_service_comes_with_whether_it_helps_and_what_could_take_its_place(tmp_path: Path) -> None:
+def test_service_is_written_with_its_benefit_and_alternative(tmp_path: Path) -> None:
     one = study(rows())
     operators = tuple(
         OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=0.01, visits=1.0) for node in one.subject.source.pipeline
@@ -55,14 +55,14 @@ def test_a_service_comes_with_whether_it_helps_and_what_could_take_its_place(tmp
     consumer = ConsumerProfile("loop", real_seconds=0.1, bound_seconds=0.001)
     profile = Profile(operators, consumer, examples_per_element=8.0, element_bytes=4096.0, input_cpu_seconds=0.03)
     one.settings = replace(one.settings, out=str(tmp_path), distribute="service")
-    one.journal.dataset(profile=profile, diagnosis=DIAGNOSIS)
-    emission.distribute(one, None)
+    one.journal.update_dataset(profile=profile, diagnosis=DIAGNOSIS)
+    emission.write_distributed_form(one, None)
     form = one.journal.session.distributed
     assert form is not None and form.service is not None and form.service.recommended is True
     assert form.service.packed_bytes_per_second is not None, "a batch was weighed"
-    workers = form.service.most_workers
+    workers = form.service.max_workers
     assert workers is not None and f"{workers} machines of 2 cores" in (tmp_path / "serve.py").read_text()
     assert form.stored is not None and form.advice[-1] == form.stored.sentence
-    assert form.advice[0].startswith("A tf.data service helps: training takes 8,000 examples/s")
-    assert "Nobody checks that a saved dataset" in form.notes[-1]
+    assert form.advice[0].startswith("A tf.data service helps: training consumes at most 8,000 examples/s")
+    assert "Nothing checks that a saved dataset" in form.notes[-1]
     assert form.notes[0].startswith("How often an element comes (DYNAMIC): once in an epoch")

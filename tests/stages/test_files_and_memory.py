@@ -1,4 +1,4 @@
-"""The measurements behind the verdict, on real pipelines: files, and memory that grows."""
+"""Measurements of files and of memory growth on real pipelines."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.api import _study
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.settings import Settings
-from pipetune.core.storage import Reader
-from pipetune.journal import Silence
+from pipetune.core.storage import SweepReader
+from pipetune.journal import NullListener
+from pipetune.measure import files, source_reads
 from pipetune.stages.files import _kinds, measure_files
-from pipetune.stages.memory import watch_memory
+from pipetune.stages.profiling import watch_memory
 from pipetune.stages.study import Study
-from pipetune.tf.measure import cold, page_cache, reading, small_files
 
 Dataset = tf.data.Dataset
 
 
 def study_of(dataset: Any, **settings: Any) -> Study:
-    study = _study(dataset, None, Settings(**{"trials": False, **settings}), Silence(), caller="pipetune.tune")
+    study = _study(dataset, None, Settings(**{"trials": False, **settings}), NullListener(), caller="pipetune.tune")
     assert isinstance(study, Study)
     study.journal.update(machine=study.machine, datasets=study.subject.results())
     return study
@@ -62,31 +62,31 @@ def test_files_of_a_pipeline(shards: Path, is_cold: bool) -> None:
     assert use is not None and use == study.journal.result.profile.files  # type: ignore[union-attr]
     assert use.files == 4 and use.bytes_total == sum(path.stat().st_size for path in shards.iterdir())
     assert use.directory == str(shards) and use.kinds == (".tfrecord",) and use.complete and use.opened == 0
-    assert {one.reader for one in use.sweeps} == {Reader.FILES, Reader.SOURCE}
+    assert {one.reader for one in use.sweeps} == {SweepReader.FILES, SweepReader.SOURCE}
     assert all(one.cold is is_cold for one in use.sweeps)
-    if reading.counts() is not None:
+    if source_reads.read_counters() is not None:
         assert use.bytes_per_element == pytest.approx(10 * 20_016, rel=0.5)
         assert use.needed == pytest.approx(10 * (use.bytes_per_element or 0.0))
         assert use.reached == pytest.approx(100 * (use.bytes_per_element or 0.0))
-    if page_cache.supported():
+    if files.supported():
         assert use.residency.share is not None and (use.residency.left is not None) is is_cold
         if is_cold and "tmpfs" not in use.filesystems and use.residency.left is not None:
-            assert use.residency.left < cold.STAYED or use.residency.why
+            assert use.residency.left < files.MOST_RESIDENT_SHARE or use.residency.why
 
 
-def test_cold_windows_begin_with_a_dropped_page_cache(shards: Path) -> None:
+def test_cold_windows_start_with_dropped_page_cache(shards: Path) -> None:
     names = [str(path) for path in shards.iterdir()]
-    if not page_cache.supported() or page_cache.filesystem(names[0]) in ("tmpfs", "ramfs"):
+    if not files.supported() or files.filesystem(names[0]) in ("tmpfs", "ramfs"):
         pytest.skip("nothing to drop here")
     for is_cold in (False, True):
         runner = study_of(tf.data.TFRecordDataset(names), cold=is_cold).runner
         for name in names:
             Path(name).read_bytes()
-        runner.make_cold()
-        assert ((page_cache.look(names).share or 0.0) < 0.5) is is_cold
+        runner.drop_file_caches()
+        assert ((files.count_resident(names).share or 0.0) < 0.5) is is_cold
 
 
-def test_a_pipeline_in_memory_is_not_run_for_its_files() -> None:
+def test_pipeline_without_files_is_not_run() -> None:
     ran = tf.Variable(0)
     study = study_of(Dataset.range(10).map(lambda x: ran.assign_add(1)))
     before = int(ran)
@@ -95,7 +95,7 @@ def test_a_pipeline_in_memory_is_not_run_for_its_files() -> None:
     assert int(ran) == before and "files" not in study.journal.session.seconds
 
 
-def test_a_short_budget_sweeps_nothing_and_says_so(shards: Path) -> None:
+def test_short_budget_skips_sweeps_with_note(shards: Path) -> None:
     dataset = Dataset.list_files(str(shards / "*")).flat_map(tf.data.TFRecordDataset)
     study = study_of(dataset, trials=True, budget_seconds=3.0)
     use = measure_files(study, profile_of(study)).files
@@ -103,14 +103,14 @@ def test_a_short_budget_sweeps_nothing_and_says_so(shards: Path) -> None:
     assert use.notes == ("the budget is too short for a sweep of parallel reads",)
 
 
-def test_a_pipeline_that_fails_is_noted_and_nothing_else_stops() -> None:
+def test_failing_pipeline_leaves_note() -> None:
     study = study_of(tf.data.TFRecordDataset(["gs://no-such-bucket-of-pipetune/x"]).map(tf.strings.length))
     use = measure_files(study, profile_of(study)).files
     assert use is not None and use.remote == ("gs",) and use.remote_files == 1
     assert use.sweeps == () and any("raised" in note for note in use.notes)
 
 
-def test_a_python_list_that_grows_is_a_finding_and_a_steady_pipeline_is_none() -> None:
+def test_growing_memory_is_reported_and_steady_memory_is_not() -> None:
     kept: list[Any] = []
 
     def leak(number: Any) -> Any:
@@ -140,7 +140,7 @@ def test_a_python_list_that_grows_is_a_finding_and_a_steady_pipeline_is_none() -
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """More files than are few, of different sizes, in two folders."""
+    """Enough files to count as many, of different sizes, in two folders."""
     made = tmp_path_factory.mktemp("small")
     for folder in ("0", "1"):
         (made / folder).mkdir()
@@ -149,17 +149,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_many_small_files_are_read_both_ways(small: Path, tmp_path: Path) -> None:
+def test_many_small_files_are_compared_with_one_file(small: Path, tmp_path: Path) -> None:
     paths = sorted(str(path) for path in small.glob("*/*.bin"))
     study = study_of(Dataset.from_tensor_slices(paths).map(tf.io.read_file).batch(8), out=str(tmp_path), quick=True)
     use = measure_files(study, profile_of(study)).files
-    assert use is not None and use.many_small and use.small is not None
+    assert use is not None and use.has_many_small_files and use.small is not None
     assert use.small.files == 256 and use.small.apart_seconds > use.small.together_seconds > 0
     assert not list(tmp_path.glob("pipetune-files-*"))
-    assert small_files.compare([*paths, str(tmp_path / "gone")]) is not None  # not among those looked at
-    assert small_files.compare([str(tmp_path / "gone")]) is None and small_files.compare([]) is None
+    assert files.compare([*paths, str(tmp_path / "gone")]) is not None  # not in the sample
+    assert files.compare([str(tmp_path / "gone")]) is None and files.compare([]) is None
 
 
-def test_files_that_are_numbered_behind_their_suffix_are_of_one_kind() -> None:
+def test_shard_numbers_after_suffix_are_ignored() -> None:
     paths = [f"/data/digits-train.tfrecord-0000{shard}-of-00002" for shard in range(2)]
     assert _kinds([*paths, "/data/names.txt", "/data/README"]) == (".tfrecord", ".txt")

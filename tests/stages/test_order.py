@@ -1,4 +1,4 @@
-"""What a session says about the order and the draws, before and under a plan."""
+"""Reproducibility of order and random draws, in the original and with a plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.stages.proving import order_of
+from pipetune.stages.confirmation import order_of
 from pipetune.testing.words import pipeline
 
 pytestmark = pytest.mark.tensorflow
@@ -27,7 +27,7 @@ PREFETCH = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "pr
     ],
 )
 @pytest.mark.mission("D1.pipeline", "D1.rewrites")
-def test_reproducible_pipelines_stay_so_under_prefetch(words: str) -> None:
+def test_reproducible_pipeline_stays_reproducible_with_prefetch(words: str) -> None:
     order = order_of(pipeline(words), Plan("plan", (PREFETCH,)))
     assert (order.reproducible_before, order.reproducible_after, order.why) == (True, True, "")
 
@@ -36,14 +36,14 @@ def test_reproducible_pipelines_stay_so_under_prefetch(words: str) -> None:
     "words", ["range | shuffle 10", "range | map random", "range | map python", "from_generator | map"]
 )
 @pytest.mark.mission("D1.pipeline")
-def test_what_draws_unseeded_is_not_reproducible_and_says_so(words: str) -> None:
+def test_unseeded_pipeline_is_not_reproducible_with_reason(words: str) -> None:
     order = order_of(pipeline(words), Plan("plan", (PREFETCH,)))
     assert not order.reproducible_before and not order.reproducible_after
     assert order.why
 
 
 @pytest.mark.mission("D1.rewrites")
-def test_a_rewrite_that_changes_the_draws_is_named() -> None:
+def test_rewrite_that_changes_draws_is_named() -> None:
     changing = replace(PREFETCH, rule="parallel-map", reproducible=False, epochs_kept=False)
     order = order_of(pipeline("range | map random seeded | batch 4"), Plan("plan", (changing,)))
     assert order.reproducible_before and not order.reproducible_after and not order.epochs_kept

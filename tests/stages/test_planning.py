@@ -1,4 +1,4 @@
-"""What the rules are told of the script: how long it trains, where that is certain."""
+"""The context of the rules, rules that are left out, and rewrites that replace AUTOTUNE."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
-from pipetune.core.measurement import RunFailed
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.rules.base import RuleContext
+from pipetune.core.results import RunFailed
+from pipetune.rewrites.rule import RuleContext
 from pipetune.stages import planning
-from pipetune.stages.planning import facts_of, replaces_autotune
+from pipetune.stages.planning import replaces_autotune
+from pipetune.stages.study import rule_context
 from pipetune.testing.runner import rewrite
 from pipetune.testing.words import pipeline
-from tests.stages.test_own_work import DIAGNOSIS, PROFILE, numbers, study
+from tests.stages.test_graph_passes import DIAGNOSIS, PROFILE, numbers, study
 
 
 @pytest.mark.parametrize("certain", [True, False])
-def test_how_many_epochs_the_script_trains_is_told_where_that_is_certain(certain: bool) -> None:
+def test_epochs_are_in_rule_context_if_certain(certain: bool) -> None:
     one = study(numbers())
-    use = replace(one.subject.use, epochs=7, steps_per_epoch=50, certain=certain)
+    use = replace(one.subject.use, epochs=7, steps_per_epoch=50, epochs_certain=certain)
     one.subject = replace(one.subject, use=use)
-    context = facts_of(one, PROFILE, DIAGNOSIS)
+    context = rule_context(one, PROFILE, DIAGNOSIS)
     assert (context.epochs, context.steps_per_epoch) == (7 if certain else None, 50)
 
 
-def test_without_a_call_that_says_so_nothing_is_known() -> None:
-    context = facts_of(study(numbers()), PROFILE, DIAGNOSIS)
+def test_epochs_are_unknown_without_training_call() -> None:
+    context = rule_context(study(numbers()), PROFILE, DIAGNOSIS)
     assert context.epochs is None and context.steps_per_epoch is None
 
 
-def test_rules_that_are_left_out_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     one = study(numbers())
     one.settings = replace(one.settings, without=frozenset({"cache"}))
     tried: list[str] = []
@@ -44,9 +45,9 @@ def test_rules_that_are_left_out_are_not_tried(monkeypatch: pytest.MonkeyPatch) 
         tried.extend(candidate.rule for candidate in candidates)
         raise RunFailed("the test has seen enough")
 
-    monkeypatch.setattr(planning, "completed", lambda study, profile: profile)
+    monkeypatch.setattr(planning, "complete_profile", lambda study, profile: profile)
     monkeypatch.setattr(planning, "watch_autotune", lambda study: None)
-    monkeypatch.setattr(planning.rules, "propose_all", lambda context: ([rewrite("cache"), rewrite("prefetch")], []))
+    monkeypatch.setattr(planning, "propose_all", lambda context: ([rewrite("cache"), rewrite("prefetch")], []))
     monkeypatch.setattr(planning, "search", search)
     with pytest.raises(RunFailed, match="seen enough"):
         planning.find_plan(one, PROFILE, DIAGNOSIS)
@@ -59,19 +60,23 @@ def test_rules_that_are_left_out_are_not_tried(monkeypatch: pytest.MonkeyPatch) 
         ("range | map num_parallel_calls=AUTOTUNE | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
         ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
         ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", AUTOTUNE),), False),
-        ("range | map | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),  # the default passes do it
+        (
+            "range | map | batch 4",
+            (SetArgument("n1", "num_parallel_calls", 2),),
+            True,
+        ),  # parallelized by a default graph pass
         ("range | map random | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
         ("range | batch 4 | prefetch AUTOTUNE", (SetArgument("n2", "buffer_size", 1),), True),
         ("range | batch 4 | prefetch 2", (SetArgument("n2", "buffer_size", 1),), False),
         ("range | batch 4", (Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 1}),), False),
     ],
 )
-def test_a_number_that_was_left_to_autotune_must_be_proven_by_itself(words, edits, replaces) -> None:
+def test_rewrite_that_sets_autotuned_argument_replaces_autotune(words, edits, replaces) -> None:
     context = RuleContext(pipeline(words), cores=2)
     assert replaces_autotune(Rewrite("a-rule", "n1", Safety.EXACT, edits, "sets a number"), context) is replaces
 
 
-def test_what_freezes_autotune_must_be_proven_by_itself() -> None:
+def test_freeze_autotune_replaces_autotune() -> None:
     context = RuleContext(pipeline("range | batch 4"), cores=2)
     edit = Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2})
     assert replaces_autotune(Rewrite("freeze-autotune", "n1", Safety.EXACT, (edit,), "freezes"), context)

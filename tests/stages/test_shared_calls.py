@@ -1,4 +1,4 @@
-"""Calls that make training and validation data: changed for both only where both stay as they are and gain."""
+"""Calls that create training and validation data: changed only if both keep their data and become faster."""
 
 from __future__ import annotations
 
@@ -13,27 +13,24 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.core.comparison import Check, Comparison
+from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
-from pipetune.core.functions import FunctionForm
-from pipetune.core.measurement import Interval, Window
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
+from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
-from pipetune.journal import Journal, Silence
+from pipetune.journal import Journal, NullListener
+from pipetune.measure.runner import TensorFlowRunner
+from pipetune.pipelines import call_sites, live
 from pipetune.stages import shared_calls
-from pipetune.stages.emission import make_patch, overlay_of
-from pipetune.stages.shared_calls import SharedCalls
+from pipetune.stages.emission import make_patch, patched_texts
+from pipetune.stages.shared_calls import SharedCallTrials
 from pipetune.stages.study import Study, Subject
-from pipetune.tf.measure.runner import TensorFlowRunner
-from pipetune.tf.pipelines import live
-from pipetune.tf.script import capture
-from pipetune.tf.script.consumers import NoConsumer
-from pipetune.tf.script.consumption import Consumption
 from tests.core.sessions import MACHINE
 
 Function = Callable[[Any], Any]
-measured = shared_calls._measured
+measured = shared_calls._speedup
 
 
 def invented(median: float, low: float, high: float) -> Interval:
@@ -42,15 +39,15 @@ def invented(median: float, low: float, high: float) -> Interval:
 
 @pytest.fixture(autouse=True)
 def _faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured is invented: how busy the machine is decides nothing here."""
-    monkeypatch.setattr(shared_calls, "_measured", lambda *_, **__: invented(1.8, 1.6, 2.0))
+    """Replaces the measured speedup, so that the load of the machine does not matter."""
+    monkeypatch.setattr(shared_calls, "_speedup", lambda *_, **__: invented(1.8, 1.6, 2.0))
 
 
 ON_BATCHES = Rewrite(
     "vectorize-map",
     "n1",
     Safety.EXACT,
-    (Move("n1", "n2"), ReplaceFunction("n1", FunctionForm.ON_BATCHES, "d")),
+    (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d")),
     "",
 )
 CACHED = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "c", {"filename": ""}),), "")
@@ -70,11 +67,11 @@ def make(rows: int, function: Function) -> Any:
 
 def shared(
     training: Function = affine, validation: Function = affine, *, more: Function | None = None, gone: bool = False
-) -> SharedCalls:
-    """The calls of `make`, for both datasets and for one `more` that nothing has consumed, alive or gone."""
-    capture.forget()
-    gc.collect()  # what the test before has made at the same calls
-    with capture.Recorder():
+) -> SharedCallTrials:
+    """The calls of `make` for both datasets and for an unconsumed one, `more`, which is alive or deleted."""
+    call_sites.clear()
+    gc.collect()  # datasets that the previous test created at the same call sites
+    with call_sites.Recorder():
         made = [make(4096, training), make(1024, validation)]
         if more is not None:
             made.append(make(90, more))
@@ -85,10 +82,10 @@ def shared(
     mine, other = (live.read(use.dataset, name=use.name) for use in uses)
     subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
     settings = Settings(budget_seconds=10.0)
-    return SharedCalls(Study(subject, settings, MACHINE, Journal(Session("0", {}), settings, Silence())))
+    return SharedCallTrials(Study(subject, settings, MACHINE, Journal(Session("0", {}), settings, NullListener())))
 
 
-def test_windows_of_both_are_measured_in_pairs() -> None:
+def test_speedup_is_measured_in_pairs_of_windows() -> None:
     asked: list[str] = []
 
     class Runner:
@@ -104,31 +101,33 @@ def test_windows_of_both_are_measured_in_pairs() -> None:
     assert pairs == [{"", plan.key}] * 5 and len({tuple(asked[turn : turn + 2]) for turn in range(0, 10, 2)}) == 2
 
 
-def test_another_function_is_another_matter() -> None:
+def test_call_with_different_functions_is_not_changed() -> None:
     assert not shared(affine, tf.abs).may_change(ON_BATCHES)
 
 
-def test_a_dataset_that_nothing_has_consumed_is_read_while_it_is_alive() -> None:
+def test_unconsumed_dataset_is_checked_while_alive() -> None:
     calls = shared(more=affine)
     assert calls.may_change(ON_BATCHES), (calls.notes, calls.pipelines)
     assert not shared(more=draws).may_change(ON_BATCHES)
     assert not shared(more=affine, gone=True).may_change(ON_BATCHES)
 
 
-def test_what_holds_memory_stays() -> None:
+def test_cache_is_not_added_to_shared_call() -> None:
     assert not shared().may_change(CACHED)
 
 
-def test_data_that_would_change() -> None:
+def test_call_is_not_changed_if_data_would_change() -> None:
     calls = shared(draws, draws)
     assert not calls.may_change(ON_BATCHES)
     (note,) = calls.notes
-    assert "could not be shown to leave the data as it is" in note
+    assert "could not be shown to preserve the data" in note
 
 
-def test_what_may_be_slower_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_calls, "_measured", lambda *_, **__: invented(1.1, 0.9, 1.3))
-    equal = Comparison(Safety.EXACT, (Check("values", True), Check("epochs", True)), elements=9, epochs=3)
+def test_call_is_not_changed_if_other_input_may_become_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_calls, "_speedup", lambda *_, **__: invented(1.1, 0.9, 1.3))
+    equal = Comparison(
+        Safety.EXACT, (EqualityCheck("values", True), EqualityCheck("epochs", True)), elements=9, epochs=3
+    )
     monkeypatch.setattr(TensorFlowRunner, "compare", lambda *_: equal)
     calls = shared()
     assert not calls.may_change(ON_BATCHES)
@@ -147,7 +146,7 @@ train, check = prepare(4096, True), prepare(1024, False)
 """
 
 
-def test_the_patch_changes_both_and_is_made_again_from_the_session(tmp_path: Path) -> None:
+def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     before = executed(path, SCRIPT)
@@ -156,29 +155,29 @@ def test_the_patch_changes_both_and_is_made_again_from_the_session(tmp_path: Pat
     mine, other = (live.read(use.dataset, name=use.name) for use in uses)
     subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
     settings = Settings(budget_seconds=10.0)
-    journal = Journal(Session("0", {"directory": str(tmp_path)}, datasets=subject.results()), settings, Silence())
+    journal = Journal(Session("0", {"directory": str(tmp_path)}, datasets=subject.results()), settings, NullListener())
     study = Study(subject, settings, MACHINE, journal)
-    edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionForm.ON_BATCHES, "d"))
+    edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     plan = Plan("tuned", (Rewrite("vectorize-map", "n1", Safety.EXACT, edits, ""),))
-    journal.dataset(plan=plan, diagnosis=Diagnosis(Verdict.INPUT_BOUND, ""))
+    journal.update_dataset(plan=plan, diagnosis=Diagnosis(Verdict.INPUT_BOUND, ""))
     patch = make_patch(study, plan)
     assert patch.covered == (plan.rewrites[0].key,) and len(patch.expected) > 9
     (note,) = (note for note in journal.session.notes if note.startswith("vectorize-map"))
-    assert "the call is shared with check, where the same change gives the same data" in note
-    assert "makes its input 1.80 times as fast (1.60 to 2.00, 5 pairs): it is changed for both." in note
-    ((_, new),) = overlay_of(journal.session).items()
+    assert "the call is shared with check, where the same change yields the same data" in note
+    assert "makes its input 1.80 times as fast (1.60 to 2.00, 5 pairs): both are changed." in note
+    ((_, new),) = patched_texts(journal.session).items()
     assert "    return ds.batch(64).map(lambda x: x * 2.0 + 1.0)\n" in new
     assert "+    return ds.batch(64).map(" in patch.diff
-    original, after = executed(path, SCRIPT), executed(path, new)  # what was read once shuffles anew
+    original, after = executed(path, SCRIPT), executed(path, new)  # datasets that were read once reshuffle
     for name in ("train", "check"):
         pairs = zip(original[name], after[name], strict=True)
         assert all(np.array_equal(one, another) for one, another in pairs)
 
 
 def executed(path: Path, text: str) -> dict[str, Any]:
-    """What a script makes, recorded under the name of its file."""
+    """Runs a script, recorded under its file name; returns its globals."""
     made: dict[str, Any] = {"__name__": "__main__"}
-    capture.forget()
-    with capture.Recorder():
+    call_sites.clear()
+    with call_sites.Recorder():
         exec(compile(text, str(path), "exec"), made)
     return made

@@ -1,4 +1,4 @@
-"""Bugs of the script that are said with the verdict."""
+"""Mistakes in the script that are reported with the verdict."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.stages.verdict import give_verdict
-from pipetune.tf.script import capture
-from tests.stages.test_own_work import PROFILE, study
+from pipetune.pipelines import call_sites
+from pipetune.stages.planning import give_verdict
+from tests.stages.test_graph_passes import PROFILE, study
 
 SCRIPT = """import tensorflow as tf
 dataset = tf.data.Dataset.range(512).batch(8)
@@ -21,12 +21,12 @@ dataset = dataset.prefetch(8)
 """
 
 
-def test_bugs_of_pipeline_and_source_are_said_together(tmp_path: Path) -> None:
+def test_mistakes_of_pipeline_and_source_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     made: dict[str, Any] = {"__name__": "__main__"}
-    capture.forget()
-    with capture.Recorder():
+    call_sites.clear()
+    with call_sites.Recorder():
         exec(compile(SCRIPT, str(path), "exec"), made)
     one = study(made["dataset"])
     give_verdict(one, PROFILE)

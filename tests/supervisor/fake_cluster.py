@@ -1,4 +1,4 @@
-"""Workers of a cluster that measure nothing: the first argument names what becomes of them."""
+"""Fake workers of a cluster, which measure nothing: the first argument names the scenario."""
 
 from __future__ import annotations
 
@@ -13,29 +13,38 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.in_step import Answer, Leave, Link
-from pipetune.core.messages import Failed, Finished, Log, Mode, OutOfStep, ScriptFailed, TrialStarted, read_job
+from pipetune.core.lockstep import NoMoreRequests, RequestLink, StepReply
+from pipetune.core.messages import (
+    AnalysisFailed,
+    LockstepLost,
+    LogLine,
+    Mode,
+    ScriptFailed,
+    TrialStarted,
+    WorkerFinished,
+    read_job,
+)
 from tests.supervisor.fake_worker import TRACEBACK, Scenarios
 
 LONG = 600
 
 
 class Clusters(Scenarios):
-    """One method per thing that can happen to several workers; each runs in all of them."""
+    """One method per scenario; each runs in all workers."""
 
     @property
     def index(self) -> int:
-        assert self.job.task is not None
-        return self.job.task.index
+        assert self.job.lockstep_role is not None
+        return self.job.lockstep_role.index
 
     @property
     def shared(self) -> Path:
-        """A folder that all tasks have: each has its results in one of its own."""
+        """A folder that all tasks share; each has a results folder of its own."""
         return Path(self.job.directory)
 
     def tell(self) -> None:
-        """Leaves what this process is, and was told, in the folder of the results."""
-        assert self.job.task is not None
+        """Writes the identity and configuration of this process to the results folder."""
+        assert self.job.lockstep_role is not None
         known = {
             "pid": os.getpid(),
             "mode": self.job.mode.value,
@@ -47,47 +56,47 @@ class Clusters(Scenarios):
         print(f"worker {self.index} prints this", flush=True)
 
     def until_told(self) -> None:
-        assert self.job.task is not None
-        link = Link(*self.job.task.link)
-        link.answer(Answer(operators=("range",)))
-        assert isinstance(link.next_order(30), Leave)
+        assert self.job.lockstep_role is not None
+        link = RequestLink(*self.job.lockstep_role.link_descriptors)
+        link.send_reply(StepReply(operators=("range",)))
+        assert isinstance(link.receive_request(30), NoMoreRequests)
 
     def in_step(self) -> None:
         self.tell()
-        assert self.job.task is not None
+        assert self.job.lockstep_role is not None
         if self.index:
             self.until_told()
-            self.send(Finished(0))
-            os._exit(7 if self.job.mode is Mode.ANALYZE else 0)  # as a runtime that is torn down may
-        links = [Link(descriptor) for descriptor in self.job.task.link]
+            self.send(WorkerFinished(0))
+            os._exit(7 if self.job.mode is Mode.ANALYZE else 0)  # as a runtime may during its shutdown
+        links = [RequestLink(descriptor) for descriptor in self.job.lockstep_role.link_descriptors]
         for link in links:
-            assert link.next_answer(30) == Answer(operators=("range",))
-            link.order(Leave())
-        time.sleep(0.2)  # the others are gone before this one has said its last word
+            assert link.receive_reply(30) == StepReply(operators=("range",))
+            link.send_request(NoMoreRequests())
+        time.sleep(0.2)  # the peers exit before this worker sends its last message
         self.normal()
 
     def ranks(self) -> None:
-        """As those of Horovod: each leaves its address for the others; one of an earlier start would be found."""
+        """Horovod ranks: each stores its address for the others; one of an earlier start would be found."""
         address = "http://{HOROVOD_GLOO_RENDEZVOUS_ADDR}:{HOROVOD_GLOO_RENDEZVOUS_PORT}/global/".format(**os.environ)
         first = ask(address + str(self.index))
         assert first == "", f"what a rank of an earlier start has left: {first}"
         ask(address + str(self.index), put=str(os.getpid()))
         while not (other := ask(address + str(1 - self.index))):
             time.sleep(0.01)
-        os.kill(int(other), 0)  # is there
+        os.kill(int(other), 0)  # it is running
         if self.job.mode is Mode.VERIFY:
             return self.in_step()
         return self.killed_in_a_trial_of_the_chief()
 
     def hears_of_no_other(self) -> None:
-        assert self.job.task is None
+        assert self.job.lockstep_role is None
         self.normal()
 
     def last_is_killed(self) -> None:
         self.tell()
         self.start()
-        if self.index == self.job.task.workers - 1:  # type: ignore[union-attr]
-            print("no more memory", flush=True)
+        if self.index == self.job.lockstep_role.workers - 1:  # type: ignore[union-attr]
+            print("out of memory", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 
@@ -95,7 +104,7 @@ class Clusters(Scenarios):
         self.tell()
         if self.index == 1:
             self.send(ScriptFailed(TRACEBACK))
-            self.send(Finished(3))
+            self.send(WorkerFinished(3))
             return
         self.start()
         time.sleep(LONG)
@@ -110,8 +119,8 @@ class Clusters(Scenarios):
     def one_fails(self) -> None:
         self.tell()
         if self.index == 1:
-            self.send(Failed("There is no GPU here.", "Ask for another device.", 5))
-            self.send(Finished(5))
+            self.send(AnalysisFailed("There is no GPU here.", "Ask for another device.", 5))
+            self.send(WorkerFinished(5))
             return
         self.start()
         time.sleep(LONG)
@@ -144,14 +153,14 @@ class Clusters(Scenarios):
         if self.index == 0:
             self.start()
             self.verdict()
-            self.send(OutOfStep("worker 1 took 4 steps, worker 0 5"))
+            self.send(LockstepLost("worker 1 took 4 steps, but worker 0 took 5"))
         time.sleep(LONG)
 
     def heard_of_before_it_is_gone(self) -> None:
         self.tell()
         self.start()
         if self.index == 0:
-            self.send(OutOfStep("a step raised", TRACEBACK))
+            self.send(LockstepLost("a step raised", TRACEBACK))
             (self.shared / "said").touch()
         else:
             while not (self.shared / "said").exists():
@@ -164,14 +173,14 @@ class Clusters(Scenarios):
         self.tell()
         self.start()
         if self.index == 1:
-            self.send(OutOfStep("its input raised"))
+            self.send(LockstepLost("its input raised"))
         time.sleep(LONG)
 
     def one_raises_in_a_step(self) -> None:
         self.tell()
         self.start()
         if self.index == 1:
-            self.send(OutOfStep("its input raised", TRACEBACK))
+            self.send(LockstepLost("its input raised", TRACEBACK))
         time.sleep(LONG)
 
     def chief_dies(self) -> None:
@@ -188,7 +197,7 @@ class Clusters(Scenarios):
         time.sleep(LONG)
 
     def others_leave_a_child(self) -> None:
-        """It has a session of its own, as what launchers start has."""
+        """The child has its own session, like the processes of a launcher."""
         if self.index:
             child = os.fork()
             if child == 0:
@@ -199,12 +208,12 @@ class Clusters(Scenarios):
         path = Path(self.job.out) / "told-1"
         while not path.exists() or not path.read_text().endswith("\n"):
             time.sleep(0.01)
-        self.send(Log("the child is there"))
-        self.send(Finished(0))
+        self.send(LogLine("the child is there"))
+        self.send(WorkerFinished(0))
 
 
 def ask(address: str, *, put: str = "") -> str:
-    """What a server has at this address; "" where there is nothing yet."""
+    """The value that a server stores at this address; "" if there is none yet."""
     data = put.encode() or None
     try:
         with urllib.request.urlopen(urllib.request.Request(address, data, method="PUT" if put else "GET")) as answer:

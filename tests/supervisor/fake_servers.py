@@ -1,4 +1,4 @@
-"""Processes of a job with parameter servers that measure nothing: the first argument names what becomes of them."""
+"""Fake processes of a job with parameter servers, which measure nothing: the first argument names the scenario."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.messages import Failed, Finished, Mode, SessionSaved, TrialStarted, read_job
+from pipetune.core.messages import AnalysisFailed, Mode, SessionSaved, TrialStarted, WorkerFinished, read_job
 from tests.core.sessions import WINDOW, session
 from tests.supervisor.fake_worker import DONE, Scenarios
 
@@ -22,10 +22,10 @@ KIND, INDEX = TOLD["task"]["type"], TOLD["task"]["index"]
 
 
 class Jobs(Scenarios):
-    """One method per thing that can happen; each runs in all processes."""
+    """One method per scenario; each runs in all processes."""
 
     def tell(self) -> None:
-        """Leaves what this process is, and was told, in the folder of the results."""
+        """Writes the identity and configuration of this process to the results folder."""
         known = {"pid": os.getpid(), "mode": self.job.mode.value, "config": TOLD, "group": os.getpgid(0)}
         with (Path(self.job.out) / f"told-{KIND}-{INDEX}").open("a") as stream:
             stream.write(json.dumps(known) + "\n")
@@ -52,9 +52,9 @@ class Jobs(Scenarios):
         self.tell()
         trial = Path(self.job.out) / "trial"
         if KIND == "chief" and self.job.attempt == 2:
-            assert self.job.skip == ("prefetch@n3",)
+            assert self.job.skipped_plans == ("prefetch@n3",)
             self.send(SessionSaved(replace(DONE, patch=None)))
-            self.send(Finished(0))
+            self.send(WorkerFinished(0))
             return
         if KIND == "chief":
             self.start()
@@ -70,8 +70,8 @@ class Jobs(Scenarios):
     def worker_does_not_serve(self) -> None:
         self.tell()
         if (KIND, INDEX) == ("worker", 1):
-            self.send(Failed("The script came to its end.", "It has to serve.", 3))
-            self.send(Finished(3))
+            self.send(AnalysisFailed("The script came to its end.", "It has to serve.", 3))
+            self.send(WorkerFinished(3))
             return
         time.sleep(LONG)
 

@@ -1,6 +1,6 @@
-"""A worker that measures nothing: speaks the messages and ends in the way its first argument names.
+"""A fake worker, which measures nothing: sends messages and ends as its first argument specifies.
 
-Started like the real one, with the path of a job file. Arguments after the first are the scenario's own.
+Started like the real worker, with the path of a job file. Further arguments are those of the scenario.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.in_step import Answer, Begin, Leave, Link, MeasureTraining, WritePatch
-from pipetune.core.measurement import Outcome, Trial, Window
+from pipetune.core.lockstep import MeasureTraining, NoMoreRequests, RequestLink, RunToFirstStep, StepReply, WritePatch
 from pipetune.core.messages import (
-    Finished,
+    ActionSuppressed,
     Job,
-    Log,
+    LogLine,
     MessageWriter,
     Mode,
     Progress,
     ScriptExited,
     ScriptFailed,
     SessionSaved,
-    Started,
-    Suppressed,
     TrialEnded,
     TrialStarted,
     VerdictKnown,
+    WorkerFinished,
+    WorkerStarted,
     read_job,
 )
+from pipetune.core.results import Outcome, Trial, Window
 from pipetune.core.session import Session
-from pipetune.core.sessionfile import load
+from pipetune.core.session_file import load
 from tests.core.sessions import PARALLEL, WINDOW, session
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: of the user\n'
@@ -46,7 +46,7 @@ DONE = replace(PART, patch=replace(PART.patch, covered=(WINDOW.key, PARALLEL.key
 
 
 class Scenarios:
-    """One method per way a worker can end."""
+    """One method per scenario."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -54,7 +54,7 @@ class Scenarios:
 
     def start(self) -> None:
         print("the script prints this", flush=True)
-        self.send(Started("pipetune runs the script; nothing is saved."))
+        self.send(WorkerStarted("pipetune runs the script; nothing is saved."))
         self.send(Progress("capture", "running the script"))
 
     def verdict(self) -> None:
@@ -70,17 +70,17 @@ class Scenarios:
         self.send(TrialStarted("prefetch@n3"))
         self.send(TrialEnded("prefetch@n3"))
         self.send(SessionSaved(session))
-        self.send(Finished(0))
+        self.send(WorkerFinished(0))
 
-    # -- a script that is held at its first training step
+    # -- a script that waits at its first training step
 
-    def begun(self) -> Link:
-        """Waits until it may run the script, and does."""
-        link = Link(self.job.orders)
-        order = link.next_order(60)
-        if isinstance(order, Leave):
+    def begun(self) -> RequestLink:
+        """Waits for the request to run the script."""
+        link = RequestLink(self.job.request_descriptor)
+        order = link.receive_request(60)
+        if isinstance(order, NoMoreRequests):
             sys.exit(0)
-        assert isinstance(order, Begin)
+        assert isinstance(order, RunToFirstStep)
         self.start()
         self.send(Progress("verification", "running the script"))
         return link
@@ -94,22 +94,22 @@ class Scenarios:
         failed: tuple[str, ...] = (),
         windows: int = 1000,
     ) -> None:
-        """Says that windows took what steps of so many seconds would have; no time passes.
+        """Reports windows of steps with the given durations, without waiting.
 
         Args:
-            why: the patched script is not what it should be.
-            failed: the rewrites that are to blame.
-            windows: after so many the process does what `interlude` does.
+            why: what is wrong with the patched script.
+            failed: the rewrites that cause it.
+            windows: after this number of windows the process calls `interlude`.
         """
         link = self.begun()
-        checked = "same operators, 64 elements equal" if self.job.checks else ""
-        link.answer(Answer(why if self.job.patched else "", checked=checked, peak_rss_mib=321.0, failed=failed))
-        self.send(Progress("windows", "waiting for what to measure"))
+        checked = "same operators, 64 elements equal" if self.job.check_elements else ""
+        link.send_reply(StepReply(why if self.job.patched else "", checked=checked, peak_rss_mib=321.0, failed=failed))
+        self.send(Progress("windows", "waiting for the next measurement"))
         taken = 0
-        while not isinstance(order := link.next_order(60), Leave):
+        while not isinstance(order := link.receive_request(60), NoMoreRequests):
             if isinstance(order, WritePatch):
                 assert not self.job.patched and DONE.patch is not None
-                link.answer(Answer(patch=replace(DONE.patch, diff="smaller", covered=order.rewrites)))
+                link.send_reply(StepReply(patch=replace(DONE.patch, diff="smaller", covered=order.rewrites)))
                 continue
             taken += 1
             if taken > windows:
@@ -118,11 +118,11 @@ class Scenarios:
             step, jump = (patched, 7) if self.job.patched else (original, 3)
             each = step * (1 + 0.01 * (taken * jump % 5))
             window = Window(steps, 32 * steps, steps * each, steps * each, 0.1, others_seconds=0.2)
-            link.answer(Answer(window=None if type(order).__name__ == "Prepare" else window))
-        self.send(Finished(0))
+            link.send_reply(StepReply(window=None if type(order).__name__ == "Prepare" else window))
+        self.send(WorkerFinished(0))
 
     def interlude(self) -> None:
-        """In the middle of the windows; the second word names what happens in one of both scripts, or in both."""
+        """Runs between two windows; the second argument names the scripts concerned, the third the event."""
         who, what = self.job.arguments[1:3]
         if who != "both" and (who == "patched") != self.job.patched:
             return
@@ -141,7 +141,7 @@ class Scenarios:
         self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(patched=0.037)
 
     def harmful_part(self) -> None:
-        """Of the plan, which is faster as a whole, the source says a part alone, which is slower."""
+        """The patch covers only a part of the plan; the whole plan is faster, the part is slower."""
         self.analyzed(PART) if self.job.mode is not Mode.VERIFY else self.held(patched=0.037)
 
     def helpful_part(self) -> None:
@@ -160,7 +160,7 @@ class Scenarios:
         self.held(why="map differs" if whole else "", failed=(PARALLEL.key,) if whole else ())
 
     def noted(self) -> None:
-        """Each start that gets to the script is noted; one at a time can hold the lock, if there is to be one."""
+        """Notes each start that reaches the script; with a lock, only one process at a time can hold it."""
         if self.job.mode is not Mode.VERIFY:
             machine = session().machine
             assert machine is not None
@@ -172,7 +172,7 @@ class Scenarios:
             stream.write(("patched" if self.job.patched else "original") + "\n")
         if self.job.arguments[2] == "lock" and lock.exists():
             self.send(ScriptFailed(TRACEBACK))
-            self.send(Finished(3))
+            self.send(WorkerFinished(3))
             return
         lock.touch()
         self.held()
@@ -181,26 +181,24 @@ class Scenarios:
     def script_failed(self) -> None:
         self.start()
         self.send(ScriptFailed(TRACEBACK))
-        self.send(Finished(3))
+        self.send(WorkerFinished(3))
 
     def no_dataset(self) -> None:
         self.start()
-        self.send(
-            SessionSaved(Session("0.1.0", {}, status="no-dataset", status_detail="Nothing was consumed."))
-        )
-        self.send(Finished(4))
+        self.send(SessionSaved(Session("0.1.0", {}, status="no-dataset", status_detail="Nothing was consumed.")))
+        self.send(WorkerFinished(4))
 
     def script_exits_with_an_error(self) -> None:
         self.start()
         self.send(ScriptExited(7, "sys.exit(7)"))
-        self.send(Finished(3))
+        self.send(WorkerFinished(3))
 
     def script_wants_arguments(self) -> None:
         self.start()
         print(*(f"line {number}" for number in range(20)), sep="\n")
         print("usage: train.py [-h] --data DATA\ntrain.py: error: the following arguments are required: --data")
         self.send(ScriptExited(2, ""))
-        self.send(Finished(3))
+        self.send(WorkerFinished(3))
 
     def vanish(self) -> None:
         self.start()
@@ -209,17 +207,17 @@ class Scenarios:
     def killed_in_a_trial(self) -> None:
         self.start()
         self.verdict()
-        if "prefetch@n3" not in self.job.skip:
+        if "prefetch@n3" not in self.job.skipped_plans:
             ended = Trial(replace(session().trials[0].plan, rewrites=(PARALLEL,)), Outcome.REJECTED, "slower")
             self.send(SessionSaved(replace(EARLY, trials=(ended,))))
-            self.send(Suppressed("saves_suppressed", 2))
+            self.send(ActionSuppressed("saves_suppressed", 2))
             self.send(TrialStarted("prefetch@n3", replace(session().trials[0].plan, rewrites=(WINDOW,))))
             os.kill(os.getpid(), signal.SIGKILL)
-        assert load(self.job.session).studied and self.job.attempt == 2
-        self.send(Log(f"skipped: it {self.job.skip_reason}"))
-        self.send(Suppressed("saves_suppressed", 1))
+        assert load(self.job.session).profiled_datasets and self.job.attempt == 2
+        self.send(LogLine(f"skipped: it {self.job.skip_reason}"))
+        self.send(ActionSuppressed("saves_suppressed", 1))
         self.send(SessionSaved(replace(DONE, patch=None)))
-        self.send(Finished(0))
+        self.send(WorkerFinished(0))
 
     def killed_in_every_trial(self) -> None:
         self.start()
@@ -246,18 +244,18 @@ class Scenarios:
         sys.exit(1)
 
     def slow_phases(self) -> None:
-        """Silent in every phase for longer than the limit of the phases that have none of their own."""
+        """Sends nothing in each phase for longer than the limit of the other phases."""
         if self.job.mode is Mode.VERIFY:
             link, self.begun = self.begun(), lambda: link  # type: ignore[method-assign]
             time.sleep(0.5)
             return self.held()
-        self.send(Started("now the script runs"))
+        self.send(WorkerStarted("now the script runs"))
         time.sleep(0.5)
         self.verdict()
         self.send(Progress("trials", "trying"))
         time.sleep(0.5)
         self.send(SessionSaved(DONE))
-        self.send(Finished(0))
+        self.send(WorkerFinished(0))
 
     def hang_without_a_word(self) -> None:
         time.sleep(600)
@@ -272,14 +270,14 @@ class Scenarios:
         os.write(self.job.message_descriptor, b'{"type": "Finished", "exit_')
 
     def many_children(self) -> None:
-        """Children in the group, one that left it, and one that holds the pipe: all must end."""
+        """Children in the process group, outside of it, and with the pipe open: all must be ended."""
         self.start()
         sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
         same = subprocess.Popen(sleep)
         left = subprocess.Popen(sleep, start_new_session=True)
         holds = subprocess.Popen(sleep, pass_fds=(self.job.message_descriptor,))
         if (forked := os.fork()) == 0:
-            self.send(Finished(5))  # not a child's to say
+            self.send(WorkerFinished(5))  # a child must not send this
             time.sleep(600)
         Path(self.job.arguments[1]).write_text(f"{same.pid} {left.pid} {holds.pid} {forked} {os.getpid()}")
         self.verdict()
@@ -288,15 +286,15 @@ class Scenarios:
         os._exit(0)
 
     def waits_for_ctrl_c(self) -> None:
-        """Saves what it has when it is asked to stop, as the real worker does."""
+        """Saves its results when it is interrupted, like the real worker."""
         self.start()
         self.verdict()
-        try:  # the answer may come before the next line is reached
+        try:  # the signal may arrive before the next line is reached
             os.kill(os.getppid(), signal.SIGINT)
             time.sleep(600)
         except KeyboardInterrupt:
             self.send(SessionSaved(DONE))
-            self.send(Finished(130))
+            self.send(WorkerFinished(130))
 
     def ignores_ctrl_c(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -321,13 +319,13 @@ class Scenarios:
         if self.job.mode is Mode.VERIFY and self.job.patched:
             self.begun()
             self.send(ScriptFailed(TRACEBACK))
-            self.send(Finished(3))
+            self.send(WorkerFinished(3))
             return
         self.normal()
 
     def says_where_it_runs(self) -> None:
-        self.send(Log(f"{os.getcwd()} {os.getsid(0) == os.getpid()} {sys.stdin.read()!r}"))
-        self.send(Finished(0))
+        self.send(LogLine(f"{os.getcwd()} {os.getsid(0) == os.getpid()} {sys.stdin.read()!r}"))
+        self.send(WorkerFinished(0))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""`python killed_command.py analyze FOLDER`: a command that analyses with a worker that imports no TensorFlow.
+"""`python killed_command.py analyze FOLDER`: an analysis with a worker that does not import TensorFlow.
 
-The worker is this file, too: `python killed_command.py work JOB`. It records what it writes below FOLDER/own, as the
-real one does, again and again, and then ends as if it had measured.
+This file is the worker too: `python killed_command.py work JOB`. It repeatedly writes to FOLDER/own and records the
+changes, like the real worker, and then exits as if it had measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOP_SECONDS = 0.6
 
 
 class Silent:
-    """A screen that shows nothing."""
+    """A screen without output."""
 
     def update(self, *_given: object, **_named: object) -> None: ...
     def say(self, text: str) -> None: ...
@@ -29,41 +29,41 @@ class Silent:
 def command(folder: Path) -> int:
     from pipetune.core.settings import Settings
     from pipetune.supervisor.analysis import analyze
-    from pipetune.supervisor.request import Request
-    from pipetune.supervisor.results import Results
+    from pipetune.supervisor.request import AnalysisRequest
+    from pipetune.supervisor.results_folder import Results
     from pipetune.supervisor.target import Target
 
     target = Target(script="/somewhere/train.py", arguments=(str(folder / "own"),), directory=str(folder))
     worker = (sys.executable, __file__, "work")
-    request = Request(target, Settings(), Results(folder / "out"), worker_command=worker)
+    request = AnalysisRequest(target, Settings(), Results(folder / "out"), worker_command=worker)
     return analyze(request, screen=Silent()).exit_code
 
 
 def work(job_file: Path) -> None:
-    from pipetune.core import file_events, scratch, undo
-    from pipetune.core.messages import Finished, MessageWriter, Progress, SessionSaved, Started, read_job
-    from pipetune.worker.orphaned import end_without_supervisor
+    from pipetune.core import file_events, files, undo
+    from pipetune.core.messages import MessageWriter, Progress, SessionSaved, WorkerFinished, WorkerStarted, read_job
+    from pipetune.worker.exits import exit_with_supervisor
     from tests.core.sessions import session
     from tests.files import writes
 
     job = read_job(job_file)
-    scratch.use(str(job_file.parent))
-    end_without_supervisor(job.message_descriptor, undo=job.undo)
+    files.set_root(str(job_file.parent))
+    exit_with_supervisor(job.message_descriptor, undo=job.undo)
     writer = MessageWriter(job.message_descriptor)
-    writer.send(Started("The script runs."))
+    writer.send(WorkerStarted("The script runs."))
     journal = undo.UndoJournal(job.undo, ignored=[str(job_file.parent)])
-    file_events.tell(journal)
+    file_events.set_journal(journal)
     changes = writes.Writer(Path(job.arguments[0]), names=KINDS)
-    with scratch.folder("work"):
+    with files.temporary_folder("work"):
         writer.send(Progress("capture", "running the script"))
-        journal.begin(journal.mark())
+        journal.confirm_training(journal.begin_generation())
         end = time.monotonic() + LOOP_SECONDS
         while time.monotonic() < end:
             for name in KINDS:
                 changes.change(name)
         journal.close()
     writer.send(SessionSaved(replace(session(), patch=None)))
-    writer.send(Finished(0))
+    writer.send(WorkerFinished(0))
 
 
 KINDS = (

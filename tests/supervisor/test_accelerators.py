@@ -1,10 +1,10 @@
-"""GPUs of one machine, dealt to several workers."""
+"""Assignment of one machine's GPUs to several workers."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipetune.supervisor.accelerators import gpus, share
+from pipetune.supervisor.local_cluster import gpu_environment, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from pipetune.supervisor.accelerators import gpus, share
         ({"CUDA_VISIBLE_DEVICES": "GPU-8a, 3"}, (), ("GPU-8a", "3")),
     ],
 )
-def test_the_gpus_a_process_sees(environment: dict[str, str], devices: tuple[str, ...], found: tuple[str, ...]) -> None:
-    assert gpus(environment, devices=devices) == found
+def test_visible_gpus(environment: dict[str, str], devices: tuple[str, ...], found: tuple[str, ...]) -> None:
+    assert visible_gpus(environment, devices=devices) == found
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,6 @@ def test_the_gpus_a_process_sees(environment: dict[str, str], devices: tuple[str
         (("0", "1", "2", "3"), 2, ["0,1", "2,3"]),
     ],
 )
-def test_each_worker_gets_as_many_as_the_others(
-    found: tuple[str, ...], workers: int, shares: list[str | None]
-) -> None:
-    dealt = [share(found, workers=workers, index=index) for index in range(workers)]
+def test_gpus_are_divided_evenly_among_workers(found: tuple[str, ...], workers: int, shares: list[str | None]) -> None:
+    dealt = [gpu_environment(found, workers=workers, index=index) for index in range(workers)]
     assert [one.get("CUDA_VISIBLE_DEVICES") for one in dealt] == shares

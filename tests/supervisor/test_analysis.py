@@ -1,4 +1,4 @@
-"""`analyze` from the outside, against a worker that ends in every way a worker can."""
+"""`analyze` with a fake worker, for every way in which a worker can end."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipetune.core import planfile, sessionfile
+from pipetune.core import plan_file, session_file
 from pipetune.core.errors import PipetuneError
-from pipetune.core.measurement import Outcome
+from pipetune.core.results import Outcome
 from pipetune.core.settings import Settings
 from pipetune.report.next_steps import next_steps
 from pipetune.supervisor.analysis import analyze
-from pipetune.supervisor.limits import Limits
-from pipetune.supervisor.request import Analysis, Request
-from pipetune.supervisor.results import Results
+from pipetune.supervisor.monitoring import Timeouts
+from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
+from pipetune.supervisor.results_folder import Results
 from pipetune.supervisor.target import Target
 from tests.core.sessions import PARALLEL, WINDOW
 
 pytestmark = pytest.mark.slow
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
-SOON = Limits(start=60, phases={}, other=20.0, ending=1.0, grace=3.0, meeting=0.1)
-HASTY = replace(SOON, other=1.0)
+SOON = Timeouts(start=60, phases={}, other_phases=20.0, shutdown=1.0, grace=3.0, meeting=0.1)
+HASTY = replace(SOON, other_phases=1.0)
 FILES = ["plan.json", "report.html", "script.log", "session.json", "tuned.patch"]
 
 
 class Recorder:
-    """A screen that remembers; `while_verifying` is called whenever it hears of the verification."""
+    """A screen that records its calls; `while_verifying` is called at each update of the verification."""
 
     def __init__(self, *, while_verifying: Callable[[], None] = lambda: None) -> None:
         self._while_verifying = while_verifying
@@ -68,8 +68,8 @@ class Recorder:
         self.warned.append(text)
 
 
-def request(out: Path, scenario: str, *words: str, limits: Limits = SOON, verbose: bool = False) -> Request:
-    return Request(
+def request(out: Path, scenario: str, *words: str, limits: Timeouts = SOON, verbose: bool = False) -> AnalysisRequest:
+    return AnalysisRequest(
         Target(script="/somewhere/train.py", arguments=(scenario, *words), directory=str(out.parent)),
         Settings(),
         Results(out),
@@ -79,16 +79,16 @@ def request(out: Path, scenario: str, *words: str, limits: Limits = SOON, verbos
     )
 
 
-def run(tmp_path: Path, scenario: str, *words: str) -> tuple[Analysis, Recorder, Path]:
+def run(tmp_path: Path, scenario: str, *words: str) -> tuple[AnalysisResult, Recorder, Path]:
     screen, out = Recorder(), tmp_path / "out"
     analysis = analyze(request(out, scenario, *words), screen=screen)
-    assert sessionfile.load(analysis.results.folder) == analysis.session  # whatever happened, what is known is on disk
+    assert session_file.load(analysis.results.folder) == analysis.session  # results are saved in every case
     assert (analysis.results.folder / "report.html").read_text().startswith("<!")
     return analysis, screen, out
 
 
 @pytest.mark.one_core
-def test_a_normal_run_leaves_every_file_and_a_verified_patch(tmp_path: Path) -> None:
+def test_normal_run_writes_all_files_and_verified_patch(tmp_path: Path) -> None:
     analysis, screen, out = run(tmp_path, "normal")
     assert analysis.exit_code == 0
     assert sorted(os.listdir(analysis.results.folder)) == ["distributed.py", *FILES]
@@ -97,9 +97,9 @@ def test_a_normal_run_leaves_every_file_and_a_verified_patch(tmp_path: Path) -> 
     assert session.status == "done" and session.complete
     assert session.patch is not None and session.patch.verified is True
     assert (out / "tuned.patch").read_text() == session.patch.diff != ""
-    assert planfile.load_plan(out).edits == (*WINDOW.edits, *PARALLEL.edits)
+    assert plan_file.load_plan(out).edits == (*WINDOW.edits, *PARALLEL.edits)
     assert session.datasets[0].rates["tuned"].peak_rss_mib == 321.0
-    assert session.command["arguments"] == ["--token", "hunter2-token"]  # the worker's word stands
+    assert session.command["arguments"] == ["--token", "hunter2-token"]  # as the worker sent them
     assert session.seconds["total"] > 0
     assert screen.verdicts == ["input-bound"]
     assert "pipetune runs the script; nothing is saved." in screen.said
@@ -107,139 +107,135 @@ def test_a_normal_run_leaves_every_file_and_a_verified_patch(tmp_path: Path) -> 
     assert (out / "script.log").read_text() == "the script prints this\n" * 3
 
 
-def test_what_the_script_prints_is_shown_when_asked_for(tmp_path: Path) -> None:
+def test_output_of_script_is_shown_with_verbose(tmp_path: Path) -> None:
     screen = Recorder()
     analyze(request(tmp_path / "out", "normal", verbose=True), screen=screen)
     assert screen.said.count("the script prints this") == 3
 
 
-def test_the_worker_stands_apart_from_the_terminal(tmp_path: Path) -> None:
+def test_worker_has_own_session_and_no_stdin(tmp_path: Path) -> None:
     _, screen, _ = run(tmp_path, "says_where_it_runs")
     assert f"{tmp_path} True ''" in screen.said
 
 
 @pytest.mark.one_core
-def test_a_script_that_raises_is_shown_with_its_own_traceback(tmp_path: Path) -> None:
+def test_exception_of_script_is_reported_with_traceback(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "script_failed")
     assert analysis.exit_code == 3
     assert analysis.traceback.endswith("ValueError: of the user\n")
     assert analysis.session.status == "failed"
-    assert analysis.session.status_detail == "The script raised: ValueError: of the user"
+    assert analysis.session.status_detail == "The script raised an exception: ValueError: of the user"
     assert (out / "tuned.patch").read_text() == ""
     assert "plan.json" not in os.listdir(out)
 
 
-def test_a_script_without_a_dataset_is_exit_code_4(tmp_path: Path) -> None:
+def test_script_without_dataset_has_exit_code_4(tmp_path: Path) -> None:
     analysis, _, _ = run(tmp_path, "no_dataset")
     assert (analysis.exit_code, analysis.session.status) == (4, "no-dataset")
     assert analysis.session.status_detail == "Nothing was consumed."
 
 
-def test_sys_exit_with_an_error_is_the_scripts_failure(tmp_path: Path) -> None:
+def test_sys_exit_with_error_is_reported_as_script_failure(tmp_path: Path) -> None:
     analysis, _, _ = run(tmp_path, "script_exits_with_an_error")
     assert analysis.exit_code == 3
     assert "exit status 7" in analysis.session.status_detail
 
 
 @pytest.mark.parametrize(("status", "code"), [("0", 4), ("5", 3)])
-def test_a_process_that_ends_without_a_word_is_the_scripts_doing(
-    tmp_path: Path, status: str, code: int
-) -> None:
+def test_worker_exit_without_message_is_attributed_to_script(tmp_path: Path, status: str, code: int) -> None:
     analysis, _, _ = run(tmp_path, "vanish", status)
     assert analysis.exit_code == code
-    assert analysis.session.status_detail == f"The script ended its process with exit status {status}."
+    assert analysis.session.status_detail == f"The script exited with status {status}."
 
 
 @pytest.mark.one_core
-def test_a_worker_killed_in_a_trial_is_started_once_more_without_that_plan(tmp_path: Path) -> None:
+def test_worker_killed_in_trial_is_restarted_without_that_plan(tmp_path: Path) -> None:
     analysis, screen, _ = run(tmp_path, "killed_in_a_trial")
     assert analysis.exit_code == 0
     (warning,) = screen.warned
-    assert "While trying prefetch@n3 the process was killed (SIGKILL)" in warning
+    assert "While trying prefetch@n3, the process was killed (SIGKILL)" in warning
     assert any(text.startswith("skipped: it was killed") for text in screen.said)
     outcomes = [(trial.plan.key, trial.outcome) for trial in analysis.session.trials]
     assert outcomes[:2] == [(PARALLEL.key, Outcome.REJECTED), (WINDOW.key, Outcome.FAILED)]
-    assert outcomes[2][1] is Outcome.ACCEPTED  # of the second worker
+    assert outcomes[2][1] is Outcome.ACCEPTED  # from the second worker
     assert analysis.session.side_effects["saves_suppressed"] == 3
-    assert "Kept from happening while pipetune measures: saves." in screen.said
+    assert "Suppressed while pipetune measures: saves." in screen.said
 
 
-def test_a_second_death_ends_it_and_keeps_what_was_measured(tmp_path: Path) -> None:
+def test_second_killed_worker_ends_run_and_keeps_measurements(tmp_path: Path) -> None:
     analysis, screen, _ = run(tmp_path, "killed_in_every_trial")
     assert analysis.exit_code == 1
     assert len(screen.warned) == 1
     assert analysis.session.status == "failed"
-    assert analysis.session.status_detail.startswith("The process that measures was killed (SIGKILL)")
-    assert analysis.session.studied
+    assert analysis.session.status_detail.startswith("The measuring process was killed (SIGKILL)")
+    assert analysis.session.profiled_datasets
 
 
-def test_a_restart_that_never_gets_going_loses_nothing(tmp_path: Path) -> None:
+def test_failed_restart_keeps_measurements(tmp_path: Path) -> None:
     analysis, _, _ = run(tmp_path, "restart_never_gets_going")
     assert analysis.exit_code == 1
-    assert analysis.session.studied
+    assert analysis.session.profiled_datasets
 
 
 @pytest.mark.parametrize(
     ("scenario", "code", "studied"),
     [("hang", 1, True), ("hang_without_a_word", 1, False), ("hang_in_the_script", 3, False)],
 )
-def test_a_hung_worker_is_ended_and_said_so(tmp_path: Path, scenario: str, code: int, studied: bool) -> None:
+def test_hung_worker_is_ended_and_reported(tmp_path: Path, scenario: str, code: int, studied: bool) -> None:
     limits = replace(HASTY, start=1.0) if scenario == "hang_without_a_word" else HASTY
     analysis = analyze(request(tmp_path / "out", scenario, limits=limits), screen=Recorder())
     assert analysis.exit_code == code
-    assert "gave no sign of life" in analysis.session.status_detail
-    assert bool(analysis.session.studied) is studied
+    assert "sent no message" in analysis.session.status_detail
+    assert bool(analysis.session.profiled_datasets) is studied
 
 
-def test_a_worker_that_cannot_start_is_not_the_scripts_failure(tmp_path: Path) -> None:
+def test_worker_that_cannot_start_is_not_a_script_failure(tmp_path: Path) -> None:
     analysis, _, _ = run(tmp_path, "cannot_start")
     assert analysis.exit_code == 1
-    assert analysis.session.status_detail == (
-        "The process that should measure ended its process with exit status 1 before it said a word."
-    )
+    assert analysis.session.status_detail == "The measuring process exited with status 1 before it sent any message."
 
 
-def test_each_phase_has_its_own_limit(tmp_path: Path) -> None:
-    patient = replace(SOON, other=0.2, phases={"capture": 20.0, "trials": 20.0, "verification": 20.0})
+def test_each_phase_has_its_own_timeout(tmp_path: Path) -> None:
+    patient = replace(SOON, other_phases=0.2, phases={"capture": 20.0, "trials": 20.0, "verification": 20.0})
     analysis = analyze(request(tmp_path / "out", "slow_phases", limits=patient), screen=Recorder())
     assert analysis.exit_code == 0
     assert analysis.session.patch is not None and analysis.session.patch.verified is True
 
 
-def test_a_script_that_will_not_end_after_all_is_done_is_ended(tmp_path: Path) -> None:
+def test_worker_that_hangs_after_finishing_is_ended(tmp_path: Path) -> None:
     analysis, _, _ = run(tmp_path, "never_ends_after_the_last_word")
     assert (analysis.exit_code, analysis.session.status) == (0, "done")
 
 
-def test_garbage_on_the_pipe_is_counted_and_ignored(tmp_path: Path) -> None:
+def test_invalid_messages_are_ignored_with_warning(tmp_path: Path) -> None:
     analysis, screen, _ = run(tmp_path, "garbage")
     assert analysis.exit_code == 0
-    assert any("no messages; ignored" in text for text in screen.warned)
+    assert any("not valid messages and were ignored" in text for text in screen.warned)
 
 
 @pytest.mark.one_core
-def test_ctrl_c_keeps_what_was_measured_and_renders_it(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_measurements_and_writes_report(tmp_path: Path) -> None:
     handler = signal.getsignal(signal.SIGINT)
     analysis, _, _ = run(tmp_path, "waits_for_ctrl_c")
     assert analysis.exit_code == 130
     assert analysis.session.status == "interrupted"
-    assert analysis.session.training is not None  # what the worker saved after it was asked to stop
+    assert analysis.session.training is not None  # saved by the worker after the interrupt
     assert analysis.session.patch is not None and analysis.session.patch.verified is None
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.parametrize("scenario", ["ignores_ctrl_c", "ignores_two_ctrl_c"])
-def test_a_script_that_swallows_ctrl_c_is_ended_all_the_same(tmp_path: Path, scenario: str) -> None:
+def test_script_that_ignores_ctrl_c_is_ended(tmp_path: Path, scenario: str) -> None:
     analysis, _, _ = run(tmp_path, scenario)
     assert (analysis.exit_code, analysis.session.status) == (130, "interrupted")
-    assert analysis.session.studied
+    assert analysis.session.profiled_datasets
 
 
 @pytest.mark.parametrize("then", ["exit", "hang"])
-def test_no_process_is_left_behind(tmp_path: Path, then: str) -> None:
+def test_all_child_processes_are_ended(tmp_path: Path, then: str) -> None:
     note = tmp_path / "pids"
     analyze(
-        request(tmp_path / "out", "many_children", str(note), then, limits=replace(SOON, other=3.0)),
+        request(tmp_path / "out", "many_children", str(note), then, limits=replace(SOON, other_phases=3.0)),
         screen=Recorder(),
     )
     for pid in map(int, note.read_text().split()):
@@ -254,15 +250,13 @@ def _gone(pid: int) -> bool:
     return False
 
 
-def test_a_forked_child_cannot_speak_for_the_worker(tmp_path: Path) -> None:
-    analysis = analyze(
-        request(tmp_path / "out", "many_children", str(tmp_path / "pids"), "exit"), screen=Recorder()
-    )
+def test_messages_of_forked_child_are_ignored(tmp_path: Path) -> None:
+    analysis = analyze(request(tmp_path / "out", "many_children", str(tmp_path / "pids"), "exit"), screen=Recorder())
     assert analysis.exit_code != 5
 
 
 @pytest.mark.parametrize("where", ["file", "file/inside"])
-def test_a_folder_that_cannot_be_written_is_said_before_anything_runs(tmp_path: Path, where: str) -> None:
+def test_unwritable_results_folder_is_rejected_before_run(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("")
     screen = Recorder()
     with pytest.raises(PipetuneError, match="cannot be written") as caught:
@@ -271,20 +265,20 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_runs(tmp_path: 
     assert not screen.said and not screen.phases
 
 
-def test_a_run_that_fails_takes_nothing_from_one_that_finished(tmp_path: Path) -> None:
+def test_failed_run_keeps_results_of_finished_run(tmp_path: Path) -> None:
     finished, _, out = run(tmp_path, "normal")
     failed, _, _ = run(tmp_path, "script_failed")
-    assert sessionfile.load(out) == finished.session
+    assert session_file.load(out) == finished.session
     assert (out / "tuned.patch").read_text() == (finished.results.folder / "tuned.patch").read_text() != ""
     assert sorted(os.listdir(failed.results.folder)) == FILES[1:]
     assert "ValueError: of the user" in failed.session.status_detail
 
 
 @pytest.mark.one_core
-def test_two_commands_into_one_folder_each_lead_to_their_own_patch(tmp_path: Path) -> None:
-    """F12: a second command begins and ends while the first one verifies."""
+def test_concurrent_runs_in_one_folder_keep_their_own_patches(tmp_path: Path) -> None:
+    """F12: a second command starts and ends during the verification of the first."""
     out = tmp_path / "out"
-    inside: list[Analysis | None] = []
+    inside: list[AnalysisResult | None] = []
 
     def begin_another() -> None:
         if not inside:
@@ -300,20 +294,20 @@ def test_two_commands_into_one_folder_each_lead_to_their_own_patch(tmp_path: Pat
         assert (own / "tuned.patch").read_text() == analysis.session.patch.diff
         commands = [step.label for step in next_steps(analysis.session)]
         assert f"pipetune apply {own.relative_to(tmp_path)}" in commands
-    assert sessionfile.load(out) == outer.session, "the last that finished"
+    assert session_file.load(out) == outer.session, "the last that finished"
 
 
-def test_a_confidential_run_keeps_source_and_paths_to_itself(tmp_path: Path) -> None:
+def test_confidential_run_contains_no_source_and_paths(tmp_path: Path) -> None:
     out = tmp_path / "out"
     one = replace(request(out, "normal"), results=Results(out, confidential=True))
     analysis = analyze(one, screen=Recorder())
     for text in ((out / "session.json").read_text(), (out / "report.html").read_text()):
         assert "hunter2" not in text and "/home/ada" not in text
     assert analysis.session.command["confidential"] is True
-    assert "+++ b/train.py" in (out / "tuned.patch").read_text()  # the user's own copy
+    assert "+++ b/train.py" in (out / "tuned.patch").read_text()  # the patch stays readable for the user
 
 
-def test_session_json_is_there_from_the_verdict_on(tmp_path: Path) -> None:
+def test_session_json_is_written_after_verdict(tmp_path: Path) -> None:
     out = tmp_path / "out"
     seen: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""`pipetune bench --accuracy` with a process that measures nothing: what is kept, shown, and the exit status."""
+"""`pipetune bench --accuracy` with a fake process: saved files, output and exit status."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.accuracy import Claim, Figure
+from pipetune.core.accuracy import AccuracyFigure, Claim
 from pipetune.core.errors import PipetuneError
 from pipetune.report.accuracy import print_figure
 from pipetune.report.progress import Progress
-from pipetune.supervisor.benching import Request, bench
+from pipetune.supervisor.benching import AccuracyRequest, bench
 from tests.core.test_accuracy import CLAIM, VALUES
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ FAKE = """
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from pipetune.core.accuracy import Claim, Figure
+from pipetune.core.accuracy import Claim, AccuracyFigure
 from pipetune.core.messages import *
 from pipetune.core.session import Session
 from tests.core.sessions import MACHINE
@@ -39,8 +39,9 @@ for position, name in enumerate(job.arguments):
         os._exit(1)
     send(Progress("bench", name + ": beginning"))
     met = os.environ.get("MISSES") != name
-    send(FigureMeasured(name, Figure(VALUES[name], (Claim("error", "4 %", "below 5 %", met),), date="2026-01-01")))
-send(Finished(0))
+    claim = Claim("error", "4 %", "below 5 %", met)
+    send(FigureMeasured(name, AccuracyFigure(VALUES[name], (claim,), date="2026-01-01")))
+send(WorkerFinished(0))
 """
 
 
@@ -51,7 +52,7 @@ def fake(tmp_path: Path) -> tuple[str, ...]:
     return (sys.executable, str(path))
 
 
-def run(command: tuple[str, ...], request: Request) -> tuple[list[str], int]:
+def run(command: tuple[str, ...], request: AccuracyRequest) -> tuple[list[str], int]:
     shown: list[str] = []
     with Progress(io.StringIO()) as screen:
         _, status = bench(request, screen=screen, show=lambda name, _figure: shown.append(name), bench_command=command)
@@ -62,11 +63,11 @@ def asked(tmp_path: Path) -> list[str]:
     return (tmp_path / "asked").read_text().splitlines()
 
 
-def test_each_figure_is_kept_when_done_and_not_measured_twice(
+def test_finished_figures_are_saved_and_not_measured_again(
     fake: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIES_AFTER", "2")
-    shown, status = run(fake, Request((), tmp_path))
+    shown, status = run(fake, AccuracyRequest((), tmp_path))
     assert (shown, status) == (["attribution", "bottleneck"], 1)
     data = json.loads((tmp_path / "accuracy.json").read_text())
     assert data["bottleneck"] == VALUES["bottleneck"] and data["overhead"] is None
@@ -74,43 +75,43 @@ def test_each_figure_is_kept_when_done_and_not_measured_twice(
     assert "Not measured." in (tmp_path / "accuracy.md").read_text()
 
     monkeypatch.delenv("DIES_AFTER")
-    shown, status = run(fake, Request((), tmp_path))
+    shown, status = run(fake, AccuracyRequest((), tmp_path))
     assert (len(shown), status) == (6, 0)
     assert asked(tmp_path)[1] == "prediction false_positives overhead sharing"
     assert "Not measured." not in (tmp_path / "accuracy.md").read_text()
 
-    assert run(fake, Request((), tmp_path)) == (shown, 0)  # nothing is left: no process is started
-    assert run(fake, Request(("overhead",), tmp_path)) == (["overhead"], 0)  # named: anew
-    run(fake, Request((), tmp_path, seed=1))  # what another seed gave is nothing this one can go on from
+    assert run(fake, AccuracyRequest((), tmp_path)) == (shown, 0)  # all figures are measured: no process is started
+    assert run(fake, AccuracyRequest(("overhead",), tmp_path)) == (["overhead"], 0)  # named figures are measured again
+    run(fake, AccuracyRequest((), tmp_path, seed=1))  # results of another seed are not continued
     assert [len(line.split()) for line in asked(tmp_path)] == [6, 4, 1, 6]
 
 
-def test_a_missed_promise_is_exit_code_1(
-    fake: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missed_target_has_exit_code_1(fake: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MISSES", "overhead")
-    assert run(fake, Request((), tmp_path))[1] == 1
+    assert run(fake, AccuracyRequest((), tmp_path))[1] == 1
     assert "missed" in (tmp_path / "accuracy.md").read_text()
 
 
-def test_the_short_form_never_takes_the_place_of_the_whole(fake: tuple[str, ...], tmp_path: Path) -> None:
-    run(fake, Request(("overhead",), tmp_path, quick=True))
+def test_quick_results_do_not_overwrite_full_results(fake: tuple[str, ...], tmp_path: Path) -> None:
+    run(fake, AccuracyRequest(("overhead",), tmp_path, quick=True))
     assert (tmp_path / "accuracy-quick.json").exists() and not (tmp_path / "accuracy.json").exists()
 
 
-def test_an_unknown_figure_is_wrong_usage(tmp_path: Path) -> None:
+def test_unknown_figure_is_usage_error(tmp_path: Path) -> None:
     with pytest.raises(PipetuneError, match="no figure called 'speed'") as caught:
-        run((), Request(("speed",), tmp_path))
+        run((), AccuracyRequest(("speed",), tmp_path))
     assert caught.value.exit_code == 2
 
 
-def test_a_figure_is_readable_at_80_columns_and_obeys_nothing_foreign() -> None:
+def test_printed_figure_fits_80_columns_without_control_characters() -> None:
     stream = io.StringIO()
     long = Claim(
         "mean error of the attributed CPU time over every operator of every case", "4.1 % (3.2 % to 5.0 %)",
         "at most 10 % in the mean", False,
     )  # fmt: skip
-    print_figure("attribution", Figure(VALUES["attribution"], (CLAIM, long), ("a \x1b[31m note",)), stream=stream)
+    print_figure(
+        "attribution", AccuracyFigure(VALUES["attribution"], (CLAIM, long), ("a \x1b[31m note",)), stream=stream
+    )
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in stream.getvalue()

@@ -1,4 +1,4 @@
-"""`kill -9` of the command, of its worker or of both, whenever it strikes: in the end nothing is changed or left."""
+"""`kill -9` of the command, its worker or both at any time: no file is changed and nothing is left over."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 MOMENTS = 20
-STARTING = 3  # of them; the others come once the worker records, from there to the report of the command
+STARTING = 3  # so many at the start; the others from the worker's first record to the command's report
 APART_SECONDS = 0.07
 AT_ONCE = 4
 
@@ -32,7 +32,7 @@ def workers_of(command: psutil.Process) -> list[psutil.Process]:
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """Its command line; nothing where it has ended."""
+    """The command line of a process; empty if it has exited."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -69,7 +69,7 @@ def is_running_for(folder: Path) -> bool:
 
 
 def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
-    """Who was killed at this moment, and what is not as it should be."""
+    """Kills at this moment; returns what was killed and what is wrong afterwards."""
     who, seconds = ("command", "worker", "both")[moment % 3], APART_SECONDS * (moment % (MOMENTS - STARTING) + 1)
     folder, temporary = base / str(moment), base / f"{moment}-temporary"
     temporary.mkdir()
@@ -97,12 +97,12 @@ def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
         if who != "worker":
             process.send_signal(signal.SIGKILL)
         process.wait(60)
-    # Any command will do. One that comes while the last worker still dies has nothing to do yet, and the next one has.
+    # Any command restores. One that runs before the last worker has exited does nothing; the next one restores.
     again = [sys.executable, "-m", "pipetune", "rules", "cache"]
 
     def left() -> list[object]:
         found: list[object] = [*writes.lost(folder / "own", before).items()]
-        found += ["a process"] if is_running_for(folder) else []
+        found += ["a separate process"] if is_running_for(folder) else []
         found += [path.name for path in temporary.glob("pipetune*")]
         return found + [str(path) for path in (folder / "state").rglob("*.jsonl")]
 
@@ -115,7 +115,10 @@ def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
     return f"{moment}: {who} after {seconds:.2f} s", wrong
 
 
-def test_whoever_is_killed_and_whenever_nothing_is_changed_and_nothing_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "moments", [range(0, MOMENTS, 4), pytest.param(range(MOMENTS), marks=pytest.mark.exhaustive)], ids=["few", "all"]
+)
+def test_kill_at_any_time_leaves_no_changes_and_no_leftovers(tmp_path: Path, moments: range) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = dict(pool.map(lambda moment: try_at(tmp_path, moment), range(MOMENTS)))
-    assert len(found) == MOMENTS and {who: wrong for who, wrong in found.items() if wrong} == {}
+        found = dict(pool.map(lambda moment: try_at(tmp_path, moment), moments))
+    assert len(found) == len(moments) and {who: wrong for who, wrong in found.items() if wrong} == {}

@@ -1,4 +1,4 @@
-"""Where ranks of Horovod find each other; over real sockets."""
+"""The rendezvous server of Horovod ranks, over real sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with rendezvous.opened(HOST) as found:
+    with rendezvous.rendezvous_server(HOST) as found:
         yield found
 
 
@@ -29,12 +29,12 @@ def ask(address: str, method: str, path: str, body: bytes | None = None, **heade
         return answer.status, answer.read()
 
 
-def test_where_no_rank_was_yet_there_is_nothing(address: str) -> None:
+def test_missing_key_is_not_found(address: str) -> None:
     assert ask(address, "GET", "/global/1") == (404, b"")
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\xff\r\n\r\n" * 40], ids=["empty", "of any bytes"])
-def test_a_value_is_found_in_its_scope_alone(address: str, value: bytes) -> None:
+def test_value_is_stored_per_scope(address: str, value: bytes) -> None:
     assert ask(address, "PUT", "/global/0", value) == (200, b"")
     assert ask(address, "GET", "/global/0") == (200, value)
     assert ask(address, "GET", "/local_here/0") == (404, b"")
@@ -42,15 +42,15 @@ def test_a_value_is_found_in_its_scope_alone(address: str, value: bytes) -> None
     assert ask(address, "GET", "/global/0") == (200, b"another")
 
 
-def test_a_rank_that_has_found_all_takes_nothing_from_one_that_has_not(address: str) -> None:
+def test_delete_keeps_value_for_other_ranks(address: str) -> None:
     ask(address, "PUT", "/global/0", b"here")
     assert ask(address, "DELETE", "/global/0") == (200, b"")
     assert ask(address, "GET", "/global/0") == (200, b"here")
 
 
-def test_each_start_begins_with_nothing() -> None:
+def test_new_server_is_empty() -> None:
     for _ in range(2):
-        with rendezvous.opened(HOST) as address:
+        with rendezvous.rendezvous_server(HOST) as address:
             assert ask(address, "GET", "/global/0") == (404, b"")
             ask(address, "PUT", "/global/0", b"here")
     with pytest.raises(OSError):
@@ -58,14 +58,12 @@ def test_each_start_begins_with_nothing() -> None:
 
 
 @pytest.mark.parametrize("length", ["many", "-1", str(1 << 30)])
-def test_what_no_rank_says_is_not_kept(address: str, length: str) -> None:
+def test_invalid_content_length_is_rejected(address: str, length: str) -> None:
     assert ask(address, "PUT", "/global/0", **{"Content-Length": length})[0] == 400
     assert ask(address, "GET", "/global/0")[0] == 404
 
 
-def test_a_rank_that_is_killed_in_the_middle_leaves_no_part_and_no_word(
-    address: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_incomplete_request_is_dropped_silently(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port))) as cut_off:
         cut_off.sendall(b"PUT /global/0 HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf")
@@ -75,9 +73,9 @@ def test_a_rank_that_is_killed_in_the_middle_leaves_no_part_and_no_word(
     assert capfd.readouterr() == ("", "")
 
 
-def test_one_that_says_nothing_keeps_nobody_waiting() -> None:
+def test_silent_client_does_not_block_server() -> None:
     before = threading.active_count()
-    with rendezvous.opened(HOST) as address:
+    with rendezvous.rendezvous_server(HOST) as address:
         host, _, port = address.rpartition(":")
         silent = socket.create_connection((host, int(port)))
         assert ask(address, "GET", "/global/0")[0] == 404
@@ -85,14 +83,17 @@ def test_one_that_says_nothing_keeps_nobody_waiting() -> None:
     assert threading.active_count() <= before + 1, "but for that of who is silent"
 
 
-def test_where_nothing_can_listen_it_is_said() -> None:
-    with pytest.raises(PipetuneError, match=r"nothing can listen on 192\.0\.2\.1"), rendezvous.opened("192.0.2.1"):
+def test_unavailable_address_is_reported() -> None:
+    with (
+        pytest.raises(PipetuneError, match=r"cannot listen on 192\.0\.2\.1"),
+        rendezvous.rendezvous_server("192.0.2.1"),
+    ):
         pass
 
 
-def test_a_rank_is_told_by_its_variables() -> None:
-    assert rendezvous.variables("") == {}
-    assert rendezvous.variables("10.0.0.1:80") == {
+def test_rendezvous_environment_variables() -> None:
+    assert rendezvous.rendezvous_environment("") == {}
+    assert rendezvous.rendezvous_environment("10.0.0.1:80") == {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": "80",
     }

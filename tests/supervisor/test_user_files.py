@@ -1,4 +1,4 @@
-"""What is said of the user's files after a command, and by the next one where it was killed."""
+"""Messages about restored user files, after a command and by the next command if it was killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipetune.cli.main import main
-from pipetune.core import file_events, restoration, scratch
+from pipetune.core import file_events, restoration
+from pipetune.core.files import root
 from pipetune.core.restoration import Restoration
 from pipetune.supervisor import user_files
 from pipetune.supervisor.user_files import UserFiles
@@ -27,48 +28,57 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def train(own: Path, folder: str, *changes: str) -> None:
-    """What a worker does: writes these files in a loop, then ends without a word."""
+    """Does what a worker does: writes these files in a training loop, then ends without a message."""
     child = os.fork()
     if child == 0:
         journal = Journal(folder)
-        file_events.tell(journal)
-        journal.begin(journal.mark())
+        file_events.set_journal(journal)
+        journal.confirm_training(journal.begin_generation())
         for name in changes:
             (own / name).write_text("of the loop")
         os._exit(0)
     os.waitpid(child, 0)
 
 
-def test_the_files_of_all_workers_of_a_command_are_put_back_and_counted(own: Path) -> None:
+def test_files_of_all_workers_are_restored_and_counted(own: Path) -> None:
     screen = Recorder()
     files = UserFiles(screen, own / "results")
     assert files.side_effects == {} and files.notes == ()
     for names in (("file", "new"), ("file", "more")):
-        with files.kept() as folder:
+        with files.restored_on_exit() as folder:
             train(own, folder, *names)
         assert (own / "file").read_text() == "precious" and os.listdir(own) == ["file"]
         assert not os.path.exists(folder)
     assert files.side_effects == {"files_restored": 2, "files_removed": 2}
-    assert files.notes == ("Put back: 2 files that the script's loop had changed; removed: 2 that it had made.",)
+    assert files.notes == ("Restored: 2 files changed by the training loop; removed: 2 created by it.",)
     assert screen.warned == []
 
 
 @pytest.mark.parametrize(
     ("done", "says"),
     [
-        (Restoration(left=[("/a/log", "/copies/1")]), ["/a/log was changed by somebody else", "is in /copies/1."]),
-        (Restoration(left=[("/a/new", "")]), ["/a/new was changed by somebody else", "The script's loop had made it."]),
+        (
+            Restoration(left_alone=[("/a/log", "/copies/1")]),
+            ["/a/log was changed by another process", "is in /copies/1."],
+        ),
+        (
+            Restoration(left_alone=[("/a/new", "")]),
+            ["/a/new was changed by another process", "The training loop had created it."],
+        ),
         (
             Restoration(failed=[("/a/log", "/copies/1", "Permission denied")]),
-            ["could not be put back: Permission denied. What it held before is in /copies/1."],
+            ["could not be restored: Permission denied. Its previous content is in /copies/1."],
         ),
-        (Restoration(failed=[("/a/log", "", "gone")]), ["/a/log, which the script's loop has changed, could", "gone."]),
-        (Restoration(unknown=[f"/a/{number}" for number in range(7)]), ["left so: /a/0, /a/1", "/a/4 and 2 more."]),
-        (Restoration(unknown=["/a/0"]), ["left so: /a/0."]),
+        (Restoration(failed=[("/a/log", "", "gone")]), ["/a/log was changed by the training loop and could", "gone."]),
+        (
+            Restoration(unexplained=[f"/a/{number}" for number in range(7)]),
+            ["not restored: /a/0, /a/1", "/a/4 and 2 more."],
+        ),
+        (Restoration(unexplained=["/a/0"]), ["not restored: /a/0."]),
         (Restoration(restored=["/a/log"], removed=["/a/new"]), []),
     ],
 )
-def test_what_is_not_put_back_is_said_with_what_to_do(done: Restoration, says: list[str]) -> None:
+def test_unrestored_files_are_reported_with_their_copies(done: Restoration, says: list[str]) -> None:
     found = list(user_files.warnings(done))
     assert len(found) == bool(says)
     for words in says:
@@ -79,33 +89,36 @@ def test_what_is_not_put_back_is_said_with_what_to_do(done: Restoration, says: l
     ("restored", "removed", "says"),
     [
         (0, 0, ""),
-        (1, 0, "Put back: 1 file that the script's loop had changed."),
-        (0, 1, "Removed: 1 file that it had made."),
-        (0, 2, "Removed: 2 files that it had made."),
-        (3, 1, "Put back: 3 files that the script's loop had changed; removed: 1 that it had made."),
+        (1, 0, "Restored: 1 file changed by the training loop."),
+        (0, 1, "Removed: 1 file created by the training loop."),
+        (0, 2, "Removed: 2 files created by the training loop."),
+        (3, 1, "Restored: 3 files changed by the training loop; removed: 1 created by it."),
     ],
 )
-def test_the_files_are_counted_in_words(restored: int, removed: int, says: str) -> None:
+def test_restored_files_are_counted_in_a_sentence(restored: int, removed: int, says: str) -> None:
     assert user_files._put_back(restored, removed) == says
 
 
 @pytest.mark.parametrize("command", [["rules", "cache"], ["report", "no-such-session"]])
-def test_whatever_command_comes_next_puts_back_and_says_so(
+def test_next_command_restores_files_and_reports_it(
     own: Path, command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(own.parent))
     monkeypatch.setattr("tempfile.tempdir", None)
     killed = (
-        "import os\nfrom pipetune.core import restoration, scratch\n"
-        "with scratch.folder('job'), restoration.folder() as folder:\n    print(folder, flush=True)\n    os.abort()"
+        "import os\nfrom pipetune.core import files, restoration\n"
+        "with files.temporary_folder('job'), restoration.journal_folder() as folder:\n    print(folder, "
+        "flush=True)\n    os.abort()"
     )
     folder = subprocess.run([sys.executable, "-c", killed], stdout=subprocess.PIPE, text=True, check=False).stdout
     train(own, folder.strip(), "file", "new")
     main(command)
     assert (own / "file").read_text() == "precious" and os.listdir(own) == ["file"]
     error = capsys.readouterr().err
-    assert error.startswith("pipetune: An earlier command was killed while it measured. Put back: 1 file that the")
+    assert error.startswith(
+        "pipetune: An earlier command was killed during its measurements. Restored: 1 file changed by"
+    )
     assert not list(own.parent.glob("pipetune-job-*")) and list(restoration.recover()) == []
-    assert scratch.root() is None
+    assert root() is None
     main(command)
     assert "An earlier command" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The patched script beside the script as it is, against processes that serve windows of invented lengths."""
+"""Verification of the patched script against the original, with fake processes that report given window lengths."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core import planfile
-from pipetune.core.measurement import Outcome
+from pipetune.core import plan_file
+from pipetune.core.results import Outcome
 from pipetune.core.session import PatchResult, Session
 from pipetune.report.terminal import summary_text
 from pipetune.supervisor.analysis import analyze
-from pipetune.supervisor.request import Analysis
-from pipetune.supervisor.verification import fits_twice
+from pipetune.supervisor.request import AnalysisResult
+from pipetune.supervisor.verification import fit_in_memory_together
 from tests.core.sessions import PARALLEL, WINDOW, session
 from tests.supervisor.test_analysis import SOON, Recorder, request, run
 
@@ -24,18 +24,18 @@ pytestmark = pytest.mark.slow
 CLAIM = re.compile(r"\b[1-9]\.\d\dx|times as fast|% faster")
 
 
-def patch_of(analysis: Analysis) -> PatchResult:
+def patch_of(analysis: AnalysisResult) -> PatchResult:
     assert analysis.session.patch is not None
     return analysis.session.patch
 
 
-def is_withheld(analysis: Analysis, out: Path) -> str:
-    """Nothing is handed out, and nothing is said to be faster; why."""
+def is_withheld(analysis: AnalysisResult, out: Path) -> str:
+    """Checks that no patch is written and no speedup is reported; returns the reason."""
     found, patch = analysis.session, patch_of(analysis)
     assert (patch.diff, patch.files, patch.covered) == ("", (), ())
     assert (out / "tuned.patch").read_text() == ""
     assert found.training is None or (found.training.speedup, found.training.tuned_step_ms) == (None, None)
-    (dataset,) = found.studied
+    (dataset,) = found.profiled_datasets
     assert dataset.input_speedup is None and "tuned" not in dataset.rates
     assert not dataset.gains and all(offer.gain is None for offer in dataset.offered)
     summary = json.loads((out / "session.json").read_text())["summary"]
@@ -46,7 +46,7 @@ def is_withheld(analysis: Analysis, out: Path) -> str:
 
 
 @pytest.mark.one_core
-def test_the_first_number_everywhere_is_what_the_patched_script_was_measured_at(tmp_path: Path) -> None:
+def test_verified_speedup_is_the_headline_of_all_outputs(tmp_path: Path) -> None:
     analysis, screen, out = run(tmp_path, "normal")
     found, patch = analysis.session, patch_of(analysis)
     assert analysis.exit_code == 0 and patch.verified is True
@@ -70,65 +70,65 @@ def test_the_first_number_everywhere_is_what_the_patched_script_was_measured_at(
     assert screen.phases[-2] == "verification"
     assert [one for one in screen.done if one.startswith("running the") and one != "running the script"] == [
         "running the patched script",
-        "running the script as it is",
+        "running the original script",
     ]
 
 
 @pytest.mark.parametrize("scenario", ["patch_is_slower", "harmful_part"])
-def test_a_patch_that_is_not_faster_is_not_shipped(tmp_path: Path, scenario: str) -> None:
+def test_patch_that_is_not_faster_is_withheld(tmp_path: Path, scenario: str) -> None:
     analysis, _, out = run(tmp_path, scenario)
     assert (analysis.exit_code, patch_of(analysis).verified) == (0, False)
     assert is_withheld(analysis, out).startswith("It is slower: 0.54 times as fast (0.5")
     assert analysis.session.trials[-1].outcome is Outcome.REJECTED
-    edits = planfile.load_plan(out).edits
-    if scenario == "harmful_part":  # what the source cannot say was measured by itself
+    edits = plan_file.load_plan(out).edits
+    if scenario == "harmful_part":  # the plan was measured separately from the patch
         assert edits == (*WINDOW.edits, *PARALLEL.edits)
     else:
         assert edits == () and analysis.session.plan is None
         assert {one.rule for one in analysis.session.datasets[0].rejected} >= {"prefetch", "parallel-map"}
 
 
-def test_of_a_plan_that_is_written_in_part_the_number_is_that_of_the_part(tmp_path: Path) -> None:
+def test_speedup_of_partial_patch_is_that_of_the_part(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "helpful_part")
     training = analysis.session.training
     assert training is not None and training.speedup is not None
     assert training.speedup.median == pytest.approx(2, rel=0.05), "1.3 is what the whole was measured at"
-    assert planfile.load_plan(out).edits == (*WINDOW.edits, *PARALLEL.edits)
+    assert plan_file.load_plan(out).edits == (*WINDOW.edits, *PARALLEL.edits)
 
 
-def test_what_fails_leaves_the_patch_and_the_rest_is_run_again(tmp_path: Path) -> None:
+def test_failed_rewrite_is_removed_and_rest_is_verified_again(tmp_path: Path) -> None:
     analysis, screen, out = run(tmp_path, "part_of_the_patch_fails")
     patch = patch_of(analysis)
     assert (patch.verified, patch.diff, patch.covered) == (True, "smaller", (WINDOW.key,))
     assert [(gone.rule, gone.why) for gone in patch.not_covered] == [("parallel-map", "map differs")]
     assert (out / "tuned.patch").read_text() == "smaller"
     assert screen.done.count("running the patched script") == 2
-    assert screen.done.count("running the script as it is") == 1, "it stands until the patch does"
+    assert screen.done.count("running the original script") == 1, "it stands until the patch does"
     assert [one.rule for one in analysis.session.trials[-1].plan.rewrites] == ["prefetch"]
 
 
-def test_a_patch_that_changes_the_data_is_not_emitted(tmp_path: Path) -> None:
+def test_patch_that_changes_data_is_withheld(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "patch_fails")
     assert is_withheld(analysis, out) == "elements differ at 17"
     gone = [(one.rule, one.node, one.why) for one in patch_of(analysis).not_covered]
     assert gone == [(one.rule, one.node, "elements differ at 17") for one in (WINDOW, PARALLEL)]
 
 
-def test_a_patched_script_that_does_not_come_to_its_first_step_is_not_shipped(tmp_path: Path) -> None:
+def test_patch_that_raises_before_first_step_is_withheld(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "patch_raises")
     assert (analysis.exit_code, patch_of(analysis).verified) == (0, False)
-    assert is_withheld(analysis, out) == "the patched script raised: ValueError: of the user"
+    assert is_withheld(analysis, out) == "the patched script raised an exception: ValueError: of the user"
 
 
 @pytest.mark.parametrize(
     ("who", "what", "why"),
     [
         ("patched", "dies", "the patched script was killed (SIGKILL)"),
-        ("original", "exits", "the script as it is ended its process with exit status 0"),
-        ("patched", "hangs", "the patched script gave no sign of life for 2 s and was ended"),
+        ("original", "exits", "the original script exited with status 0"),
+        ("patched", "hangs", "the patched script sent no message for 2 s and was killed"),
     ],
 )
-def test_a_script_that_is_lost_in_its_windows_is_tried_alone_and_said(
+def test_script_lost_during_windows_is_measured_alone_and_reported(
     tmp_path: Path, who: str, what: str, why: str
 ) -> None:
     screen, out = Recorder(), tmp_path / "out"
@@ -136,19 +136,19 @@ def test_a_script_that_is_lost_in_its_windows_is_tried_alone_and_said(
     analysis = analyze(request(out, "disturbed", who, what, limits=limits), screen=screen)
     assert analysis.exit_code == 0
     assert why in is_withheld(analysis, out)
-    assert "once more, one after the other" in screen.done
+    assert "measuring again, one process at a time" in screen.done
 
 
 @pytest.mark.one_core
-def test_ctrl_c_in_the_windows_withholds_the_patch(tmp_path: Path) -> None:
+def test_ctrl_c_during_windows_withholds_patch(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "disturbed", "patched", "ctrl-c")
     assert (analysis.exit_code, analysis.session.status) == (130, "interrupted")
     assert patch_of(analysis).verified is None
     assert "interrupted" in is_withheld(analysis, out)
 
 
-def test_what_is_proven_is_not_lost_with_what_is_measured_beside_it(tmp_path: Path) -> None:
-    """A window that does not count and six of the pairs: then comes what decides nothing."""
+def test_ctrl_c_after_decisive_pairs_keeps_verified_patch(tmp_path: Path) -> None:
+    """One uncounted window and six pairs decide the verification; the interrupt comes afterwards."""
     analysis, _, out = run(tmp_path, "disturbed", "original", "ctrl-c", "7")
     assert (analysis.exit_code, analysis.session.status) == (130, "interrupted")
     assert patch_of(analysis).verified is True and (out / "tuned.patch").read_text() != ""
@@ -160,7 +160,7 @@ def test_what_is_proven_is_not_lost_with_what_is_measured_beside_it(tmp_path: Pa
     [("small", 4), ("lock", 2 + 4)],
     ids=["one fits", "one cannot stand beside the other"],
 )
-def test_where_both_cannot_be_there_at_a_time_they_take_turns(tmp_path: Path, condition: str, starts: int) -> None:
+def test_scripts_that_cannot_run_together_take_turns(tmp_path: Path, condition: str, starts: int) -> None:
     notes = tmp_path / "starts"
     analysis, screen, _ = run(tmp_path, "noted", str(notes), condition)
     assert patch_of(analysis).verified is True, patch_of(analysis).verification
@@ -168,12 +168,12 @@ def test_where_both_cannot_be_there_at_a_time_they_take_turns(tmp_path: Path, co
     assert len(order) == starts
     first, second = order[-4:-2]
     assert first != second and order[-4:] == [first, second, second, first]
-    assert ("once more, one after the other" in screen.done) is (condition == "lock")
+    assert ("measuring again, one process at a time" in screen.done) is (condition == "lock")
     gain = analysis.session.trials[-1].gain
     assert gain is not None and (gain.pairs, gain.median) == (6, pytest.approx(2, rel=0.05))
 
 
-def test_what_both_need_is_held_against_what_is_free() -> None:
+def test_memory_of_both_scripts_is_compared_with_available_memory() -> None:
     def found(mib: float, **machine: object) -> Session:
         made = session()
         assert made.machine is not None and made.patch is not None
@@ -181,9 +181,11 @@ def test_what_both_need_is_held_against_what_is_free() -> None:
         return replace(made, machine=here, patch=replace(made.patch, process_mib=mib))
 
     gib = 1 << 30
-    assert fits_twice(found(2000, memory_available_bytes=6 * gib), processes=1)
-    assert not fits_twice(found(2600, memory_available_bytes=6 * gib), processes=1), "less a margin"
-    assert not fits_twice(found(2000, memory_available_bytes=6 * gib), processes=2)
-    assert not fits_twice(found(2000, memory_limit_bytes=4 * gib), processes=1), "what the container grants"
-    assert not fits_twice(found(10, device="gpu"), processes=1)
-    assert not fits_twice(replace(found(10), machine=None), processes=1)
+    assert fit_in_memory_together(found(2000, memory_available_bytes=6 * gib), processes=1)
+    assert not fit_in_memory_together(found(2600, memory_available_bytes=6 * gib), processes=1), "minus a margin"
+    assert not fit_in_memory_together(found(2000, memory_available_bytes=6 * gib), processes=2)
+    assert not fit_in_memory_together(found(2000, memory_limit_bytes=4 * gib), processes=1), (
+        "as available to the container"
+    )
+    assert not fit_in_memory_together(found(10, device="gpu"), processes=1)
+    assert not fit_in_memory_together(replace(found(10), machine=None), processes=1)

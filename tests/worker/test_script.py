@@ -1,4 +1,4 @@
-"""The user's script runs as Python would have run it, and its errors are shown as its own."""
+"""The user's script runs as under Python, and its errors are shown without pipetune's frames."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def as_python_tells(tmp_path: Path, command: list[str], directory: Path) -> dict
     return found
 
 
-def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
+def test_script_runs_in_same_environment_as_under_python(tmp_path: Path) -> None:
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "train.py").write_text(f'"""A script."""\n{TELL}')
@@ -78,7 +78,7 @@ def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
     assert found["name"] == "__main__" and found["path"] == str(folder)
 
 
-def test_a_module_sees_what_python_would_show_it(tmp_path: Path) -> None:
+def test_module_runs_in_same_environment_as_under_python(tmp_path: Path) -> None:
     package = tmp_path / "a_package"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -92,7 +92,7 @@ def test_a_module_sees_what_python_would_show_it(tmp_path: Path) -> None:
     assert found["argv"][1:] == ["x"]
 
 
-def test_a_missing_script_and_one_that_is_not_python(tmp_path: Path) -> None:
+def test_missing_and_invalid_scripts_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(PipetuneError, match="cannot be read"):
         script.run(job(tmp_path / "none.py"))
     (tmp_path / "bad.py").write_text("def (:\n")
@@ -104,16 +104,16 @@ def test_a_missing_script_and_one_that_is_not_python(tmp_path: Path) -> None:
         script.run(job(tmp_path / "zero.py"))
 
 
-def test_a_declared_encoding_is_read(tmp_path: Path) -> None:
+def test_declared_encoding_is_used(tmp_path: Path) -> None:
     (tmp_path / "latin.py").write_bytes("# coding: latin-1\nassert 'ö' == chr(246)\n".encode("latin-1"))
     script.run(job(tmp_path / "latin.py"))
 
 
-def test_what_the_script_raises_is_the_callers_and_its_own(tmp_path: Path) -> None:
+def test_exception_of_script_is_propagated_without_own_frames(tmp_path: Path) -> None:
     (tmp_path / "raising.py").write_text("def inner():\n    return 1 / 0\n\n\ninner()\n")
     with pytest.raises(ZeroDivisionError) as raised:
         script.run(job(tmp_path / "raising.py"))
-    shown = script.users_traceback(raised.value)
+    shown = script.user_traceback(raised.value)
     assert f'File "{tmp_path / "raising.py"}", line 5, in <module>' in shown
     assert "return 1 / 0" in shown and shown.endswith("ZeroDivisionError: division by zero\n")
     assert "pipetune" not in shown.replace(str(tmp_path), "")
@@ -123,18 +123,18 @@ def test_what_the_script_raises_is_the_callers_and_its_own(tmp_path: Path) -> No
     assert leaving.value.code == 7
 
 
-def test_the_cause_of_an_error_is_shown_without_pipetune_too(tmp_path: Path) -> None:
+def test_chained_exception_is_shown_without_own_frames(tmp_path: Path) -> None:
     (tmp_path / "chained.py").write_text(
         "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('no a') from error\n"
     )
     with pytest.raises(ValueError, match="no a") as raised:
         script.run(job(tmp_path / "chained.py"))
-    shown = script.users_traceback(raised.value)
+    shown = script.user_traceback(raised.value)
     assert "KeyError: 'a'" in shown and "direct cause" in shown
     assert "worker/script.py" not in shown
 
 
-def test_patched_text_runs_under_the_original_names(tmp_path: Path) -> None:
+def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
     main, helper = tmp_path / "train.py", tmp_path / "helper_of_a_script.py"
     main.write_text("raise AssertionError('the file ran')\n")
     helper.write_text("value = 'file'\n")
@@ -150,6 +150,6 @@ def test_patched_text_runs_under_the_original_names(tmp_path: Path) -> None:
     assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     linecache.checkcache()
     assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
-    assert linecache.updatecache(str(helper), {}) == ["value = 'patched'\n"]  # as AutoGraph does for every function
+    assert linecache.updatecache(str(helper), {}) == ["value = 'patched'\n"]  # AutoGraph calls this for every function
     assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     assert helper.read_text() == "value = 'file'\n"

@@ -1,4 +1,4 @@
-"""What the verifying worker runs leaves nothing where the user runs the script; when it is what the plan says."""
+"""The verifying worker: temporary cache files, comparison with the plan, and when the script runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ import pytest
 pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core import sessionfile
-from pipetune.core.cluster import Task
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SplitFunction
+from pipetune.core import session_file
+from pipetune.core.cluster import LockstepRole
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SplitFunction, apply_edits
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import Cut, CutKind
-from pipetune.core.in_step import Begin, Leave, Link, Order
+from pipetune.core.functions import FunctionSplit, SplitPosition
+from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepRequest
 from pipetune.core.messages import Job, MessageWriter, Mode
 from pipetune.testing.words import pipeline
 from pipetune.worker import verification
 from pipetune.worker.verification import first_difference, with_file_caches_in
 from tests.core.sessions import session
 
-NAME = "pipetune-cache-82d49b9a1066104b-rank0"
+NAME = "pipetune-cache-82d49b9a1066104b"
 TEXT = f'dataset = dataset.map(parse).cache("{NAME}").cache("mine").batch(4)\n'
 
 
@@ -34,7 +33,7 @@ def _plan(*edits: Edit) -> Plan:
     return Plan("tuned", (Rewrite("cache", "n1", Safety.EXACT, edits, "Keeps it."),))
 
 
-def test_the_files_of_the_plans_caches_are_put_elsewhere_and_the_users_own_stay() -> None:
+def test_cache_files_of_plan_are_moved_and_those_of_user_kept() -> None:
     plan = _plan(Insert("n1", "cache", "cache@n1", {"filename": NAME}))
     found = with_file_caches_in("/tmp/elsewhere", {"train.py": TEXT, "other.py": "x = 1\n"}, plan)
     assert found == {"train.py": TEXT.replace(NAME, f"/tmp/elsewhere/{NAME}"), "other.py": "x = 1\n"}
@@ -49,7 +48,7 @@ def test_the_files_of_the_plans_caches_are_put_elsewhere_and_the_users_own_stay(
         Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}),
     ],
 )
-def test_without_a_file_cache_nothing_is_changed(edit: Insert) -> None:
+def test_source_without_file_cache_is_unchanged(edit: Insert) -> None:
     assert with_file_caches_in("/tmp/elsewhere", {"train.py": TEXT}, _plan(edit)) == {"train.py": TEXT}
 
 
@@ -59,8 +58,8 @@ MORE = HANDED.replace("(TensorSpec", "(TensorSpec(shape=<unknown>, dtype=tf.stri
 
 
 @pytest.mark.parametrize(("spec", "same"), [(HANDED, True), (SWAPPED, True), (MORE, False), ("", False)])
-def test_the_first_part_of_a_function_hands_on_what_the_plan_says(spec: str, same: bool) -> None:
-    split = SplitFunction("n1", Cut(CutKind.BEFORE_DRAWS, spec=HANDED, head="cut", tail="cut too"))
+def test_output_of_split_function_is_compared_with_plan(spec: str, same: bool) -> None:
+    split = SplitFunction("n1", FunctionSplit(SplitPosition.BEFORE_DRAWS, spec=HANDED, head="cut", tail="cut too"))
     wanted = apply_edits(pipeline("range 9 | map random"), [split])
     found = pipeline("range 9 | map | map random")
     found = replace(found, nodes=(found.nodes[0], replace(found.nodes[1], spec=spec), found.nodes[2]))
@@ -75,30 +74,34 @@ def test_the_first_part_of_a_function_hands_on_what_the_plan_says(spec: str, sam
         (SetArgument("n1", "num_parallel_calls", 4), "n1", True),
     ],
 )
-def test_a_rewrite_is_blamed_for_an_operator_that_it_is_about(edit: Edit, node: str, blamed: bool) -> None:
-    assert verification._is_about(edit, node) is blamed
+def test_rewrite_is_matched_to_the_operator_that_it_edits(edit: Edit, node: str, blamed: bool) -> None:
+    assert verification._edits_node(edit, node) is blamed
 
 
-def test_where_pipelines_differ_the_operator_of_the_plan_is_known() -> None:
+def test_first_difference_names_operator_of_plan() -> None:
     wanted = apply_edits(pipeline("range 9 | map"), [SetArgument("n1", "num_parallel_calls", 4)])
     different = verification._first_difference(pipeline("range 9 | map"), wanted)
-    assert different is not None and different.node == "n1" and different.words.startswith("operator 1 is map")
+    assert different is not None and different.node == "n1" and different.description.startswith("operator 1 is map")
     assert verification._first_difference(wanted, wanted) is None
 
 
 @pytest.mark.parametrize(
     ("task", "order", "ran"),
     [
-        pytest.param(None, Begin(), ["script"], id="begin"),
-        pytest.param(None, Leave(), [], id="leave"),
-        pytest.param(Task(0, 2), Begin(), ["script"], id="a chief"),
-        pytest.param(Task(1, 2), None, ["follows"], id="a worker that follows"),
+        pytest.param(None, RunToFirstStep(), ["script"], id="begin"),
+        pytest.param(None, NoMoreRequests(), [], id="leave"),
+        pytest.param(LockstepRole(0, 2), RunToFirstStep(), ["script"], id="a chief"),
+        pytest.param(LockstepRole(1, 2), None, ["follows"], id="a worker that follows"),
     ],
 )
-def test_the_script_runs_when_it_may(
-    task: Task | None, order: Order | None, ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_script_runs_after_request(
+    task: LockstepRole | None,
+    order: StepRequest | None,
+    ran: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two processes import side by side, and run the user's script one after the other."""
+    """Two processes import at the same time and run the user's script one after the other."""
     seen: list[str] = []
 
     class Observation:
@@ -113,22 +116,22 @@ def test_the_script_runs_when_it_may(
         seen.append("follows")
         return 0
 
-    monkeypatch.setattr(verification.observing, "Observation", Observation)
-    monkeypatch.setattr(verification.together, "follow", follow)
-    sessionfile.save(session(), tmp_path / "session.json")
+    monkeypatch.setattr(verification.observation, "ObservedRun", Observation)
+    monkeypatch.setattr(verification.lockstep, "run_as_agent", follow)
+    session_file.save(session(), tmp_path / "session.json")
     near, far = socket.socketpair()
-    with contextlib.closing(Link(near.detach())) as link, open(os.devnull, "wb") as nowhere:
+    with contextlib.closing(RequestLink(near.detach())) as link, open(os.devnull, "wb") as nowhere:
         if order is not None:
-            link.order(order)
+            link.send_request(order)
         saved = str(tmp_path / "session.json")
-        job = Job(Mode.VERIFY, nowhere.fileno(), session=saved, task=task, orders=far.detach())
+        job = Job(Mode.VERIFY, nowhere.fileno(), session=saved, lockstep_role=task, request_descriptor=far.detach())
         assert verification.verify(job, MessageWriter(nowhere.fileno())) == 0
-        if task is not None and not task.chief:
-            os.close(job.orders)
+        if task is not None and not task.is_chief:
+            os.close(job.request_descriptor)
     assert seen == ran
 
 
-def test_without_a_patch_there_is_nothing_to_verify(tmp_path: Path) -> None:
-    sessionfile.save(replace(session(), patch=None), tmp_path / "session.json")
-    with pytest.raises(PipetuneError, match="holds no patch"):
+def test_verification_without_patch_is_rejected(tmp_path: Path) -> None:
+    session_file.save(replace(session(), patch=None), tmp_path / "session.json")
+    with pytest.raises(PipetuneError, match="contains no patch"):
         verification.verify(Job(Mode.VERIFY, -1, session=str(tmp_path / "session.json")), None)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """The processes of a tf.data service: one dispatcher, and as many workers as the input needs.
 
-    python examples/distributed/service/serve.py dispatcher --port 5050
-    python examples/distributed/service/serve.py worker --dispatcher localhost:5050
+python examples/distributed/service/serve.py dispatcher --port 5050
+python examples/distributed/service/serve.py worker --dispatcher localhost:5050
 """
 
 from __future__ import annotations

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from pipetune.bench.rivals.exchange import teller, workload_of
 from pipetune.bench.rivals.one_workload import LOG_FILE, measured_workload
+from pipetune.core.benchmarks import Workload
 from pipetune.core.errors import PipetuneError
-from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import (
-    Failed,
-    Finished,
+    AnalysisFailed,
     Job,
-    Log,
+    LogLine,
     MessageWriter,
+    WorkerFinished,
     WorkloadMeasured,
     read_job,
 )
-from pipetune.core.workloads import Workload
+from pipetune.core.results import RunFailed
 
 QUICK_SECONDS = 300.0
 """The short form begins no workload that would end later, to judge by those before."""
@@ -36,9 +36,9 @@ def main() -> int:
         job = replace(job, command={**job.command, "started": time.monotonic()})
         code = _measure_all(job, writer)
     except Exception as error:
-        writer.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        writer.send(AnalysisFailed(f"{type(error).__name__}: {error}", traceback.format_exc()))
         code = 1
-    writer.send(Finished(code))
+    writer.send(WorkerFinished(code))
     return code
 
 
@@ -49,7 +49,7 @@ def _measure_all(job: Job, writer: MessageWriter) -> int:
         started = time.monotonic()
         if job.settings.quick and started - began + longest > QUICK_SECONDS:
             left = ", ".join(job.arguments[number:])
-            writer.send(Log(f"No time was left in the short form for {left}: run it again to go on."))
+            writer.send(LogLine(f"No time was left in the short form for {left}: run it again to go on."))
             break
         label = f"{name} ({number + 1} of {len(job.arguments)})"
         own = replace(job, command={**job.command, "label": label})
@@ -68,7 +68,7 @@ def _measure(workload: Workload, job: Job, writer: MessageWriter) -> int:
         (folder / LOG_FILE).write_bytes(b"")
         measured, result = measured_workload(workload, folder, job, say)
     except (RunFailed, PipetuneError, OSError, ValueError) as error:
-        writer.send(Log(f"{workload.name} could not be measured: {error}\nMore is in {folder / LOG_FILE}."))
+        writer.send(LogLine(f"{workload.name} could not be measured: {error}\nMore is in {folder / LOG_FILE}."))
         return 1
     seconds = round(time.monotonic() - started, 1)
     writer.send(WorkloadMeasured(replace(result, seconds=seconds), measured.machine))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pipetune.bench.rivals.plumber import cached_bytes
-from pipetune.core.benchmarks import MOST_CACHED_BYTES, CacheUse
+from pipetune.core.benchmarks import MAX_CACHED_BYTES, CacheUse, Workload
 from pipetune.core.edits import Insert, Plan, Remove, Rewrite, Safety
-from pipetune.core.operators import facts
-from pipetune.core.workloads import Workload
-from pipetune.rules.base import RuleContext
+from pipetune.core.operators import operator_facts
+from pipetune.rewrites.rule import RuleContext
 
 _HOLDING = frozenset({"cache", "snapshot"})
 
@@ -30,7 +29,7 @@ def cache_use(plan: Plan, context: RuleContext, workload: Workload) -> CacheUse 
     """What the caches of a plan hold, here and at the published size; None where it adds none.
 
     The bytes per element are measured, and so is the ratio of what is held to the bytes of the source; the published
-    bytes times that ratio must fit into `MOST_CACHED_BYTES`. A workload that stands for nothing published is taken
+    bytes times that ratio must fit into `MAX_CACHED_BYTES`. A workload that stands for nothing published is taken
     as it is.
     """
     if not added_caches(plan):
@@ -47,9 +46,9 @@ def cache_use(plan: Plan, context: RuleContext, workload: Workload) -> CacheUse 
         of = f"of the published {_decimal(published)}"
     if would is None:
         return CacheUse(held or 0.0, ratio, published, False, "It is not known what it would hold.")
-    counts = would <= MOST_CACHED_BYTES
+    counts = would <= MAX_CACHED_BYTES
     verb = "fits" if counts else "does not fit"
-    why = f"It would hold {_decimal(would)} {of}: that {verb} in {_decimal(MOST_CACHED_BYTES)}."
+    why = f"It would hold {_decimal(would)} {of}: that {verb} in {_decimal(MAX_CACHED_BYTES)}."
     return CacheUse(held or 0.0, ratio, published, counts, why)
 
 
@@ -64,7 +63,7 @@ def source_bytes(context: RuleContext) -> float | None:
     files = context.profile.files if context.profile is not None else None
     if files is not None and files.bytes_total:
         return float(files.bytes_total)
-    sizes = [cached_bytes(context, node.id) for node in context.pipeline if facts(node.op).source]
+    sizes = [cached_bytes(context, node.id) for node in context.pipeline if operator_facts(node.op).source]
     known = [size for size in sizes if size is not None]
     return sum(known) if known and len(known) == len(sizes) else None
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 from pipetune.bench.rivals.caches import cache_use, without_caches
 from pipetune.bench.rivals.plumber import plumber_edits
-from pipetune.core.benchmarks import OURS, CacheUse
+from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload
 from pipetune.core.edits import Edit, Insert, Plan, Remove, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Pipeline, Value
-from pipetune.core.workloads import Workload
-from pipetune.rules.base import RuleContext
-from pipetune.rules.baselines import baseline_plan
+from pipetune.rewrites.baselines import baseline_plan
+from pipetune.rewrites.rule import RuleContext
 
 UNCACHED = " without its cache"
 """Behind the name of a contender: the same plan, its cache taken out."""
@@ -50,7 +49,7 @@ def contenders(
         **baselines,
         "stage_based": stage_based_plan(baselines["autotune"], pipeline),
         "plumber": _plan("plumber", pipeline, plumber_edits(context)),
-        OURS: Plan(OURS, ours.rewrites),
+        PIPETUNE: Plan(PIPETUNE, ours.rewrites),
     }
     plans: dict[str, Plan] = {}
     caches: dict[str, CacheUse] = {}
@@ -67,9 +66,9 @@ def contenders(
 
 def _uncached(plan: Plan, context: RuleContext, bare: Plan | None) -> Plan:
     """What takes the place of a plan with a cache where it must not have one: chosen anew, as far as that is known."""
-    if plan.name != OURS:
+    if plan.name != PIPETUNE:
         return _plan(plan.name, context.pipeline, plumber_edits(context, cached=False))
-    return without_caches(plan) if bare is None else Plan(OURS, bare.rewrites)
+    return without_caches(plan) if bare is None else Plan(PIPETUNE, bare.rewrites)
 
 
 def stage_based_plan(autotune: Plan, pipeline: Pipeline) -> Plan:
@@ -80,7 +79,7 @@ def stage_based_plan(autotune: Plan, pipeline: Pipeline) -> Plan:
 
 def words_of(plan: Plan, pipeline: Pipeline) -> str:
     """What a plan sets, short: "map num_parallel_calls=2, prefetch(buffer_size=4)"; the rules where it has any."""
-    if plan.name == OURS:
+    if plan.name == PIPETUNE:
         return ", ".join(dict.fromkeys(rewrite.rule for rewrite in plan.rewrites))
     return ", ".join(filter(None, (_words(edit, pipeline) for edit in plan.edits)))
 

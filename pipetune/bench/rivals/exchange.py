@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipetune.bench import Say
-from pipetune.core.benchmarks import CacheUse
+from pipetune.core.benchmarks import CacheUse, Workload, find_workloads
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan
 from pipetune.core.files import write_text
 from pipetune.core.machine import Machine
-from pipetune.core.measurement import Interval, Rate
 from pipetune.core.messages import Job, MessageWriter, Progress
-from pipetune.core.workloads import Workload, find_workloads
+from pipetune.core.results import Interval, Rate
 
 Value = TypeVar("Value")
 

@@ -6,13 +6,12 @@ import time
 
 from pipetune.bench.rivals.exchange import Measured
 from pipetune.bench.rivals.preparing import Analysis
-from pipetune.core.benchmarks import OURS, WorkloadResult
+from pipetune.core.benchmarks import PIPETUNE, Workload, WorkloadResult
 from pipetune.core.codec import Json
-from pipetune.core.measurement import Rate
 from pipetune.core.profile import Verdict
+from pipetune.core.results import Rate
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
-from pipetune.core.workloads import Workload
 
 _ABOUT_THE_MACHINE = "While measuring"
 
@@ -31,7 +30,7 @@ def joined(
     Args:
         bare: the analysis that left caches out, where there was one.
     """
-    use = measured.caches.get(OURS)
+    use = measured.caches.get(PIPETUNE)
     uncounted = use is not None and not use.counts
     session = bare.session if bare is not None and uncounted else analysis.session
     training, told = session.training, summary(session)
@@ -73,7 +72,7 @@ def _equality(told: dict[str, Json]) -> dict[str, object] | None:
 
 def _why_no_plan(session: Session) -> str:
     """The diagnosis where nothing was tried, else what the last measurement said, or the search last."""
-    dataset = session.tuned_dataset
+    dataset = session.main_dataset
     diagnosis = dataset.diagnosis if dataset is not None else None
     if diagnosis is not None and diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
         return f"no plan: {diagnosis.sentence}"

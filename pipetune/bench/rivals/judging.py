@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipetune.bench.rivals.contenders import UNCACHED, Contenders
-from pipetune.core.benchmarks import OURS
-from pipetune.core.measurement import Interval, Rate, Window
+from pipetune.core.benchmarks import PIPETUNE
+from pipetune.core.results import Interval, Rate, Window
 from pipetune.search.baselines import DEFAULTS, rate_from
 from pipetune.search.statistics import ratio_interval
 
@@ -31,9 +31,9 @@ def judge(windows: Windows, contenders: Contenders) -> Judged:
     bare = {name: contenders.without_cache(name) for name in rivals}
     return Judged(
         rates={name: rate_from(windows[name]) for name in rivals if windows.get(name)},
-        ratio_over=_ratios(windows, OURS, {name: name for name in rivals if name != OURS}),
+        ratio_over=_ratios(windows, PIPETUNE, {name: name for name in rivals if name != PIPETUNE}),
         without_cache=_ratios(
-            windows, contenders.without_cache(OURS), {name: bare[name] for name in rivals if name != OURS}
+            windows, contenders.without_cache(PIPETUNE), {name: bare[name] for name in rivals if name != PIPETUNE}
         ),
         over_defaults={
             name: ratio

@@ -13,18 +13,17 @@ from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
 from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, hand_over, teller, workload_of
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, take_windows
-from pipetune.core.garbage import short_collections
+from pipetune.core.benchmarks import Workload
+from pipetune.core.garbage import shortened_collections
 from pipetune.core.messages import Job, MessageWriter, read_job
-from pipetune.core.planfile import load_plan
-from pipetune.core.workloads import Workload
+from pipetune.core.plan_file import load_plan
 from pipetune.model.bottleneck import diagnose
-from pipetune.rules.base import RuleContext
+from pipetune.rewrites.rule import RuleContext
 from pipetune.search.runner import SystemClock
 from pipetune.stages import planning
-from pipetune.stages.costs import refine_costs
 from pipetune.stages.files import measure_files
-from pipetune.stages.profiling import take_profile
-from pipetune.stages.study import Study
+from pipetune.stages.profiling import refine_costs, take_profile
+from pipetune.stages.study import Study, rule_context
 
 
 def main() -> int:
@@ -52,9 +51,8 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
     path = str(job.command.get(BARE_PLAN, ""))
     bare = load_plan(path).plan if path else None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(short_collections())
-        stack.callback(study.runner.forget)
-        stack.callback(study.runner.restore)
+        stack.enter_context(shortened_collections())
+        stack.callback(study.runner.close)
         say("profiling")
         context = facts_of(study, whole=not job.settings.quick)
         say("the rivals choose their numbers")
@@ -65,7 +63,7 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
             bare=bare,
             workload=workload,
         )
-        study.runner.kept = len(found.plans)  # caches stay filled from round to round
+        study.runner.max_datasets = len(found.plans)  # caches stay filled from round to round
         windows, failed = take_windows(
             found, study.runner, SystemClock(), length=length, seed=job.settings.seed, say=say
         )
@@ -90,8 +88,8 @@ def facts_of(study: Study, *, whole: bool) -> RuleContext:
     diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
     if whole:
         profile, diagnosis = refine_costs(study, profile, diagnosis)
-    profile = planning.completed(study, measure_files(study, profile))
-    return planning.facts_of(study, profile, diagnosis)
+    profile = planning.complete_profile(study, measure_files(study, profile))
+    return rule_context(study, profile, diagnosis)
 
 
 if __name__ == "__main__":

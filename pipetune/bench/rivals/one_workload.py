@@ -11,17 +11,16 @@ from pipetune.bench.rivals.caches import added_caches
 from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, Peak, peak_file, take
 from pipetune.bench.rivals.joining import joined
 from pipetune.bench.rivals.preparing import Analysis, analyse, make_data, run
-from pipetune.core import scratch
-from pipetune.core.benchmarks import OURS, WorkloadResult
+from pipetune.core import files
+from pipetune.core.benchmarks import PIPETUNE, Workload, WorkloadResult
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
-from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Job, write_job
-from pipetune.core.planfile import PLAN_FILE
-from pipetune.core.workloads import Workload
+from pipetune.core.plan_file import PLAN_FILE
+from pipetune.core.results import RunFailed
 
 LOG_FILE = "bench.log"
-QUICK_PEAKS = ("defaults", OURS)
+QUICK_PEAKS = ("defaults", PIPETUNE)
 
 
 def measured_workload(workload: Workload, folder: Path, job: Job, say: Say) -> tuple[Measured, WorkloadResult]:
@@ -80,7 +79,7 @@ def _without_caches(
 
 def _start(module: str, job: Job, *, doing: str, log: Path, say: Say) -> None:
     """Runs a module of this package on a job; it tells its progress to the same listener."""
-    with scratch.folder("bench") as folder:
+    with files.temporary_folder("bench") as folder:
         path = Path(folder) / "job.json"
         write_job(job, path)
         command = (sys.executable, "-P", "-m", f"{__package__}.{module}", str(path))

@@ -10,7 +10,7 @@ from pipetune.bench.examples import training_dataset
 from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, Peak, hand_over, peak_file, take, workload_of
 from pipetune.core.edits import Plan
 from pipetune.core.messages import read_job
-from pipetune.tf.measure import machine
+from pipetune.measure import machine
 
 WINDOW_SECONDS, WARMUP_SECONDS = 1.0, 0.5
 
@@ -33,7 +33,7 @@ def peak_of(folder: Path, plan: Plan) -> float | None:
         study.runner.input_window(plan, seconds=WINDOW_SECONDS, warmup_seconds=WARMUP_SECONDS)
         return max(0.0, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
     finally:
-        study.runner.forget()
+        study.runner.close()
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipetune.core.edits import Edit, Insert
-from pipetune.core.operators import facts
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import INFINITE, Node
-from pipetune.rules.base import RuleContext
-from pipetune.rules.baselines import numbers, takes_calls
-from pipetune.rules.epoch_constancy import Constancy, constancy_after
-from pipetune.rules.pricing import bytes_per_element, element_count, seconds_per_output
+from pipetune.rewrites.baselines import accepts_parallel_calls, parallelism_edits
+from pipetune.rewrites.epoch_constancy import Constancy, constancy_after
+from pipetune.rewrites.pricing import bytes_per_element, element_count, seconds_per_output
+from pipetune.rewrites.rule import RuleContext
 
 FEWEST_CALLS = 2
 FEWEST_AHEAD = 2
@@ -55,7 +55,7 @@ def allocate(context: RuleContext, *, resting: frozenset[str] = frozenset()) -> 
         if node.id not in resting and (cost := seconds_per_output(context, node.id))
     }
     bounds = [context.cores / sum(costs.values())] if costs else []
-    bounds += [1 / cost for name, cost in costs.items() if not takes_calls(context.pipeline[name])]
+    bounds += [1 / cost for name, cost in costs.items() if not accepts_parallel_calls(context.pipeline[name])]
     if not resting:
         bounds += _storage(context)
     rate = min(bounds, default=0.0)
@@ -63,7 +63,7 @@ def allocate(context: RuleContext, *, resting: frozenset[str] = frozenset()) -> 
     calls = {
         node.id: max(FEWEST_CALLS, _whole(cores.get(node.id, 0.0)))
         for node in context.pipeline
-        if takes_calls(node)
+        if accepts_parallel_calls(node)
     }
     return Allocation(rate, cores, calls)
 
@@ -95,7 +95,7 @@ def plumber_edits(context: RuleContext, *, cached: bool = True) -> tuple[Edit, .
         resting = frozenset((place.id, *(node.id for node in context.pipeline.upstream(place.id))))
     allocation = allocate(context, resting=resting)
     ahead = max(FEWEST_AHEAD, _whole(allocation.in_flight))
-    edits = numbers(context, lambda node: allocation.calls[node.id], prefetch=ahead)
+    edits = parallelism_edits(context, lambda node: allocation.calls[node.id], prefetch=ahead)
     if place is None:
         return edits
     # Last, so that it stands above a prefetch put behind the same operator.
@@ -113,7 +113,7 @@ def _saves_work(context: RuleContext, node: Node) -> bool:
     if any(other.op in ("cache", "snapshot") for other in around):
         return False
     works = (*context.pipeline.upstream(node.id), node)
-    return any(facts(work.op).takes_function or facts(work.op).reads_files for work in works)
+    return any(operator_facts(work.op).takes_function or operator_facts(work.op).reads_files for work in works)
 
 
 def _storage(context: RuleContext) -> list[float]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.bench import Say
-from pipetune.core.measurement import RunFailed
+from pipetune.core.benchmarks import Workload
+from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
-from pipetune.core.sessionfile import load
-from pipetune.core.workloads import Workload
+from pipetune.core.session_file import load
 
 ANALYZE_COMMAND = (sys.executable, "-P", "-m", "pipetune", "analyze", "--quiet")
 QUICK_BUDGET_SECONDS = 20.0

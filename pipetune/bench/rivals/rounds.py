@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipetune.bench import Say
 from pipetune.bench.rivals.contenders import Contenders
-from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.results import RunFailed, Window
 from pipetune.search.baselines import DEFAULTS
 from pipetune.search.budget import Budget, Part
 from pipetune.search.meter import Meter, Refused

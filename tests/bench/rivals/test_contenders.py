@@ -11,16 +11,14 @@ from pipetune.bench.rivals.caches import added_caches, cache_use, source_bytes, 
 from pipetune.bench.rivals.contenders import UNCACHED, Contenders, contenders, words_of
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import Length, take_windows
-from pipetune.core.benchmarks import OURS, RIVALS
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
-from pipetune.core.measurement import RunFailed, Window
+from pipetune.core.benchmarks import PIPETUNE, RIVALS, Workload
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.results import RunFailed, Window
 from pipetune.core.storage import FileUse
-from pipetune.core.workloads import Workload
-from pipetune.rules import baselines
-from pipetune.rules.base import RuleContext
+from pipetune.rewrites import baselines
+from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
-from pipetune.testing.words import read
+from pipetune.testing.words import parse
 
 TEXT = "range elements=100 bytes=100 | map bytes=1k | shuffle 9 bytes=1k | map random | batch 10"
 INVENTED = Workload("invented", Path("examples/invented"))
@@ -32,7 +30,7 @@ OUR_PLAN = Plan("dataset", (CACHE, FASTER))
 
 
 def context(text: str = TEXT, *, memory: float = 1e9) -> RuleContext:
-    words = read(text)
+    words = parse(text)
     return RuleContext(words.pipeline, words.profile, cores=2, memory_limit_bytes=memory)
 
 
@@ -53,20 +51,23 @@ def found(ours: Plan = OUR_PLAN, workload: Workload = INVENTED, *, memory: float
 def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
     all_of_them = found()
     assert [name for name in all_of_them.plans if not name.endswith(UNCACHED)] == list(RIVALS)
-    assert [name for name in all_of_them.plans if name.endswith(UNCACHED)] == ["plumber" + UNCACHED, OURS + UNCACHED]
-    assert all_of_them.without_cache(OURS) == OURS + UNCACHED and all_of_them.without_cache("off") == "off"
+    assert [name for name in all_of_them.plans if name.endswith(UNCACHED)] == [
+        "plumber" + UNCACHED,
+        PIPETUNE + UNCACHED,
+    ]
+    assert all_of_them.without_cache(PIPETUNE) == PIPETUNE + UNCACHED and all_of_them.without_cache("off") == "off"
     for name, plan in all_of_them.plans.items():
         caches = [node for node in apply_edits(context().pipeline, plan.edits) if node.op == "cache"]
-        assert len(caches) == (name in ("plumber", OURS)), name
+        assert len(caches) == (name in ("plumber", PIPETUNE)), name
 
 
 def test_a_cache_too_large_at_the_published_size_is_not_measured_at_all() -> None:
     few = found(workload=published(10**12))
     assert list(few.plans) == list(RIVALS)
     assert not any(use.counts for use in few.caches.values())
-    for name in ("plumber", OURS):
+    for name in ("plumber", PIPETUNE):
         assert "cache" not in [node.op for node in apply_edits(context().pipeline, few.plans[name].edits)]
-    assert few.without_cache(OURS) == OURS
+    assert few.without_cache(PIPETUNE) == PIPETUNE
 
 
 def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> None:
@@ -75,11 +76,11 @@ def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> 
     other = Plan("dataset", (FASTER, rewrite("something")))
     for size in (None, 10**12):
         all_of_them = contenders(known, plans, OUR_PLAN, workload=published(size), bare=other)
-        assert all_of_them.plans[all_of_them.without_cache(OURS)].rewrites == other.rewrites
+        assert all_of_them.plans[all_of_them.without_cache(PIPETUNE)].rewrites == other.rewrites
 
 
 def test_no_plan_is_the_pipeline_as_written() -> None:
-    assert found(Plan("dataset"), memory=1e3).plans[OURS].edits == ()
+    assert found(Plan("dataset"), memory=1e3).plans[PIPETUNE].edits == ()
     assert found(Plan("dataset"), memory=1e3).caches == {}
 
 
@@ -124,7 +125,7 @@ def test_plans_in_words() -> None:
     assert words_of(plans["defaults"], pipeline) == ""
     assert words_of(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
     assert words_of(plans["plumber"], pipeline).endswith("cache()")
-    assert words_of(plans[OURS], pipeline) == "cache, parallel-map"
+    assert words_of(plans[PIPETUNE], pipeline) == "cache, parallel-map"
 
 
 def window(rate: float, *, first: float = 0.1) -> Window:
@@ -136,11 +137,11 @@ def test_ratios_are_of_the_windows_of_one_round() -> None:
         "defaults": [window(rate) for rate in (100, 110, 90)],
         "plumber": [window(rate) for rate in (400, 440, 360)],
         "plumber" + UNCACHED: [window(rate) for rate in (100, 110, 90)],
-        OURS: [window(rate) for rate in (800, 880, 720)],
-        OURS + UNCACHED: [window(rate) for rate in (300, 330, 270)],
+        PIPETUNE: [window(rate) for rate in (800, 880, 720)],
+        PIPETUNE + UNCACHED: [window(rate) for rate in (300, 330, 270)],
     }
     judged = judge(windows, Contenders(dict.fromkeys(windows, Plan(""))))
-    assert set(judged.rates) == {"defaults", "plumber", OURS}
+    assert set(judged.rates) == {"defaults", "plumber", PIPETUNE}
     assert judged.rates["defaults"].examples_per_second == pytest.approx(100)
     assert {name: round(ratio.median, 6) for name, ratio in judged.ratio_over.items()} == {
         "defaults": 8.0, "plumber": 2.0,
@@ -157,11 +158,11 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
     plans = {
         "defaults": Plan("defaults"),
         "plumber": Plan("plumber", (rewrite("breaks"),)),
-        OURS: Plan(OURS, (rewrite("faster"),)),
+        PIPETUNE: Plan(PIPETUNE, (rewrite("faster"),)),
     }
     runner = FakeRunner(
         clock,
-        gain=lambda plan: 2.0 if plan.name == OURS else 1.0,
+        gain=lambda plan: 2.0 if plan.name == PIPETUNE else 1.0,
         noise=Noise(spread=0.02, wander=0.1),
         fails={rewrite("breaks").key: "no such op"},
     )
@@ -169,7 +170,7 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
     said: list[str] = []
     windows, failed = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=said.append)
     assert failed == {"plumber": "no such op"}
-    assert {name: len(taken) for name, taken in windows.items()} == {"defaults": 12, OURS: 12}
+    assert {name: len(taken) for name, taken in windows.items()} == {"defaults": 12, PIPETUNE: 12}
     orders = {tuple(key for _, key in runner.windows[start : start + 2]) for start in range(3, 25, 2)}
     assert len(orders) == 2  # now one first, now the other
     ratio = judge(windows, Contenders(plans)).ratio_over["defaults"]
@@ -179,11 +180,15 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
 
 def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written() -> None:
     clock = FakeClock()
-    plans = {"defaults": Plan("defaults"), "autotune": Plan("autotune", (rewrite("numbers"),)), OURS: Plan(OURS)}
+    plans = {
+        "defaults": Plan("defaults"),
+        "autotune": Plan("autotune", (rewrite("numbers"),)),
+        PIPETUNE: Plan(PIPETUNE),
+    }
     runner = FakeRunner(clock, noise=Noise(spread=0.3))
     length = Length(rounds=5, window_seconds=0.5, warmup_seconds=0.2)
     windows, _ = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=lambda doing: None)
-    assert len(runner.windows) == 10 and windows[OURS] == windows["defaults"]
+    assert len(runner.windows) == 10 and windows[PIPETUNE] == windows["defaults"]
     found = judge(windows, Contenders(plans))
     over = found.ratio_over["defaults"]
     assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["autotune"].high > 1

@@ -15,22 +15,21 @@ from pipetune.bench.rivals import one_workload
 from pipetune.bench.rivals.exchange import Measured
 from pipetune.bench.rivals.joining import joined
 from pipetune.bench.rivals.preparing import Analysis
-from pipetune.core.benchmarks import OURS, CacheUse, WorkloadResult
+from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload, WorkloadResult
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import (
-    Finished,
     Job,
-    Log,
+    LogLine,
     Message,
     Mode,
     Progress,
+    WorkerFinished,
     WorkloadMeasured,
     from_line,
     write_job,
 )
+from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
-from pipetune.core.workloads import Workload
 from tests.core.invented_benchmarks import interval, result
 from tests.core.sessions import MACHINE, session
 
@@ -65,7 +64,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bo
     os.close(write_end)
     with open(read_end, "rb") as stream:
         messages = [from_line(line) for line in stream]
-    assert messages[-1] == Finished(code)
+    assert messages[-1] == WorkerFinished(code)
     return messages
 
 
@@ -80,10 +79,10 @@ def test_each_is_sent_and_a_failing_one_is_told(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(rivals, "measured_workload", measures)
     messages = told(tmp_path, monkeypatch, "table", "broken", "digits")
     assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table", "digits"]
-    (log,) = [one.text for one in messages if isinstance(one, Log)]
+    (log,) = [one.text for one in messages if isinstance(one, LogLine)]
     assert "broken could not be measured: no such op" in log and "bench.log" in log
-    assert messages[-1] == Finished(1)
-    said = [one.doing for one in messages if isinstance(one, Progress)]
+    assert messages[-1] == WorkerFinished(1)
+    said = [one.activity for one in messages if isinstance(one, Progress)]
     assert said == [
         "table (1 of 3): measuring", "broken (2 of 3): measuring", "digits (3 of 3): measuring",
     ]  # fmt: skip
@@ -95,9 +94,9 @@ def test_the_short_form_begins_nothing_it_has_no_time_for(tmp_path: Path, monkey
     monkeypatch.setattr(rivals.time, "monotonic", lambda: float(next(clock)))
     messages = told(tmp_path, monkeypatch, "table", "series", "digits", quick=True)
     assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table"]
-    (log,) = [one.text for one in messages if isinstance(one, Log)]
+    (log,) = [one.text for one in messages if isinstance(one, LogLine)]
     assert "series, digits" in log
-    assert messages[-1] == Finished(0)
+    assert messages[-1] == WorkerFinished(0)
 
 
 def test_what_the_processes_leave_is_put_together(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_what_the_processes_leave_is_put_together(tmp_path: Path) -> None:
     assert found.end_to_end == whole.training.speedup and found.plan_seconds == 61.2
     assert found.rewrites == tuple(dict.fromkeys(one.rule for one in whole.plan.rewrites)) and not found.why
     assert found.equality is not None and found.equality["equal"] is True
-    assert found.ratio_over == MEASURED.ratio_over and found.rivals[OURS].examples_per_second
+    assert found.ratio_over == MEASURED.ratio_over and found.rivals[PIPETUNE].examples_per_second
     assert found.verdict and found.notes == ("a note",)
 
 
@@ -148,7 +147,7 @@ def test_where_a_cache_does_not_count_the_plan_without_it_is_the_result(
     cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
     prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
     first, bare = analysed(cache), analysed(prefetch) if second else None
-    measured = replace(MEASURED, caches={OURS: CacheUse(1.0, 1.0, 1e12, counts, "")})
+    measured = replace(MEASURED, caches={PIPETUNE: CacheUse(1.0, 1.0, 1e12, counts, "")})
     found = joined(Workload("a", tmp_path), measured, first, {}, bare=bare, notes=())
     assert found.rewrites == (("cache",) if counts or not second else ("prefetch",))
     assert (found.end_to_end is None) is (not counts and not second)

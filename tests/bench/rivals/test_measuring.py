@@ -18,16 +18,14 @@ from pipetune.bench.rivals import measuring, peaks
 from pipetune.bench.rivals.exchange import BARE_PLAN, Measured, hand_over, take
 from pipetune.bench.rivals.preparing import run
 from pipetune.bench.rivals.rounds import Length
-from pipetune.core.benchmarks import OURS, RIVALS
-from pipetune.core.editing import apply_edits
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.benchmarks import FOLDER, PIPETUNE, RIVALS, Workload, find_workloads
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
-from pipetune.core.measurement import RunFailed
 from pipetune.core.messages import Job, Mode
-from pipetune.core.planfile import PlanFile, save_plan
+from pipetune.core.plan_file import PlanFile, save_plan
+from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
-from pipetune.core.workloads import FOLDER, Workload, find_workloads
-from pipetune.tf.pipelines import live, replay
+from pipetune.pipelines import live, replay
 
 SCRIPT = """
 import numpy as np
@@ -57,8 +55,7 @@ def workload(tmp_path: Path) -> Workload:
 
 def job_for(tmp_path: Path, plan: Plan) -> Job:
     pipeline = live.read(training_dataset(tmp_path / "small")).pipeline
-    described = tuple(dict(one) for one in pipeline.describe())
-    save_plan(PlanFile(pipeline.fingerprint, described, plan.edits, plan.rewrites), tmp_path / "plan.json")
+    save_plan(PlanFile(pipeline.fingerprint, pipeline.identities(), plan.edits, plan.rewrites), tmp_path / "plan.json")
     return Job(Mode.BENCH, -1, Settings(quick=True), plan=str(tmp_path / "plan.json"), out=str(tmp_path))
 
 
@@ -75,9 +72,11 @@ def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch
     assert found.failed == {}
     assert list(found.rivals) == list(RIVALS)
     assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in found.rivals.values())
-    assert set(found.ratio_over) == set(RIVALS) - {OURS} == set(found.without_cache)
-    assert found.caches[OURS].counts and found.caches[OURS].bytes_ratio == pytest.approx(8192 / (32 * 64 * 64 * 4))
-    assert "cache()" in found.sets["plumber"] and found.sets[OURS] == "cache"
+    assert set(found.ratio_over) == set(RIVALS) - {PIPETUNE} == set(found.without_cache)
+    assert found.caches[PIPETUNE].counts and found.caches[PIPETUNE].bytes_ratio == pytest.approx(
+        8192 / (32 * 64 * 64 * 4)
+    )
+    assert "cache()" in found.sets["plumber"] and found.sets[PIPETUNE] == "cache"
     assert said[-1] == "round 2 of 2, 8 pipelines in turn"
     hand_over(found, tmp_path / "measured.json")
     assert take(Measured, tmp_path / "measured.json").plans == found.plans

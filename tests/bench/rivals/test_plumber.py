@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from pipetune.bench.rivals.plumber import allocate, cache_place, plumber_edits
-from pipetune.core.editing import apply_edits
-from pipetune.core.storage import FileUse, Reader, Sweep
-from pipetune.rules.base import RuleContext
-from pipetune.testing.words import read
+from pipetune.core.edits import apply_edits
+from pipetune.core.storage import FileUse, Sweep, SweepReader
+from pipetune.rewrites.rule import RuleContext
+from pipetune.testing.words import parse
 
 
 def context(text: str, *, cores: int = 4, memory: float = 1e9) -> RuleContext:
-    words = read(text)
+    words = parse(text)
     return RuleContext(words.pipeline, words.profile, cores=cores, memory_limit_bytes=memory)
 
 
@@ -36,7 +36,7 @@ def test_what_runs_in_one_thread_bounds_the_rate_and_the_others_get_no_more_than
 
 
 def test_storage_stays_in_the_sum() -> None:
-    sweep = Sweep(Reader.FILES, (), ceiling=5e7)
+    sweep = Sweep(SweepReader.FILES, (), ceiling=5e7)
     known = context(TWO_MAPS)
     assert known.profile is not None
     files = FileUse(bytes_per_element=1e6, sweeps=(sweep,))

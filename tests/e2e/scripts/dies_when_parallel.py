@@ -1,6 +1,6 @@
-"""A map that cannot bear two calls at a time: the first time it happens its process is killed.
+"""A map that cannot run two calls at a time: its process is killed the first time it happens.
 
-The file argv[1] remembers that it happened; another process makes it, or it would be taken back.
+The file argv[1] marks that it happened; another process creates it, because it would be restored otherwise.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Two stages that only wait, one after the other: a prefetch between them nearly halves the step.
 
-Trains argv[2] epochs (default 3), says how far it is beside argv[1], and writes a checkpoint there at the end.
+Trains argv[2] epochs (default 3), writes its progress beside argv[1], and a checkpoint there at the end.
 """
 
 import sys
@@ -18,7 +18,7 @@ def wait(number):
     return number
 
 
-def read(number):  # as slow storage does
+def read(number):  # like slow storage
     return tf.ensure_shape(tf.numpy_function(wait, [number], tf.int64), [])
 
 

@@ -1,4 +1,4 @@
-"""Builds a pipeline, looks at five of its elements, and raises before it trains."""
+"""Builds a pipeline, previews five of its elements, and raises before it trains."""
 
 import tensorflow as tf
 
@@ -9,5 +9,5 @@ def load_weights():
 
 dataset = tf.data.Dataset.range(640).map(lambda x: x + 1).batch(32)
 for batch in dataset.take(5):
-    print("looked at", batch.shape)
+    print("read", batch.shape)
 load_weights()

@@ -1,4 +1,4 @@
-"""Its own loop raises at step 60, in the middle of what is measured."""
+"""A training loop that raises at step 60, while it is measured."""
 
 import tensorflow as tf
 

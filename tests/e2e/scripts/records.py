@@ -1,4 +1,4 @@
-"""Reads four files of records below argv[1], shuffles them, and trains a Keras model."""
+"""Reads four files of records in argv[1], shuffles them, and trains a Keras model."""
 
 import sys
 from pathlib import Path

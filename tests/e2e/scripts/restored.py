@@ -1,5 +1,5 @@
-"""Counts in variables, in an optimizer and in a table; every step prints the counts, writes them to a log in argv[1]
-that was begun before, and writes over model.keras there.
+"""Counts in variables, in an optimizer and in a table. Every step prints the counts, writes them to a log in argv[1]
+that was opened before the loop, and overwrites model.keras there.
 """
 
 import sys

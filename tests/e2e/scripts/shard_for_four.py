@@ -1,11 +1,11 @@
-"""One of the two processes of a job, which takes the shard of a job of four."""
+"""One of two processes of a job, which reads the shard of a job of four."""
 
 from __future__ import annotations
 
 import json
 import os
 
-# What a launcher sets.
+# Set by a launcher.
 workers = ["127.0.0.1:2222", "127.0.0.1:2223"]
 os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}})
 

@@ -1,7 +1,7 @@
-"""Trains in several processes in step; each row is waited for, as for storage, on worker 1 three times as long.
+"""Trains in several processes in lockstep. Each row waits, as for storage, three times as long on worker 1.
 
-With a file as argument, worker 1 is killed the first time that two rows are waited for at once; the file remembers it,
-made by another process, or it would be taken back.
+With a file as argument, worker 1 is killed the first time that two rows wait at once. The file marks that it happened;
+another process creates it, because it would be restored otherwise.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Stands in for Horovod, which is not installed here; see `tensorflow.py`."""
+"""A stand-in for Horovod, which the tests do not require; see `tensorflow.py`."""

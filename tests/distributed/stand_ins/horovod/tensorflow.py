@@ -1,6 +1,6 @@
-"""What scripts use of `horovod.tensorflow`, for one rank: who it is comes from the variables that horovodrun sets.
+"""The part of `horovod.tensorflow` that scripts use; rank and size come from the variables that horovodrun sets.
 
-Nothing is sent: gradients stay those of the rank, variables those it began with.
+Nothing is communicated: gradients and variables stay those of the rank.
 """
 
 from __future__ import annotations

@@ -1,0 +1,232 @@
+"""Pipelines with a known bottleneck: what a diagnosis must name, for the confusion table.
+
+Every injection stands far above what a busy machine adds: it takes at least five times as long as the step that
+waits for it, or the step far longer than the input. Waiting ones sleep in the runtime (`SleepDataset`), so that other
+work on the machine does not change them; working ones compute for a time calibrated here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.capture import consumption, loop_consumer
+from pipetune.capture.keras import FitConsumer
+from pipetune.core.profile import Cause
+
+Dataset = tf.data.Dataset
+
+_STEP_SECONDS = 0.001
+_SLOW_SECONDS = 0.0015  # per example, where eight make a batch
+_BATCH = 8
+_RECORDS = 32
+_BURST_SECONDS, _BURST_STEP_SECONDS = 0.05, 0.008  # a burst every eight elements
+
+
+@dataclass(frozen=True)
+class Injected:
+    """One pipeline, how it is consumed, and what a diagnosis must say of it."""
+
+    name: str  # "slow read", "slow map", "slow batch", "small prefetch", "slow consumer", "Python function"
+    how: str
+    cause: Cause
+    operator: str  # of the node to name; "" where no operator is at fault
+    dataset: Callable[[str], Any]  # given a folder to write files to
+    consumer: Callable[[], consumption.Consumer] = lambda: loop_consumer.EmulatedConsumer(_STEP_SECONDS)
+    steps: int | None = None  # per window
+
+
+def cases() -> tuple[Injected, ...]:
+    """Every injection, each in the ways it comes."""
+    slow_step = functools.partial(loop_consumer.EmulatedConsumer, 0.03)
+    bursty_step = functools.partial(loop_consumer.EmulatedConsumer, _BURST_STEP_SECONDS)
+    operator = Cause.OPERATOR
+    return (
+        Injected("slow read", "storage waits", operator, "interleave", _waiting_read),
+        Injected("slow read", "decompression works", operator, "TFRecordDataset", _working_read),
+        Injected("slow map", "works, TensorFlow runs it in parallel", operator, "map", _working_map),
+        Injected("slow map", "works, draws random numbers", operator, "map", _random_map),
+        Injected("slow map", "waits", operator, "map", _waiting_map),
+        Injected("slow map", "works, under fit", operator, "map", _random_map_pairs, lambda: _fit(8)),
+        Injected("slow batch", "copies", operator, "batch", _slow_batch),
+        Injected("small prefetch", "bursts", Cause.BUFFER, "prefetch", lambda _: _bursts(1), bursty_step, 16),
+        Injected("slow consumer", "waits", Cause.CONSUMER, "", _light, slow_step),
+        Injected("slow consumer", "bursts, prefetched", Cause.CONSUMER, "", lambda _: _bursts(16), bursty_step, 16),
+        Injected("slow consumer", "fit computes", Cause.CONSUMER, "", _light_pairs, lambda: _fit(3072)),
+        Injected("Python function", "in a map", Cause.PYTHON, "map", _python_map),
+        Injected("Python function", "a generator", Cause.PYTHON, "from_generator", _python_generator),
+    )
+
+
+# -- what is injected
+
+
+def waiting(dataset: Any, seconds: float) -> Any:
+    """The dataset, each element of it delayed inside the runtime; no processor time is spent."""
+    spec = dataset.element_spec
+    variant = tf.raw_ops.SleepDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        sleep_microseconds=tf.constant(round(1e6 * seconds), tf.int64),
+        output_types=[spec.dtype],
+        output_shapes=[spec.shape],
+    )
+    return tf.data.experimental.from_variant(variant, spec)
+
+
+def _working(seconds: float) -> Callable[[Any], Any]:
+    """A function of an int64 that computes for `seconds` and returns what it got."""
+    rounds = max(1, round(seconds / _round_seconds()))
+
+    def injected(value: Any) -> Any:
+        return _compute(value, rounds)
+
+    return injected
+
+
+def _compute(value: Any, rounds: int) -> Any:
+    values = tf.while_loop(
+        lambda index, _: index < rounds,
+        lambda index, values: (index + 1, tf.sin(values) + 1.0),
+        (0, tf.fill([2000], tf.cast(value, tf.float32))),
+    )[1]
+    return value + tf.cast(tf.reduce_sum(values) * 0.0, tf.int64)
+
+
+@functools.cache
+def _round_seconds() -> float:
+    """Processor seconds of one round of `_compute`."""
+    run = tf.function(_compute)
+    rounds = tf.constant(300)
+    run(tf.constant(1, tf.int64), rounds)
+    taken = []
+    for _ in range(3):
+        started = time.process_time()
+        run(tf.constant(1, tf.int64), rounds)
+        taken.append(time.process_time() - started)
+    return max(1e-7, min(taken) / 300)
+
+
+def _in_python(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+# -- the pipelines; each has light operators beside the slow one, so that the wrong one can be named. Of several maps
+# the slow one has a function of the name `injected`.
+
+
+def _waiting_read(folder: str) -> Any:
+    files = [_records(folder, f"part-{number}", count=_RECORDS, size=100) for number in range(2)]
+    read = Dataset.from_tensor_slices(files).interleave(
+        lambda file: waiting(tf.data.TFRecordDataset(file), _SLOW_SECONDS), cycle_length=1
+    )
+    return read.map(tf.strings.length).batch(_BATCH)
+
+
+def _working_read(folder: str) -> Any:
+    path = _records(folder, "packed", count=_BATCH, size=700_000, compression="GZIP")
+    return tf.data.TFRecordDataset(path, compression_type="GZIP").map(tf.strings.length).batch(_BATCH)
+
+
+def _light(_folder: str) -> Any:
+    return Dataset.range(512).map(lambda value: value + 1).batch(_BATCH)
+
+
+def _pairs(dataset: Any) -> Any:
+    return dataset.map(lambda value: (tf.fill([32], tf.cast(value, tf.float32) * 1e-3), tf.zeros([1])))
+
+
+def _light_pairs(_folder: str) -> Any:
+    return _pairs(Dataset.range(512)).batch(4 * _BATCH)
+
+
+def _working_map(_folder: str) -> Any:
+    light = Dataset.range(512).map(lambda value: value + 1)
+    return light.shuffle(16).map(_working(2 * _SLOW_SECONDS)).batch(_BATCH)
+
+
+def _random_map(_folder: str) -> Any:
+    work = _working(_SLOW_SECONDS)
+
+    def injected(value: Any) -> Any:
+        return work(value + tf.random.uniform([], 0, 2, tf.int64))
+
+    return Dataset.range(512).map(lambda value: value + 1).map(injected).batch(_BATCH)
+
+
+def _random_map_pairs(folder: str) -> Any:
+    return _pairs(_random_map(folder).unbatch()).batch(_BATCH)
+
+
+def _waiting_map(_folder: str) -> Any:
+    def injected(value: Any) -> Any:
+        return tf.data.experimental.get_single_element(waiting(Dataset.from_tensors(value), _SLOW_SECONDS))
+
+    return Dataset.range(512).map(lambda value: value + 1).map(injected, num_parallel_calls=1).batch(_BATCH)
+
+
+def _slow_batch(_folder: str) -> Any:
+    image = np.ones([500_000], "float32")
+
+    def light(_value: Any) -> Any:
+        return tf.constant(image)
+
+    return Dataset.range(512).map(light).batch(32)
+
+
+def _bursts(buffer: int) -> Any:
+    def burst(value: Any) -> Any:
+        half = _BURST_SECONDS / 2  # it sleeps again before it says that there is no second element
+        return waiting(Dataset.from_tensors(value), half).flat_map(lambda _: Dataset.range(_BATCH))
+
+    return Dataset.range(512).flat_map(burst).prefetch(buffer)
+
+
+def _python_map(_folder: str) -> Any:
+    def work(value: Any) -> Any:
+        _in_python(_SLOW_SECONDS)
+        return value
+
+    def injected(value: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(work, [value], tf.int64), [])
+
+    return Dataset.range(512).map(lambda value: value + 1).map(injected, num_parallel_calls=2).batch(_BATCH)
+
+
+def _python_generator(_folder: str) -> Any:
+    def generate() -> Any:
+        for value in range(512):
+            _in_python(_SLOW_SECONDS)
+            yield value
+
+    read = Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64))
+    return read.map(lambda value: value + 1).batch(_BATCH)
+
+
+def _records(folder: str, name: str, *, count: int, size: int, compression: str = "") -> str:
+    """A file of records of letters drawn from sixteen, so that they compress and still take time to unpack."""
+    path = os.path.join(folder, f"{name}.tfrecord")
+    draw = np.random.default_rng(0)
+    options = tf.io.TFRecordOptions(compression_type=compression, compression_level=1) if compression else None
+    with tf.io.TFRecordWriter(path, options) as writer:
+        for _ in range(count):
+            writer.write(draw.integers(97, 113, size, dtype=np.uint8).tobytes())
+    return path
+
+
+def _fit(width: int) -> consumption.Consumer:
+    """Keras's own fit on a model of two layers of `width` units."""
+    import keras
+
+    model = keras.Sequential([keras.layers.Dense(width, "relu"), keras.layers.Dense(width), keras.layers.Dense(1)])
+    model.build([None, 32])
+    model.compile("sgd", "mse")
+    return FitConsumer(model, type(model).fit, {}, keras.callbacks.CallbackList)

@@ -1,0 +1,514 @@
+"""Parameter-server training: hooks its ClusterCoordinator, and what its functions capture from the script."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dis
+import functools
+import inspect
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.capture import consumption, job_processes, protection, worker_dataset
+from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.worker_dataset import WorkerDataset
+from pipetune.core.cluster import task_from_environment
+from pipetune.core.distribution import COORDINATOR, FIT, CapturedKind, CapturedObject
+from pipetune.core.errors import PipetuneError
+from pipetune.core.results import RunFailed, Window
+from pipetune.pipelines import call_sites
+from pipetune.pipelines.call_sites import called_by_library, inside_workflow
+from pipetune.pipelines.errors import first_line
+from pipetune.timing import windows
+
+if TYPE_CHECKING:
+    from pipetune.capture.consumption import Consumption
+    from pipetune.capture.hooks import Hooks
+
+
+_LOAD_OUTSIDE = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"})
+_LOAD_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_LOAD_LOCAL = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+_MOST_PARTS = 64  # items inspected per container, at most
+_MOST_FUNCTIONS = 200  # functions inspected, including those that they call, at most
+
+
+@dataclass(frozen=True, eq=False)
+class NameReference:
+    """A name as written in the user's code ("train", "self.train"), with its current value."""
+
+    name: str
+    value: Any
+    file: str
+    line: int
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Yields the name with its value, and for a container also each of its items: "splits['train']"."""
+        yield self.name, self.value
+        if isinstance(self.value, dict):
+            entries = list(self.value.items())
+        else:
+            entries = list(enumerate(self.value)) if isinstance(self.value, list | tuple) else []
+        yield from ((f"{self.name}[{key!r}]", value) for key, value in entries[:_MOST_PARTS])
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A Python function, and the arguments it is known to be called with."""
+
+    function: FunctionType
+    arguments: Mapping[str, Any]
+    key: tuple[object, ...]  # equal for calls with the same arguments
+
+
+def name_references(function: Any) -> Iterator[NameReference]:
+    """Yields every outside name that a user function refers to, including those of the user functions it calls.
+
+    Of library functions in between, only closures, arguments and their attributes are followed.
+
+    Args:
+        function: a function, a method, a `tf.function`, a `functools.partial` or a callable object.
+    """
+    call = _call_of(function)
+    return _in_call(call, set()) if call is not None else iter(())
+
+
+def _call_of(value: Any, /, *given: Any, **named: Any) -> _Call | None:
+    """Returns the Python function that calling `value` with at least these arguments runs; None if unknown."""
+    if isinstance(value, functools.partial):
+        return _call_of(value.func, *value.args, *given, **{**value.keywords, **named})
+    if isinstance(value, MethodType):
+        return _call_of(value.__func__, value.__self__, *given, **named)
+    if isinstance(value, staticmethod):
+        return _call_of(value.__func__, *given, **named)
+    inner = inspect.getattr_static(value, "_python_function", None)  # of a tf.function
+    if inner is not None:
+        return _call_of(inner, *given, **named)
+    if isinstance(value, FunctionType):
+        key = (value.__code__, *map(id, (*given, *named.values(), *_cells(value))))
+        try:
+            known = inspect.signature(value, follow_wrapped=False).bind_partial(*given, **named)
+        except TypeError:
+            return _Call(value, {}, key)
+        known.apply_defaults()
+        return _Call(value, known.arguments, key)
+    called = inspect.getattr_static(type(value), "__call__", None)
+    return _call_of(called, value, *given, **named) if isinstance(called, FunctionType) else None
+
+
+def _in_call(call: _Call, seen: set[object]) -> Iterator[NameReference]:
+    if call.key in seen or len(seen) >= _MOST_FUNCTIONS:
+        return
+    seen.add(call.key)
+    if call_sites.is_library(call.function.__code__.co_filename):
+        held = (held for value in call.arguments.values() for held in getattr(value, "__dict__", {}).values())
+        reached = [*_cells(call.function), *call.arguments.values(), *held]
+    else:
+        found = list(_references_in(call))
+        yield from found
+        reached = [value for mention in found for _, value in mention.parts()]
+    for value in reached:
+        inner = _call_of(value)
+        if inner is not None:
+            yield from _in_call(inner, seen)
+
+
+def _cells(function: FunctionType) -> list[Any]:
+    return [_value_of(function, name) for name in function.__code__.co_freevars]
+
+
+def _references_in(call: _Call) -> Iterator[NameReference]:
+    """Yields the arguments and outside names that a function and its nested functions load, and their attributes."""
+    function = call.function
+    for code in _codes(function.__code__):
+        steps = list(dis.get_instructions(code))
+        for place, step in enumerate(steps):
+            name = str(step.argval)
+            outside = step.opname in _LOAD_OUTSIDE and (
+                not step.opname.endswith("DEREF") or name in function.__code__.co_freevars
+            )
+            if name in call.arguments and (step.opname in _LOAD_LOCAL or step.opname.endswith("DEREF")):
+                value = call.arguments[name]
+            elif outside:
+                value = _value_of(function, name)
+            else:
+                continue
+            line = step.positions.lineno if step.positions is not None and step.positions.lineno else 0
+            yield NameReference(name, value, code.co_filename, line)
+            for member in steps[place + 1 :]:
+                if member.opname not in _LOAD_ATTRIBUTE:
+                    break
+                name, value = f"{name}.{member.argval}", _member(value, str(member.argval))
+                yield NameReference(name, value, code.co_filename, line)
+
+
+def _value_of(function: FunctionType, name: str) -> Any:
+    """Returns the value that an outside name has in a function; None if it is unbound."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if name in cells:
+        try:
+            return cells[name].cell_contents
+        except ValueError:  # not bound yet
+            return None
+    return function.__globals__.get(name, getattr(builtins, name, None))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yields a code object and all code objects nested in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _member(value: Any, name: str) -> Any:
+    """Returns an attribute of an object if it can be read without running code of its class; None otherwise."""
+    found = inspect.getattr_static(value, name, None)
+    if isinstance(found, FunctionType) and inspect.getattr_static(type(value), name, None) is found:
+        return MethodType(found, value)
+    return found
+
+
+_REMOTE_JOBS = ("/job:ps/", "/job:worker/")
+
+
+def find(made: Any, given: Any, *, file: str, line: int) -> tuple[CapturedObject, ...]:
+    """Returns what a per-worker dataset captures from this process, without duplicates, with names from the script.
+
+    Args:
+        made: the result of `create_per_worker_dataset(given)`.
+        given: a dataset function or a distributed dataset.
+        file: file of that call, the location of captures whose name is not found.
+        line: line of that call.
+    """
+    held = [tensor for tensor in tensorflow_private.captured_tensors(made) if _is_local_only(tensor)]
+    if not held:
+        return ()
+    names = list(name_references(tensorflow_private.unwrap_dataset_function(given)))
+    found: dict[int, CapturedObject] = {}
+    for mention in names:
+        for name, value in mention.parts():
+            for tensor in held:
+                if id(tensor) not in found and any(tensor is one for one in tensorflow_private.handle_tensors(value)):
+                    found[id(tensor)] = CapturedObject(_kind(tensor, value), name, mention.file, mention.line)
+    for tensor in held:
+        found.setdefault(id(tensor), CapturedObject(_kind(tensor), "", file, line))
+    return tuple(dict.fromkeys(found.values()))
+
+
+def _is_local_only(tensor: Any) -> bool:
+    """Whether the tensor refers to an object in the script's process that cannot be copied to a worker."""
+    if tensor.dtype not in (tf.variant, tf.resource):
+        return False
+    device = str(getattr(tensor, "device", ""))
+    return tensor.dtype == tf.variant or not any(job in device for job in _REMOTE_JOBS)
+
+
+def _kind(tensor: Any, value: Any = None) -> CapturedKind:
+    if tensor.dtype == tf.variant:
+        return CapturedKind.DATASET
+    return CapturedKind.ITERATOR if isinstance(value, tf.data.Iterator) else CapturedKind.STATE
+
+
+_USE = "_pipetune_per_worker"  # attribute of a per-worker dataset and of its iterators: its `_PerWorkerUse`
+_NOT_SWITCHED = "The workers cannot run their steps on another dataset:"
+
+PARAMETER_SERVER_HINT = (
+    "Add --parameter-servers 1 to start a chief and parameter servers in addition to the workers. If the "
+    "script starts its cluster itself, omit --workers."
+)
+"""Hint for a script with parameter servers that is run with `--workers` alone."""
+
+_PerWorkerUse = tuple["Consumption", worker_dataset.WorkerDataset]
+
+
+def watch(hooks: Hooks) -> None:
+    """Hooks every coordinator until the patches are undone."""
+    owner = tf.distribute.coordinator.ClusterCoordinator
+    hooks.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around_creation, hooks))
+    hooks.patches.wrap(owner, "schedule", functools.partial(_around_schedule, hooks))
+    hooks.patches.wrap(tensorflow_private.PerWorkerDataset, "__iter__", _around_iter)
+    if hooks.lockstep and job_processes.own_index(os.environ) == 0:
+        hooks.patches.wrap(tf.distribute.Server, "join", _refuse_serving)
+
+
+def _refuse_serving(original: Any, server: Any) -> None:
+    raise PipetuneError("The script calls tf.distribute.Server.join instead of training.", hint=PARAMETER_SERVER_HINT)
+
+
+def _around_creation(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
+    """Notes the dataset that each worker will build: the script may train on it."""
+    if hooks.role() or hooks.training_begun:
+        return original(coordinator, dataset_fn)
+    with hooks.as_role("a look"):
+        found = worker_dataset.worker_dataset_of(coordinator, dataset_fn)
+    with call_sites.restoring_records():
+        made = original(coordinator, dataset_fn)
+    if found is not None:
+        use = hooks.record_use(found.dataset, "preview", f"ClusterCoordinator.{COORDINATOR}")
+        use.distributed_input = DistributedInput(coordinator.strategy, found.dataset, None, COORDINATOR)
+        use.captured = find(made, dataset_fn, file=use.file, line=use.line)
+        setattr(made, _USE, (use, found))
+    return made
+
+
+def _around_iter(original: Any, dataset: Any) -> Any:
+    iterator = original(dataset)
+    seen: _PerWorkerUse | None = getattr(dataset, _USE, None)
+    if seen is not None:
+        setattr(iterator, _USE, seen)
+    return iterator
+
+
+def _around_schedule(
+    hooks: Hooks, original: Any, coordinator: Any, fn: Any, args: Any = None, kwargs: Any = None
+) -> Any:
+    """Begins training at the first call that is given an iterator of a per-worker dataset."""
+    if hooks.training_begun and not inside_workflow():
+        hooks.stop()
+    found = [value for value in tf.nest.flatten((args, kwargs)) if hasattr(value, _USE)]
+    if hooks.role() or hooks.training_begun or not found:
+        return original(coordinator, fn, args, kwargs)
+    iterator = found[0]
+    use, described = getattr(iterator, _USE)
+    if hooks.target_dataset is not None and use.name != hooks.target_dataset:
+        return original(coordinator, fn, args, kwargs)
+    by_fit = called_by_library()
+    use.role, use.consumer_call = "training", FIT if by_fit else "ClusterCoordinator.schedule"
+    frame, _ = call_sites.user_frame(sys._getframe(1))
+    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (use.file, use.line)
+    schedule = functools.partial(original, coordinator)
+    scheduled = ScheduledCall(fn, args, kwargs, iterator, schedule, file=file, line=line, by_fit=by_fit)
+    consumer = CoordinatorConsumer(scheduled, described, workers=use.distributed_input.handover().workers)
+    with hooks.as_role("a look"):
+        try:
+            consumer.prepare()
+        except RunFailed as failure:
+            hooks.begin_training(use, consumption.NoConsumer(f"{_NOT_SWITCHED} {failure}"))
+            hooks.stop()
+    hooks.begin_training(use, consumer)
+    hooks.stop()
+
+
+_MOST_ELEMENTS = 128  # elements that one call may take from its iterator
+_RECOVERY_SECONDS = 60.0  # longest wait for a lost worker to come back
+_POLL_SECONDS = 0.5  # between two checks whether it has come back
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduledCall:
+    """One call of `schedule` as the script makes it."""
+
+    function: Any
+    args: Any
+    kwargs: Any
+    iterator: Any  # the per-worker iterator among the arguments
+    schedule: Any  # the coordinator's own method
+    file: str = ""
+    line: int = 0
+    by_fit: bool = False  # Keras makes the call
+
+    def with_iterator(self, iterator: Any) -> tuple[Any, Any]:
+        """Returns the positional and keyword arguments with `iterator` in place of the script's."""
+        given = (self.args or (), self.kwargs or {})
+        args, kwargs = tf.nest.map_structure(lambda value: iterator if value is self.iterator else value, given)
+        return args, kwargs
+
+    def multi_step_function(self, number: int) -> Any:
+        """Returns a `tf.function` that runs the scheduled function `number` times."""
+        step = self.function
+
+        def many(*args: Any, **kwargs: Any) -> Any:
+            def one(done: Any) -> Any:
+                step(*args, **kwargs)
+                return done + 1
+
+            tf.while_loop(lambda done: done < number - 1, one, [tf.constant(0)])
+            return step(*args, **kwargs)
+
+        return tf.function(many, autograph=False)
+
+
+class CoordinatorConsumer:
+    """Repeats the script's `schedule` call as often as a window needs, and joins.
+
+    A step of a window is one step per worker: as many calls as there are workers, whichever of them executes each call.
+    """
+
+    kind = "coordinator"
+
+    def __init__(self, scheduled: ScheduledCall, per_worker: WorkerDataset, *, workers: int) -> None:
+        """Stores the scheduled call; `prepare` checks whether it can run on another dataset."""
+        self.scheduled = scheduled
+        self.workers = workers
+        among = f"{workers} workers" if workers > 1 else "one worker"
+        self.description = f"{'Model.fit' if scheduled.by_fit else 'ClusterCoordinator.schedule'}, on {among}"
+        self._per_worker, self._coordinator = per_worker, per_worker.coordinator
+        self._workers_local = (
+            task_from_environment(os.environ) is None
+        )  # where the workers run; CPU time elsewhere is unknown
+        self._elements_per_call = 1  # elements that one call takes from its iterator
+        self._steps_per_call, self._function = 1, scheduled.function
+        self._known_losses = (
+            tensorflow_private.worker_failures()
+        )  # number of losses when all workers were last available
+        self._multi_step_functions: dict[int, Any] = {}  # functions of several steps, cached: each is traced once
+
+    def prepare(self) -> None:
+        """Runs steps on every worker with the script's dataset, sent like any other, and counts elements per call.
+
+        Restores the script's variables. Frees its own iterators, which would keep filling their buffers.
+
+        Raises:
+            RunFailed: no other dataset can be served; the message is the reason.
+        """
+        kept = protection.snapshot()
+        try:
+            with _quiet():
+                self._elements_per_call = self._elements_of_a_call()
+        finally:
+            kept.restore()
+        tensorflow_private.free_on_workers(self.scheduled.iterator)
+
+    def _elements_of_a_call(self) -> int:
+        most = 1
+        while not self._suffices(most):
+            most *= 2
+            if most > _MOST_ELEMENTS:
+                raise RunFailed(f"One scheduled call takes more than {_MOST_ELEMENTS} elements.")
+        if self._suffices(most, calls=2):
+            raise RunFailed(
+                "The scheduled function reads its iterator to the end, so a measuring window would never finish."
+            )
+        too_few = most // 2
+        while most - too_few > 1:
+            middle = (most + too_few) // 2
+            most, too_few = (middle, too_few) if self._suffices(middle) else (most, middle)
+        return most
+
+    def _suffices(self, elements: int, *, calls: int = 1) -> bool:
+        """Whether `elements` elements suffice for `calls` calls on each worker."""
+        try:
+            iterator = self._per_worker.finite_iterator(elements, self.scheduled.iterator)
+            for _ in range(calls):
+                self._step_on_workers(iterator)
+        except tf.errors.OutOfRangeError:
+            return False
+        except RunFailed:
+            raise
+        except Exception as error:  # whatever the user's own step, or building the dataset on a worker, raises
+            raise _failed(error) from error
+        return True
+
+    def _step_on_workers(self, iterator: Any) -> None:
+        args, kwargs = self.scheduled.with_iterator(iterator)
+        tensorflow_private.run_step_on_workers(self._coordinator, self._function, args, kwargs)
+
+    @property
+    def accepts_multi_step_calls(self) -> bool:
+        """Whether several steps can be put into one call: not if the script already does so."""
+        return self._elements_per_call == 1 and self._steps_per_call == 1
+
+    @contextlib.contextmanager
+    def multi_step_calls(self, number: int) -> Iterator[None]:
+        """Context manager: every call that a window schedules takes `number` steps while it is open."""
+        if number not in self._multi_step_functions:
+            self._multi_step_functions[number] = self.scheduled.multi_step_function(number)
+        self._steps_per_call, self._function = number, self._multi_step_functions[number]
+        try:
+            yield
+        finally:
+            self._steps_per_call, self._function = 1, self.scheduled.function
+
+    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """Returns a window in which no worker was lost; if one was, the window is repeated once after it is back.
+
+        The coordinator reassigns the steps of a lost worker and raises no error: the time would be that of fewer
+        workers, or would include waiting for the lost one.
+
+        Raises:
+            RunFailed: a step failed, a worker did not come back, or a worker was lost again.
+        """
+        for _ in range(2):
+            self._wait_for_lost_workers()
+            try:
+                taken = self._window(dataset, steps=steps, warmup=warmup)
+            except RunFailed:
+                if tensorflow_private.worker_failures() == self._known_losses:
+                    raise
+            else:
+                if tensorflow_private.worker_failures() == self._known_losses:
+                    return taken
+        raise RunFailed("A worker was lost during a measuring window, and again when the window was repeated.")
+
+    def _wait_for_lost_workers(self) -> None:
+        end = time.monotonic() + _RECOVERY_SECONDS
+        while self._known_losses != tensorflow_private.worker_failures():
+            lost = tensorflow_private.worker_failures()
+            if tensorflow_private.workers_available(self._coordinator) and lost == tensorflow_private.worker_failures():
+                self._known_losses = lost
+            elif time.monotonic() > end:
+                raise RunFailed(f"A worker was lost, and did not come back within {_RECOVERY_SECONDS:.0f} s.")
+            else:
+                time.sleep(_POLL_SECONDS)
+
+    def _window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        each = self._steps_per_call * self._elements_per_call  # elements that one call takes
+        calls = -(-steps // each)  # per worker
+        windows.free_iterators()
+        started = time.perf_counter()
+        try:
+            iterator = self._per_worker.iterator(dataset, self.scheduled.iterator)
+            self._step_on_workers(iterator)  # tracing happens here
+            first = time.perf_counter()
+            for _ in range(1, -(-warmup // each)):
+                self._step_on_workers(iterator)
+            watch = windows.CompileTimer()
+            start, cpu_start = time.perf_counter(), time.process_time()
+            args, kwargs = self.scheduled.with_iterator(iterator)
+            for _ in range(calls * self.workers):
+                self.scheduled.schedule(self._function, args=args, kwargs=kwargs)
+            self._coordinator.join()
+            stop, cpu_stop = time.perf_counter(), time.process_time()
+        except RunFailed:
+            raise
+        except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
+            raise _failed(error) from error
+        finally:
+            iterator = args = kwargs = None
+            windows.free_iterators()
+        return Window(
+            steps=calls * each,
+            examples=calls * each,
+            wall_seconds=stop - start,
+            cpu_seconds=cpu_stop - cpu_start if self._workers_local else 0.0,
+            first_seconds=first - started,
+            compile_seconds=watch.compile_seconds([stop - start], new_shapes=False),
+        )
+
+
+def _failed(error: BaseException) -> RunFailed:
+    raised = tensorflow_private.unwrap_worker_error(error)
+    return RunFailed(f"On a worker, {type(raised).__name__} was raised: {first_line(raised)}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Context manager: keeps TensorFlow from logging the end of the data as a worker error."""
+    logger = tf.get_logger()
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,388 @@
+"""Training by a Python loop: its iterator serves the measuring windows that the workflow requests."""
+
+from __future__ import annotations
+
+import inspect
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pipetune.capture.consumption import ScriptStopped
+from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.keras import FitConsumer
+from pipetune.core.lockstep import LockstepTeam
+from pipetune.core.results import RunFailed, StepRaised, Window
+from pipetune.pipelines.errors import first_line
+from pipetune.timing import windows
+
+
+class LoopConsumer:
+    """The user's own Python loop: its iterator serves the measuring windows that the workflow requests."""
+
+    kind = "loop"
+
+    def __init__(self, handed: DistributedInput | None = None, *, taken: int = 1) -> None:
+        """Creates the consumer; must run on the thread of the loop.
+
+        Args:
+            handed: how a strategy distributed the loop's dataset; other datasets are distributed in the same way.
+            taken: elements that the loop has taken so far.
+        """
+        self.description = "a Python loop"
+        self._distributed_input = handed
+        self._requests: queue.SimpleQueue[LoopWindow | None] = queue.SimpleQueue()
+        self._current: LoopWindow | None = None
+        self._end_reason: str = ""
+        self._stopping = False
+        self._ready = threading.Event()
+        self._closer = windows.DeviceSynchronizer()
+        self.elements_taken = taken  # elements, before and in all windows
+        self.thread = threading.get_ident()  # the thread that took the last element
+        self._request_lock = threading.Lock()  # a request is either served or dropped by `abandon`, never lost
+
+    def wait_until_ready(self) -> None:
+        """Blocks until the script's thread is in `next`, between two runs of its loop body, or has left the loop."""
+        self._ready.wait()
+
+    def window_counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
+        """Returns steps and warm-up of a window in the unit of `exact_window`: unchanged."""
+        return steps, warmup
+
+    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """Implements `Consumer.window`; a window that includes compilation starts over once."""
+        return self._serve(dataset, steps=steps, warmup=warmup, again=True)
+
+    def exact_window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """Returns a window of exactly `steps` steps, even if it includes compilation."""
+        return self._serve(dataset, steps=steps, warmup=warmup, again=False)
+
+    def _serve(self, dataset: Any, *, steps: int, warmup: int, again: bool) -> Window:
+        request = LoopWindow(
+            dataset, steps=steps, warmup=warmup, closer=self._closer, handed=self._distributed_input, may_restart=again
+        )
+        with self._request_lock:
+            if self._end_reason:
+                raise RunFailed(self._end_reason)
+            self._requests.put(request)
+        request.done.wait()
+        windows.free_iterators()
+        if request.failure is not None:
+            raise RunFailed(
+                f"The step or its input raised an error: {first_line(request.failure)}"
+            ) from request.failure
+        if request.result is None:
+            raise RunFailed(self._end_reason or "The loop ended during a measuring window.")
+        return request.result
+
+    def next_element(self) -> Any:
+        """Returns the next element of the current window; called on the script's thread, from `next` of its iterator.
+
+        Blocks until a window is requested.
+
+        Raises:
+            ScriptStopped: the workflow is done.
+        """
+        self._ready.set()
+        self.thread = threading.get_ident()
+        while True:
+            if self._current is not None:
+                more, element = self._current.advance()
+                if more:
+                    self.elements_taken += 1
+                    return element
+                self._current = None
+            if self._stopping:
+                raise ScriptStopped
+            request = self._requests.get()
+            if request is None:
+                self._stopping = True
+                raise ScriptStopped
+            self._current = request
+
+    def stop(self) -> None:
+        """Makes the script's next call of `next` end the script, because the workflow is done."""
+        self._stopping = True
+        self._requests.put(None)
+
+    def abandon(self, why: str) -> None:
+        """Fails this and all later windows for the reason `why`: the script has left its loop."""
+        with self._request_lock:
+            self._end_reason = self._end_reason or why
+            self._ready.set()
+            if self._current is not None:
+                self._current.drop()
+                self._current = None
+            while not self._requests.empty():
+                request = self._requests.get()
+                if request is not None:
+                    request.drop()
+
+
+class LoopWindow:
+    """One measuring window in a loop, advanced by the loop's own calls of `next`.
+
+    If something was compiled inside it, it starts over once, on the same iterator, if `may_restart` allows that.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        steps: int,
+        warmup: int,
+        closer: windows.DeviceSynchronizer | None = None,
+        handed: DistributedInput | None = None,
+        may_restart: bool = True,
+    ) -> None:
+        """Creates the window; it opens after `warmup` calls of `advance`.
+
+        Args:
+            dataset: repeated indefinitely.
+            steps: elements of the dataset to measure, rounded up to whole training steps.
+            warmup: training steps before the window opens.
+            closer: waits for queued work of the training steps; None: a new one.
+            handed: how a strategy distributed the loop's dataset; `dataset` is distributed in the same way.
+            may_restart: whether the window may start over.
+        """
+        self._distributed_input = handed
+        self._elements_per_step = (
+            handed.handover().elements_per_step if handed is not None else 1
+        )  # elements of the dataset per step
+        steps = -(-steps // self._elements_per_step)
+        self.done = threading.Event()
+        self.result: Window | None = None
+        self.failure: Exception | None = None
+        self._dataset, self._steps, self._opens_after = dataset, steps, warmup
+        self._close = closer or windows.DeviceSynchronizer()
+        self._iterator: Any = None
+        self._steps_taken = -1
+        self._examples = 0
+        self._wait = 0.0
+        self._first_seconds = self._start = self._cpu_start = 0.0
+        self._may_restart = may_restart
+        self._previous_value: Any = None  # the value returned by the step before the last one
+        self._delay = 0  # 1: the window opens and closes one step late, by reading the value of the previous step
+        self._returned = 0.0  # when the last element was returned to the loop
+        self._step_seconds: list[float] = []
+        self._shapes_vary = windows.shapes_vary(dataset.element_spec)
+        self._shapes: set[tuple[object, ...]] = set()
+        self._new_shapes = False
+
+    def advance(self, produced: Any = None) -> tuple[bool, Any]:
+        """Returns (True, the next element), or (False, None) once the window is full or has failed.
+
+        Args:
+            produced: the value that the step on the last element returned; None if it cannot be seen.
+        """
+        try:
+            return self._advance(produced)
+        except StopIteration:
+            self.failure = RunFailed("The dataset is empty.")
+        except Exception as error:  # on the script's thread: the window reports it, the script does not see it
+            self.failure = error
+        self.drop()
+        return False, None
+
+    def _advance(self, produced: Any) -> tuple[bool, Any]:
+        arrived = time.perf_counter()
+        self._steps_taken += 1
+        if self._steps_taken > self._opens_after + self._delay:
+            self._step_seconds.append(arrived - self._returned)
+        value, self._previous_value = (self._previous_value if self._delay else produced), produced
+        if self._steps_taken == self._opens_after + self._steps + self._delay and self._try_close(value):
+            self.drop()
+            return False, None
+        if self._steps_taken == self._opens_after:
+            self._delay = int(produced is not None)
+        if self._steps_taken == self._opens_after + self._delay:
+            self._close(value)
+            self._open()
+            arrived = time.perf_counter()
+        if self._iterator is None:
+            endless = (
+                windows.repeat_forever
+                if self._distributed_input is None
+                else self._distributed_input.distribute_endless
+            )
+            self._iterator = iter(endless(self._dataset))
+        element = next(self._iterator)
+        self._returned = time.perf_counter()
+        waited = self._returned - arrived
+        if self._steps_taken == 0:
+            self._first_seconds = waited
+        self._wait += waited
+        self._examples += windows.row_count(element)
+        if self._shapes_vary:
+            shape = windows.signature(element)
+            self._new_shapes = self._new_shapes or shape not in self._shapes
+            self._shapes.add(shape)
+        return True, element
+
+    def _open(self) -> None:
+        self._watch = windows.CompileTimer()
+        self._wait, self._examples, self._step_seconds, self._new_shapes = 0.0, 0, [], False
+        self._start, self._cpu_start = time.perf_counter(), time.process_time()
+
+    def _try_close(self, produced: Any) -> bool:
+        """Closes the window; returns False if it starts over instead."""
+        self._close(produced)
+        now, cpu_now = time.perf_counter(), time.process_time()
+        compile_seconds = self._watch.compile_seconds(self._step_seconds, new_shapes=self._new_shapes)
+        if compile_seconds and self._may_restart:
+            self._may_restart, self._opens_after = False, self._steps_taken
+            return False
+        self.result = Window(
+            steps=self._steps * self._elements_per_step,
+            examples=max(1, self._examples),
+            wall_seconds=now - self._start,
+            cpu_seconds=cpu_now - self._cpu_start,
+            first_seconds=self._first_seconds,
+            wait_seconds=self._wait,
+            compile_seconds=compile_seconds,
+        )
+        return True
+
+    def drop(self) -> None:
+        """Frees the iterator and wakes the thread that waits for the window; without a result, it has failed."""
+        self._iterator = None
+        self.done.set()
+
+
+class StepConsumer:
+    """A function called with each element, as passed to `pipetune.tune(dataset, step=...)`."""
+
+    kind = "step"
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self.description = "a step function"
+        self._step = step
+        self._closer = windows.DeviceSynchronizer()
+
+    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """Implements `Consumer.window`.
+
+        Raises:
+            StepRaised: the step raised; the cause is its exception.
+            RunFailed: the input raised.
+        """
+        window = LoopWindow(dataset, steps=steps, warmup=warmup, closer=self._closer)
+        produced = None
+        while True:
+            more, element = window.advance(produced)
+            if not more:
+                break
+            try:
+                produced = call_step(self._step, element)
+            except Exception as error:  # whatever the user's own step raises
+                window.drop()
+                raise StepRaised(f"The step raised {type(error).__name__}: {first_line(error)}") from error
+        windows.free_iterators()
+        if window.result is None:
+            raise RunFailed(f"The step or its input raised an error: {first_line(window.failure)}") from window.failure
+        return window.result
+
+
+class EmulatedConsumer(StepConsumer):
+    """Emulates a step of `seconds` on an accelerator that works while the host fetches the next element."""
+
+    kind = "emulated"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(EmulatedAccelerator(seconds))
+        self.description = f"an emulated step of {seconds * 1e3:g} ms"
+
+
+class EmulatedAccelerator:
+    """Emulates an accelerator: queues steps, runs them in parallel to the host, and waits when a value is read."""
+
+    QUEUED = 2
+    """Maximum number of steps in the queue, one running and one waiting; the host blocks while it is full."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._queue: deque[PendingStep] = deque()
+        self._free_at = 0.0
+
+    def __call__(self, *_element: Any) -> PendingStep:
+        while self._queue and (len(self._queue) >= self.QUEUED or self._queue[0].done):
+            self._queue.popleft().block_until_ready()
+        self._free_at = max(time.perf_counter(), self._free_at) + self._seconds
+        self._queue.append(PendingStep(self._free_at))
+        return self._queue[-1]
+
+
+class PendingStep:
+    """The value of a queued step, available at a known time."""
+
+    def __init__(self, ready_at: float) -> None:
+        self._ready_at = ready_at
+
+    @property
+    def done(self) -> bool:
+        """Whether the step has ended."""
+        return time.perf_counter() >= self._ready_at
+
+    def block_until_ready(self) -> None:
+        """Blocks until the step is done."""
+        while (left := self._ready_at - time.perf_counter()) > 0:
+            time.sleep(left)
+
+
+def call_step(step: Callable[..., Any], element: Any) -> Any:
+    """Calls a step as its signature requires, `step(x, y)` for a tuple or `step(element)`, and returns its value."""
+    if isinstance(element, tuple):
+        try:
+            inspect.signature(step).bind(*element)
+        except TypeError:
+            return step(element)
+        except ValueError:
+            pass
+        return step(*element)
+    return step(element)
+
+
+LocalConsumer = FitConsumer | LoopConsumer
+"""The consumer that trains in each of the processes."""
+
+
+class LockstepConsumer:
+    """The chief's own consumer and those of the other workers, which have prepared their datasets on request.
+
+    The number of steps of a window is decided here before its first step, and so is whether it is repeated.
+    """
+
+    def __init__(self, own: LocalConsumer, team: LockstepTeam) -> None:
+        self.kind, self.description = own.kind, f"{own.description}, in {len(team)} processes in lockstep"
+        self._local, self._team = own, team
+
+    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """Implements `Consumer.window`; a window in which any worker compiled something is repeated once."""
+        steps, warmup = self._local.window_counts(dataset, steps=steps, warmup=warmup)
+        window = self._lockstep_window(dataset, steps=steps, warmup=warmup)
+        # What any worker compiled in the first window is compiled now, and no worker waits for it again.
+        return self._lockstep_window(dataset, steps=steps, warmup=warmup) if window.compile_seconds else window
+
+    def _lockstep_window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        self._team.train(steps=steps, warmup=warmup)
+        try:
+            window = self._local.exact_window(dataset, steps=steps, warmup=warmup)
+        except RunFailed as failure:
+            if raised_within_step(failure):
+                self._team.abort(f"on worker 0: {first_line(failure)}", failure.__cause__)
+            self._team.collect_windows(None)
+            raise
+        others = self._team.collect_windows(window)
+        compile_seconds = max([window.compile_seconds, *(one.compile_seconds for one in others)])
+        return replace(window, compile_seconds=compile_seconds)
+
+
+def raised_within_step(failure: RunFailed) -> bool:
+    """Whether a step or its input raised an exception; how far this process got in the step is then unknown.
+
+    Without an exception, the loop has ended: in every process, after the same step.
+    """
+    return failure.__cause__ is not None

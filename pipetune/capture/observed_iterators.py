@@ -1,0 +1,198 @@
+"""The script's own iterators: they count elements and, once training has begun, serve pipetune's windows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.capture.consumption import Consumption, Stopwatch
+from pipetune.pipelines import call_sites, live
+from pipetune.pipelines.call_sites import inside_workflow, running_workflow
+from pipetune.pipelines.objects import RESOURCE_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from pipetune.capture.distributed_input import DistributedInput
+    from pipetune.capture.hooks import Hooks
+
+
+TRAINING_ELEMENTS = 20
+"""Elements a Python loop must have taken before it counts as training; a loop that takes fewer is a preview."""
+
+_executing_eagerly = tf.executing_eagerly
+
+
+class ObservedIterator(tensorflow_private.OwnedIterator):
+    """Iterator of a dataset."""
+
+    _pipetune_hooks: Hooks
+    _pipetune_use: Consumption
+    _pipetune_dataset: Any
+    _pipetune_distributed_input: DistributedInput | None  # how a strategy distributed the dataset
+    _pipetune_trains_after: float
+    _base = tensorflow_private.OwnedIterator
+    _take = tensorflow_private.OwnedIterator.__next__
+    _resources = RESOURCE_ATTRIBUTES[_base]
+
+    # Existing iterators get this class through `__class__`: no other base is allowed (CPython compares layouts).
+
+    def __next__(self) -> Any:  # runs before every training step: kept minimal
+        hooks = self._pipetune_hooks
+        if hooks.training_begun or not _executing_eagerly():
+            return self._next_special(hooks)
+        use = self._pipetune_use
+        if use.elements < TRAINING_ELEMENTS:
+            if use.elements == 0:
+                hooks.on_iteration(use.dataset)
+            with Stopwatch(use):
+                element = self._take()
+        else:
+            element = self._take()
+        use.elements += 1
+        if use.elements >= self._pipetune_trains_after:
+            hooks.on_loop_training(use, self._pipetune_distributed_input)
+        return element
+
+    def _next_special(self, hooks: Hooks) -> Any:
+        """Handles `next` while a function is traced, or once training has begun."""
+        if not tf.executing_eagerly():
+            hooks.on_function_use(self._pipetune_dataset, self._pipetune_distributed_input)
+            return self._base.__next__(self)
+        if not inside_workflow():
+            if hooks.loop is not None and _same_source(hooks, self._pipetune_use):
+                self._release()
+                with running_workflow():  # the window's own iterator is not the script's
+                    return hooks.loop.next_element()
+            if hooks.loop is None:
+                hooks.stop()
+        element = self._take()
+        self._pipetune_use.elements += 1
+        return element
+
+    def next(self) -> Any:
+        """Returns the next element."""
+        return self.__next__()
+
+    def get_next(self, *name: str) -> Any:
+        """Returns the next element; in a traced function, as an op called `name`.
+
+        Raises:
+            tf.errors.OutOfRangeError: there is no further element.
+        """
+        if not tf.executing_eagerly():
+            return self._base.get_next(self, *name)
+        try:
+            return self.__next__()
+        except StopIteration:
+            raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
+
+    def get_next_as_optional(self) -> Any:
+        """Returns the next element as a `tf.experimental.Optional`, empty if there is no further element."""
+        if not tf.executing_eagerly():
+            return self._base.get_next_as_optional(self)
+        try:
+            return tf.experimental.Optional.from_value(self.__next__())
+        except StopIteration:
+            return tf.experimental.Optional.empty(self.element_spec)
+
+    def _release(self) -> None:
+        """Frees the runtime's iterator of this object: it would keep filling buffers during trials."""
+        for name in self._resources:
+            setattr(self, name, None)
+
+
+class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
+    """Iterator of a dataset that a strategy distributed: each element holds one part per replica."""
+
+    _pipetune_hooks: Hooks
+    _pipetune_use: Consumption
+    _pipetune_dataset: Any
+    _pipetune_distributed_input: DistributedInput | None
+    _pipetune_trains_after: float
+    _base = tensorflow_private.DistributedIterator
+    _resources = RESOURCE_ATTRIBUTES[_base]
+
+    __next__ = ObservedIterator.__next__
+    _next_special = ObservedIterator._next_special
+    next = ObservedIterator.next
+    get_next = ObservedIterator.get_next
+    get_next_as_optional = ObservedIterator.get_next_as_optional
+    _release = ObservedIterator._release
+
+    def _take(self) -> Any:
+        try:
+            return self._base.get_next(self)
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
+
+
+AnyObservedIterator = ObservedIterator | ObservedDistributedIterator
+
+
+class ConsumableTypes(dict[type, bool]):
+    """Maps a class to whether its values are datasets, distributed or not, or observed iterators; a cache."""
+
+    _KINDS = (
+        tensorflow_private.DatasetV2
+        | AnyObservedIterator
+        | tensorflow_private.DistributedDataset
+        | tensorflow_private.DistributedDatasetFromFunction
+    )
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = issubclass(kind, self._KINDS)
+        return self[kind]
+
+
+def _same_source(hooks: Hooks, use: Consumption) -> bool:
+    training = next((seen for seen in hooks.uses if seen.role == "training"), None)
+    return training is use or (
+        training is not None
+        and call_sites.location(training.dataset) is not None
+        and call_sites.location(training.dataset) == call_sites.location(use.dataset)
+    )
+
+
+_MOST_LINKS = 200  # datasets visited in search of the last ones derived from a dataset, at most
+
+
+def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> list[live.LivePipeline]:
+    """Returns the pipelines of live datasets that share a call site with `source`, without those in `known`.
+
+    Each pipeline is read from the last dataset that was derived from the shared one.
+    """
+    read = {id(one) for pipeline in (source, *known) for one in pipeline.datasets.values()}
+    sites = {site for one in source.datasets.values() if (site := call_sites.site_of(one)) is not None}
+    recorded = call_sites.live_datasets()
+    readers: dict[int, list[Any]] = defaultdict(list)
+    for one in recorded:
+        for above in tensorflow_private.inputs(one):
+            readers[id(above)].append(one)
+    last: dict[int, Any] = {}
+    for one in recorded:
+        if id(one) not in read and call_sites.site_of(one) in sites:
+            last |= {id(end): end for end in _final_datasets(one, readers) if id(end) not in read}
+    return [live.read(one, name=_name(one)) for one in last.values()]
+
+
+def _final_datasets(dataset: Any, readers: dict[int, list[Any]]) -> list[Any]:
+    """Returns the last datasets derived from a dataset, on all paths; the dataset itself if nothing was."""
+    found, waiting, seen = [], [dataset], set[int]()
+    while waiting and len(seen) < _MOST_LINKS:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        below = readers.get(id(one), [])
+        waiting += below
+        if not below:
+            found.append(one)
+    return found
+
+
+def _name(dataset: Any) -> str:
+    place = call_sites.location(dataset)
+    return f"the dataset created at {place}" if place is not None else "another dataset"

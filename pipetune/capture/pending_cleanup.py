@@ -1,0 +1,98 @@
+"""Describes the cleanup that a script does not run because pipetune ends its process."""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from pipetune.capture.hooks import Patches
+from pipetune.pipelines import call_sites
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+class ExitHandlers:
+    """Counts the `atexit` handlers that the script itself registers."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def watch(self, patches: Patches) -> None:
+        """Starts counting, until the patches are undone."""
+        original: Callable[..., Any] = atexit.register
+
+        def register(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if not call_sites.is_library(sys._getframe(1).f_code.co_filename):
+                self.count += 1
+            return original(function, *args, **kwargs)
+
+        patches.replace(atexit, "register", register)
+
+
+def describe_pending(frame: FrameType | None, handlers: int) -> str:
+    """Returns a sentence about the code that does not run if the script is ended at `frame`; '' if there is none.
+
+    Args:
+        frame: the innermost frame of its thread, possibly in pipetune; None if the script has reached its end.
+        handlers: number of `atexit` handlers that the script registered.
+    """
+    standing = [one for one in _frames(frame) if not call_sites.is_library(one.f_code.co_filename)]
+    blocks = [name for one in standing for name in _open_blocks(one)]
+    pending = ["its remaining code"] if standing else []
+    for count, what in (
+        (blocks.count("finally"), "finally block"),
+        (blocks.count("with"), "with block"),
+        (handlers, "atexit handler"),
+    ):
+        pending += [f"{count} {what}{'s' if count > 1 else ''}"] if count else []
+    if not pending:
+        return ""
+    words = " and ".join(filter(None, (", ".join(pending[:-1]), pending[-1])))
+    place = f" at {os.path.basename(standing[0].f_code.co_filename)}:{standing[0].f_lineno}" if standing else ""
+    return f"The script was ended{place}, without its clean-up: {words} did not run."
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _open_blocks(frame: FrameType) -> list[str]:
+    """Returns the kinds of the cleanup blocks ("finally", "with") that enclose the current line of the frame."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except (SyntaxError, ValueError):
+        return []
+    scope: ast.AST = tree
+    for node in ast.walk(tree):  # outer ones come first
+        if isinstance(node, _SCOPES) and _covers(node, frame.f_lineno) and frame.f_code.co_name != "<module>":
+            scope = node
+    return [
+        "finally" if isinstance(node, ast.Try) else "with"
+        for node in _within(scope)
+        if (
+            isinstance(node, ast.Try)
+            and node.finalbody
+            and any(_covers(part, frame.f_lineno) for part in (*node.body, *node.handlers, *node.orelse))
+        )
+        or (isinstance(node, ast.With) and any(_covers(part, frame.f_lineno) for part in node.body))
+    ]
+
+
+def _within(scope: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(scope):
+        if not isinstance(child, _SCOPES):
+            yield child
+            yield from _within(child)
+
+
+def _covers(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", line + 1), getattr(node, "end_lineno", None)
+    return first <= line <= (last or first)

@@ -1,0 +1,222 @@
+"""Protects the user's state while pipetune measures: variables are restored, and nothing is saved."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import random
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.capture.imports import ImportWatcher
+from pipetune.core import file_events
+from pipetune.pipelines.objects import live_objects
+
+
+@dataclass
+class Snapshot:
+    """Host copies of all live state; `restore` may be called repeatedly."""
+
+    variables: list[tuple[Any, Any]]
+    tables: list[tuple[Any, Any, Any]]
+    python: Any
+    numpy: Any
+    op_seeds: Any
+
+    def restore(self) -> None:
+        """Restores every value that may have changed since the snapshot."""
+        for variable, value in self.variables:
+            variable.assign(value)
+        for table, keys, values in self.tables:
+            now, _ = _entries(table)
+            table.remove(now)
+            table.insert(keys, values)
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        generator = tensorflow_private.op_seed_generator()
+        if generator is not None and self.op_seeds is not None:
+            generator.setstate(self.op_seeds)
+
+
+def snapshot() -> Snapshot:
+    """Copies every live variable and mutable table of the process to host memory, and returns the copies."""
+    variables, tables = [], []
+    roles: dict[int, str] = {}  # a million objects but a few thousand types: each type is checked once
+    for candidate in live_objects():
+        kind = type(candidate)  # not isinstance: reading `__class__` of a lazy proxy may run third-party code
+        role = roles.get(id(kind))
+        if role is None:
+            role = roles[id(kind)] = _role(kind)
+        if role == _VARIABLE and _initialised(candidate):
+            variables.append((candidate, candidate.numpy()))
+        elif role == _TABLE:
+            tables.append((candidate, *_entries(candidate)))
+    generator = tensorflow_private.op_seed_generator()
+    return Snapshot(
+        variables=variables,
+        tables=tables,
+        python=random.getstate(),
+        numpy=np.random.get_state(),
+        op_seeds=generator.getstate() if generator is not None else None,
+    )
+
+
+_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
+_VARIABLE, _TABLE, _OTHER = "variable", "table", ""
+
+
+def _role(kind: type) -> str:
+    """Returns how objects of this type are copied: as a variable, as a table, or not at all."""
+    bases = kind.__mro__  # not issubclass: as abstract classes these would search all their subclasses each time
+    if tensorflow_private.DistributedVariable in bases:
+        return _OTHER  # the variables of its replicas are also live objects, readable without other processes
+    if tf.Variable in bases:
+        return _VARIABLE
+    return _TABLE if any(table in bases for table in _TABLES) else _OTHER
+
+
+def _entries(table: Any) -> tuple[Any, Any]:
+    """Returns keys and values of a mutable table, without the unused buckets that a dense table also exports."""
+    keys, values = table.export()
+    marks = tensorflow_private.reserved_keys(table)
+    if not marks:
+        return keys, values
+    rows = keys.numpy().reshape(len(keys), -1)
+    used = ~np.any([np.all(rows == mark.reshape(1, -1), axis=1) for mark in marks], axis=0)
+    return keys.numpy().reshape(len(keys), *marks[0].shape)[used], tensorflow_private.table_values(table, values)[used]
+
+
+def _initialised(variable: Any) -> bool:
+    try:
+        if variable.trainable is None or not hasattr(variable.handle, "numpy"):  # in a graph: nothing to read
+            return False
+        return bool(variable.handle.dtype == tf.resource and variable.is_initialized())
+    except (AttributeError, ValueError, tf.errors.OpError):
+        return False
+
+
+_MODEL = ("save", "save_weights", "export")
+_KERAS: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # module: class ('' for the module): functions
+    "keras.src.models.model": {"Model": _MODEL},
+    "keras.src.callbacks.model_checkpoint": {"ModelCheckpoint": ("_save_model",)},
+    "keras.src.saving.saving_api": {"": ("save_model", "save_weights")},
+    "keras.src.export.saved_model_export_archive": {"SavedModelExportArchive": ("write_out",)},
+    "tf_keras.src.engine.training": {"Model": _MODEL},
+    "tf_keras.src.callbacks": {"ModelCheckpoint": ("_save_model",)},
+    "tf_keras.src.saving.saving_api": {"": ("save_model",)},
+    "tf_keras.src.export.export_lib": {"ExportArchive": ("write_out",)},
+}
+_ONE_FILE = frozenset({"Model.save", "Model.save_weights", "keras.save_model", "keras.save_weights"})
+_SUMMARIES = ("scalar", "image", "histogram", "text", "audio", "write", "graph", "flush")
+
+_listener: Callable[[str], None] = lambda _name: None  # noqa: E731 - replaced by `disable_saving`
+
+
+def disable_saving(on_suppressed: Callable[[str], None]) -> None:
+    """Makes every function that saves a model, checkpoint, summary or dataset report its calls and save nothing.
+
+    The function bodies are replaced, not the names that refer to them: the script may hold its own reference, as after
+    `from keras.models import save_model`. Those of a Keras module imported later are replaced on import. This cannot
+    be undone: the process must end without saving.
+
+    Args:
+        on_suppressed: called with the name of each suppressed call.
+    """
+    global _listener
+    _listener = on_suppressed
+    _disable(tf.train.Checkpoint, ("save", "write"), "Checkpoint", "")
+    _disable(tf.train.CheckpointManager, ("save",), "CheckpointManager")
+    _disable(tf.compat.v1.train.Saver, ("save",), "Saver")
+    _disable(tf.saved_model, ("save",), "saved_model")
+    _disable(tf.data.Dataset, ("save",), "Dataset")
+    _disable(tf.summary, _SUMMARIES, "tf.summary", False)
+    ImportWatcher(_KERAS, _disable_keras).__enter__()
+
+
+def on_suppressed_call(name: str, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> None:
+    """Called in place of a disabled function.
+
+    If a single file would have been saved, creates it empty, because most scripts then rename or remove it.
+    """
+    _listener(name)
+    path = arguments[1] if len(arguments) > 1 else (named or {}).get("filepath")
+    recorded = file_events.current_journal() is not None  # so the undo journal removes the empty file
+    if name in _ONE_FILE and isinstance(path, str | os.PathLike) and recorded:
+        with contextlib.suppress(OSError), open(path, "xb"):
+            pass
+
+
+def _disable_keras(module: ModuleType) -> None:
+    for class_name, names in _KERAS[module.__name__].items():
+        owner = getattr(module, class_name, None) if class_name else module
+        if owner is not None:
+            _disable(owner, names, class_name or "keras")
+
+
+_DISABLED_SOURCE = """
+def emptied(*arguments, **named):
+    from pipetune.capture import protection
+    protection.on_suppressed_call({name!r}, arguments, named)
+    return {result!r}
+"""
+
+
+def _disable(owner: Any, names: tuple[str, ...], prefix: str, result: object = None) -> None:
+    """Replaces the code of the functions: they report the call and return `result`."""
+    for name in names:
+        function: Any = getattr(owner, name, None)
+        while hasattr(function, "__wrapped__"):  # decorators stay: they call what they wrap
+            function = function.__wrapped__
+        if isinstance(function, FunctionType):
+            code = _code(_DISABLED_SOURCE.format(name=f"{prefix}.{name}", result=result))
+            # A function keeps its closure, so its new code must declare the same number of free variables.
+            function.__code__ = code.replace(co_freevars=function.__code__.co_freevars)
+            function.__defaults__ = function.__kwdefaults__ = None
+
+
+def _code(text: str) -> CodeType:
+    """Returns the code of the function `emptied` in `text`, which takes any arguments and needs no globals."""
+    space: dict[str, Any] = {}
+    exec(text, space)
+    code = space["emptied"].__code__
+    assert isinstance(code, CodeType)
+    return code
+
+
+_FLUSHED: tuple[type, ...] = (
+    io.TextIOWrapper,
+    io.BufferedWriter,
+    io.BufferedRandom,
+    tf.io.gfile.GFile,
+    tf.io.TFRecordWriter,
+    tf.summary.SummaryWriter,
+)
+
+
+def flush() -> None:
+    """Flushes every open file object; those that cannot be flushed are skipped."""
+    kinds = (*_FLUSHED, *_loaded("h5py", "File"))
+    flushes: dict[type, bool] = {}  # a million objects but a few thousand types: each type is checked once
+    for candidate in live_objects():
+        kind = type(candidate)  # not isinstance: reading `__class__` of a lazy proxy may run third-party code
+        if kind not in flushes:
+            flushes[kind] = any(base in kinds for base in kind.__mro__)
+        if flushes[kind]:
+            with contextlib.suppress(Exception):  # closed or read-only
+                candidate.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)
+
+
+def _loaded(module: str, name: str) -> tuple[type, ...]:
+    kind = getattr(sys.modules.get(module), name, None)
+    return (kind,) if isinstance(kind, type) else ()

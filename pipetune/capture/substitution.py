@@ -1,0 +1,69 @@
+"""Replaces the datasets that a script consumes, by iteration, distribution strategy or ClusterCoordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.capture import worker_dataset
+from pipetune.capture.hooks import Patches
+from pipetune.core.distribution import COORDINATOR, DATASET, FUNCTION
+
+ChooseSubstitute = Callable[[Any], Any]
+"""Returns the dataset to consume instead of the given one; the same dataset if it is not replaced."""
+
+
+def substitute(choose: ChooseSubstitute, patches: Patches) -> None:
+    """Replaces every dataset that is consumed by the result of `choose`, until `patches` are undone.
+
+    A dataset that a strategy distributes is never iterated itself: its substitute is distributed in its place. A
+    dataset that the script's own function builds for a strategy is replaced inside that function; for the workers of a
+    coordinator it is built once in this process, and they build its substitute.
+    """
+    serving = _Substitution(choose)
+    patches.wrap(tensorflow_private.DatasetV2, "__iter__", serving.around_iter)
+    patches.wrap(tensorflow_private.Strategy, DATASET, serving.around_distribute)
+    patches.wrap(tensorflow_private.Strategy, FUNCTION, serving.around_distribute_from_function)
+    patches.wrap(tf.distribute.coordinator.ClusterCoordinator, COORDINATOR, serving.around_per_worker_dataset)
+
+
+class _Substitution:
+    """Replacements of the patched methods."""
+
+    def __init__(self, choose: ChooseSubstitute) -> None:
+        self._choose = choose
+        self._inspecting = False  # whether pipetune runs the script's dataset function, in which nothing is replaced
+
+    def around_iter(self, original: Any, dataset: Any) -> Any:
+        return original(self._substitute_of(dataset))
+
+    def around_distribute(self, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:
+        return original(strategy, self._substitute_of(dataset), options)
+
+    def around_distribute_from_function(
+        self, original: Any, strategy: Any, dataset_fn: Any, options: Any = None
+    ) -> Any:
+        def instead(context: Any) -> Any:
+            return self._substitute_of(dataset_fn(context))
+
+        return original(strategy, tf.autograph.experimental.do_not_convert(instead), options)
+
+    def around_per_worker_dataset(self, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
+        self._inspecting = True
+        try:
+            found = worker_dataset.worker_dataset_of(coordinator, dataset_fn)
+        finally:
+            self._inspecting = False
+        if found is None or worker_dataset.sending_obstacle(found.dataset):
+            return original(coordinator, dataset_fn)
+        chosen = self._substitute_of(found.dataset)
+        if chosen is found.dataset:
+            return original(coordinator, dataset_fn)
+        return original(coordinator, tf.autograph.experimental.do_not_convert(found.dataset_function(chosen)))
+
+    def _substitute_of(self, dataset: Any) -> Any:
+        readable = isinstance(dataset, tensorflow_private.DatasetV2) and not tensorflow_private.executing_in_function()
+        return self._choose(dataset) if readable and not self._inspecting else dataset

@@ -1,0 +1,118 @@
+"""How many elements an operator outputs per epoch, and how large they are.
+
+A figure comes from the profile if it was measured, else from the static facts, else it is computed from the
+neighboring operators, else it is None: nothing is guessed. Rules estimate the cost of rewrites by the same figures by
+which the memory model enforces the memory limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipetune.core.edits import ROW_INDEX_BYTES
+from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.core.profile import Profile
+
+
+def max_elements(pipeline: Pipeline, profile: Profile | None, node_id: str) -> int | None:
+    """Returns the maximum number of elements `node_id` outputs per epoch, INFINITE, or None if unknown."""
+    counted = (profile.cardinality if profile is not None else None) or {}
+    above = _from_upstream(pipeline, counted, node_id)
+    return above if above is not None else _from_downstream(pipeline, counted, node_id)
+
+
+def element_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
+    """Returns the bytes of one output element of `node_id`: measured, else static, else derived from its neighbors."""
+    node = pipeline[node_id]
+    if node_id in pipeline.row_index_operators:
+        return ROW_INDEX_BYTES * (integer_or(node.argument("batch_size"), 1) if operator_facts(node.op).batches else 1)
+    measured = profile.operator(node_id) if profile is not None else None
+    if measured is not None and measured.bytes_out is not None:
+        return measured.bytes_out
+    if node.element_bytes is not None:
+        return node.element_bytes
+    if profile is not None and profile.element_bytes is not None and node_id == pipeline.output.id:
+        return profile.element_bytes
+    if len(node.inputs) == 1:
+        if operator_facts(node.op).same_elements:
+            return element_bytes(pipeline, profile, node.inputs[0])
+        if node.op == "batch":
+            size, above = integer_or(node.argument("batch_size"), 0), element_bytes(pipeline, profile, node.inputs[0])
+            return size * above if size and above is not None else None
+    return _consumed_bytes(pipeline, profile, node_id)
+
+
+def integer_or(value: object, default: int) -> int:
+    """Returns `value` if it is an integer (not a bool), else `default`."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _known_cardinality(counted: Mapping[str, int], node: Node) -> int | None:
+    if counted.get(node.id, INFINITE - 1) >= INFINITE:
+        return counted[node.id]
+    return node.cardinality if node.cardinality >= INFINITE else None
+
+
+def _from_upstream(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) -> int | None:
+    node = pipeline[node_id]
+    known = _known_cardinality(counted, node)
+    if known is not None or len(node.inputs) != 1:
+        return known
+    above = _from_upstream(pipeline, counted, node.inputs[0])
+    return None if above is None else _output_count(node, above)
+
+
+def _output_count(node: Node, above: int) -> int | None:
+    """Returns the maximum number of output elements for `above` input elements."""
+    operator = operator_facts(node.op)
+    if node.op == "repeat":
+        count = node.argument("count")
+        infinite = above == INFINITE or count is None or count == INFINITE
+        return INFINITE if infinite else above * integer_or(count, 1)
+    if above == INFINITE:
+        return None if node.op == "take_while" else _limited_count(node, INFINITE)
+    if operator.batches:
+        size = integer_or(node.argument("batch_size"), 0)
+        return -(-above // size) if size and operator.count is CountEffect.FEWER else None
+    if operator.count in (CountEffect.ONE_TO_ONE, CountEffect.FEWER):
+        return _limited_count(node, above)
+    return None
+
+
+def _limited_count(node: Node, above: int) -> int:
+    count = integer_or(node.argument("count"), INFINITE)
+    if node.op == "take" and count != INFINITE:
+        return count if above == INFINITE else min(count, above)
+    if node.op == "skip" and above != INFINITE and count >= 0:
+        return max(0, above - count)
+    if node.op == "shard" and above != INFINITE:
+        return -(-above // max(1, integer_or(node.argument("num_shards"), 1)))
+    return above
+
+
+def _from_downstream(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) -> int | None:
+    consumers = pipeline.consumers(node_id)
+    if len(consumers) != 1 or len(consumers[0].inputs) != 1:
+        return None
+    (consumer,) = consumers
+    known = _known_cardinality(counted, consumer)
+    if known is None:
+        known = _from_downstream(pipeline, counted, consumer.id)
+    if known is None or known == INFINITE:
+        return None
+    if operator_facts(consumer.op).count is CountEffect.ONE_TO_ONE:
+        return known
+    size = integer_or(consumer.argument("batch_size"), 0)
+    keeps_all = not consumer.argument("drop_remainder")
+    batches = consumer.op in ("batch", "padded_batch", "ragged_batch")
+    return known * size if batches and size and keeps_all else None
+
+
+def _consumed_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
+    """Returns the measured input bytes per element of a one-to-one consumer of `node_id`; None if there is none."""
+    for consumer in pipeline.consumers(node_id):
+        measured = profile.operator(consumer.id) if profile is not None else None
+        if measured is not None and measured.bytes_in and operator_facts(consumer.op).count is CountEffect.ONE_TO_ONE:
+            return measured.bytes_in
+    return None

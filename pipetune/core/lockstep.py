@@ -1,0 +1,384 @@
+"""Training in lockstep: requests to scripts at their first training step, their links, and the team of the chief."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pipetune.core.codec import decode, decode_union, encode
+from pipetune.core.edits import Plan
+from pipetune.core.errors import PipetuneError
+from pipetune.core.results import RunFailed, Window
+from pipetune.core.session import PatchResult
+
+_CHUNK = 1 << 16  # bytes per `recv`, chosen by judgement: smaller chunks only mean more calls for a large message
+_SEND_SECONDS = 60.0  # data fits into the socket buffer at once, unless the peer has stopped reading
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 6))  # 15 s, then 6 probes 5 s apart: 45 s
+
+
+class ConnectionLost(Exception):
+    """The other end was closed or was silent for too long; the message says which."""
+
+
+class JsonLinesConnection:
+    """One end of a connection; for use by one thread at a time."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Takes ownership of the socket, and keeps processes that are started later from inheriting it."""
+        self._socket, self._rest = connected, b""
+        connected.set_inheritable(False)
+        self.peer_closed = False  # the other end is closed, and all its data was read
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the socket, for `select`."""
+        return self._socket.fileno()
+
+    def send(self, data: object) -> None:
+        """Sends one value, which JSON must be able to represent.
+
+        Raises:
+            ConnectionLost: the other end is closed.
+        """
+        try:
+            self._socket.settimeout(_SEND_SECONDS)
+            self._socket.sendall(json.dumps(data, allow_nan=False).encode() + b"\n")
+        except OSError as error:
+            raise ConnectionLost("has closed the connection") from error
+
+    def receive(self, limit_seconds: float, *, max_bytes: int | None = None) -> object:
+        """Waits for the next value and returns it.
+
+        Args:
+            limit_seconds: longest wait.
+            max_bytes: maximum length of a line from an untrusted sender; None: no limit.
+
+        Raises:
+            ConnectionLost: the other end is closed, sends nothing within the limit, or sends too much.
+            PipetuneError: the line is not JSON.
+        """
+        end = time.monotonic() + limit_seconds
+        while b"\n" not in self._rest:
+            if max_bytes is not None and len(self._rest) > max_bytes:
+                raise ConnectionLost("sent a message that is too long")
+            left = end - time.monotonic()
+            if left <= 0:
+                raise ConnectionLost(f"did not reply within {limit_seconds:.0f} s")
+            try:
+                self._socket.settimeout(left)
+                self._take()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise ConnectionLost("has closed the connection") from error
+            if self.peer_closed:
+                raise ConnectionLost("has closed the connection")
+        return self._next()
+
+    def receive_available(self) -> list[object]:
+        """Returns the values that have arrived, without waiting; `peer_closed` then says whether more can follow.
+
+        Raises:
+            PipetuneError: a line is not JSON.
+        """
+        try:
+            self._socket.setblocking(False)
+            while not self.peer_closed:
+                self._take()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.peer_closed = True
+        found = []
+        while b"\n" in self._rest:
+            found.append(self._next())
+        return found
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def _take(self) -> None:
+        data = self._socket.recv(_CHUNK)
+        self.peer_closed = not data
+        self._rest += data
+
+    def _next(self) -> object:
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise PipetuneError(f"A worker sent an invalid message: {line[:80]!r}.", exit_code=1) from error
+
+
+def enable_keep_alive(connected: socket.socket) -> socket.socket:
+    """Enables keep-alive on a TCP socket and returns it: an unreachable peer is then noticed within a minute."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        if hasattr(socket, name):  # not every system has all of them
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return connected
+
+
+@dataclass(frozen=True)
+class RunToFirstStep:
+    """Run the script up to its first training step."""
+
+
+@dataclass(frozen=True)
+class PreparePipeline:
+    """Build the pipeline with this plan applied; without a plan, repeat a single cached batch of it.
+
+    When a patch is verified, a plan without edits names one of the baselines.
+    """
+
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class TakeSteps:
+    """Take `steps` steps on the prepared pipeline and time them, after `warmup` steps that are not counted."""
+
+    steps: int
+    warmup: int
+
+
+@dataclass(frozen=True)
+class MeasureInput:
+    """Consume the input alone: the original pipeline or, when a patch is verified, the prepared one."""
+
+    seconds: float
+    warmup_seconds: float
+
+
+@dataclass(frozen=True)
+class MeasureTraining:
+    """Train for `steps` steps on the prepared pipeline, as in a trial; all state they change is restored."""
+
+    steps: int
+
+
+@dataclass(frozen=True)
+class WritePatch:
+    """Write a patch of only these rewrites of the plan, given by their keys."""
+
+    rewrites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NoMoreRequests:
+    """No more requests follow; the process may exit."""
+
+
+StepRequest = (
+    RunToFirstStep | PreparePipeline | TakeSteps | MeasureInput | MeasureTraining | WritePatch | NoMoreRequests
+)
+
+
+@dataclass(frozen=True)
+class StepReply:
+    """The reply to a request; the first one reports that the script has reached its first training step."""
+
+    why: str = ""  # why the request could not be carried out
+    window: Window | None = None  # if one was requested
+    operators: tuple[str, ...] = ()  # first reply only: the operators of the pipeline found
+    checked: str = ""  # first reply of a verification only: how the pipeline was compared, in words
+    peak_rss_mib: float | None = None  # of the input alone in a window; None: not measured
+    failed: tuple[str, ...] = ()  # keys of the rewrites that `why` is about; empty: unknown which
+    patch: PatchResult | None = None  # if one was requested
+
+
+class RequestLink:
+    """One end of the connection that carries requests and replies; for use by one thread at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Takes ownership of the descriptor of a connected stream socket."""
+        self._lines = JsonLinesConnection(socket.socket(fileno=descriptor))
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the socket, for `select`."""
+        return self._lines.fileno()
+
+    def send_request(self, order: StepRequest) -> None:
+        """Sends a request.
+
+        Raises:
+            ConnectionLost: the other end is closed.
+        """
+        self._lines.send(encode(order, StepRequest))
+
+    def send_reply(self, answer: StepReply) -> None:
+        """Sends the reply to a request.
+
+        Raises:
+            ConnectionLost: the other end is closed.
+        """
+        self._lines.send(encode(answer))
+
+    def receive_request(self, limit_seconds: float) -> StepRequest:
+        """Waits for the next request and returns it.
+
+        Raises:
+            ConnectionLost: the sender has exited, or sends nothing within the limit.
+        """
+        return typing.cast(
+            StepRequest, decode_union(typing.cast(typing.Any, StepRequest), self._lines.receive(limit_seconds))
+        )
+
+    def receive_reply(self, limit_seconds: float) -> StepReply:
+        """Waits for the reply to the last request and returns it.
+
+        Raises:
+            ConnectionLost: the worker has exited, or does not reply within the limit.
+        """
+        return decode(StepReply, self._lines.receive(limit_seconds))
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._lines.close()
+
+
+FIRST_STEP_TIMEOUT_SECONDS = 600.0  # from the chief's first step to the last worker's: their data may be larger
+BUILD_TIMEOUT_SECONDS = 200.0  # to build a pipeline and fill its caches; below the limit for a silent chief
+REPLY_TIMEOUT_SECONDS = 60.0  # after the end of the chief's own window; for an input window, see `measure_input`
+LOOP_END_TIMEOUT_SECONDS = 15.0  # after the chief's script has left its loop; the others leave after the same step
+_END_SECONDS = 60.0  # until an aborted chief exits by itself, chosen by judgement: it is normally terminated before
+
+
+class LockstepTeam:
+    """The other workers in order; the first one has index 1."""
+
+    def __init__(
+        self, links: Sequence[RequestLink], *, on_lockstep_lost: Callable[[str, BaseException | None], None]
+    ) -> None:
+        """Takes the connections to the other workers.
+
+        Args:
+            links: connections to the other workers, in order.
+            on_lockstep_lost: called with the reason why the workers can no longer continue in lockstep, and the
+                exception of the user's code if there was one; it must lead to the termination of all workers.
+        """
+        self._links = tuple(links)
+        self._tell = on_lockstep_lost
+
+    def __len__(self) -> int:
+        """Returns the number of workers, including the chief."""
+        return len(self._links) + 1
+
+    def wait_for_workers(self, operators: Sequence[str], *, limit_seconds: float = FIRST_STEP_TIMEOUT_SECONDS) -> str:
+        """Waits until every worker has reached its first training step.
+
+        Args:
+            operators: the operators of the chief's pipeline.
+            limit_seconds: longest wait for all workers together.
+
+        Returns:
+            Why the workers cannot try a different pipeline together; "" if they can.
+        """
+        end = time.monotonic() + limit_seconds
+        found = ""
+        for worker, answer in self._receive_all(lambda: max(0.0, end - time.monotonic())):
+            found = found or answer.why or _difference(worker, answer.operators, tuple(operators))
+        return found
+
+    def prepare(self, plan: Plan | None) -> None:
+        """Makes every worker build its pipeline with the plan applied, or, without a plan, repeat one cached batch.
+
+        Raises:
+            RunFailed: a worker could not; no step was taken.
+        """
+        self._send_all(PreparePipeline(plan))
+        failed = [
+            f"worker {worker}: {answer.why}"
+            for worker, answer in self._receive_all(BUILD_TIMEOUT_SECONDS)
+            if answer.why
+        ]
+        if failed:
+            raise RunFailed(failed[0])
+
+    def train(self, *, steps: int, warmup: int) -> None:
+        """Makes every worker take these steps now; the chief must take the same number."""
+        self._send_all(TakeSteps(steps, warmup))
+
+    def collect_windows(self, own: Window | None) -> list[Window]:
+        """Returns the windows of the other workers for the steps that the chief took as well.
+
+        Args:
+            own: the chief's window; None if its script has left its loop, which the others must then have left too.
+        """
+        found = []
+        for worker, answer in self._receive_all(LOOP_END_TIMEOUT_SECONDS if own is None else REPLY_TIMEOUT_SECONDS):
+            window = answer.window
+            if window is None:
+                if own is not None:
+                    self.abort(f"worker {worker} took fewer steps: {answer.why}")
+                continue
+            if own is None or window.steps != own.steps:
+                self.abort(
+                    f"worker {worker} took {window.steps} steps, but worker 0 took {own.steps if own else 'fewer'}"
+                )
+            found.append(window)
+        return found
+
+    def measure_input(self, worker: int, *, seconds: float, warmup_seconds: float) -> Window:
+        """Returns a window of the input of one worker alone, measured while the others wait.
+
+        Args:
+            worker: index of the worker, from 1.
+            seconds: length of the window.
+            warmup_seconds: length of the warm-up before it.
+
+        Raises:
+            RunFailed: the worker could not run it.
+        """
+        link = self._links[worker - 1]
+        try:
+            link.send_request(MeasureInput(seconds, warmup_seconds))
+            answer = link.receive_reply(REPLY_TIMEOUT_SECONDS + 10 * seconds)
+        except ConnectionLost as broken:
+            self.abort(f"worker {worker} {broken}")
+        if answer.window is None:
+            raise RunFailed(answer.why)
+        return answer.window
+
+    def dismiss(self) -> None:
+        """Informs all workers that no more requests follow."""
+        for link in self._links:
+            try:
+                link.send_request(NoMoreRequests())
+            except ConnectionLost:
+                continue  # an exited worker needs no message
+
+    def abort(self, why: str, cause: BaseException | None = None) -> NoReturn:
+        """Reports that the workers are out of step. Does not return: the receiver of the report terminates them."""
+        self._tell(why, cause)
+        time.sleep(_END_SECONDS)
+        os._exit(1)
+
+    def _send_all(self, order: StepRequest) -> None:
+        for worker, link in enumerate(self._links, start=1):
+            try:
+                link.send_request(order)
+            except ConnectionLost as broken:
+                self.abort(f"worker {worker} {broken}")
+
+    def _receive_all(self, limit_seconds: float | Callable[[], float]) -> Iterator[tuple[int, StepReply]]:
+        for worker, link in enumerate(self._links, start=1):
+            try:
+                yield worker, link.receive_reply(limit_seconds() if callable(limit_seconds) else limit_seconds)
+            except ConnectionLost as broken:
+                self.abort(f"worker {worker} {broken}")
+
+
+def _difference(worker: int, remote: tuple[str, ...], ours: tuple[str, ...]) -> str:
+    for number, (there, here) in enumerate(zip(remote, ours, strict=False), start=1):
+        if there != here:
+            return f"operator {number} is {there} on worker {worker}, but {here} on worker 0"
+    if len(remote) != len(ours):
+        return f"worker {worker} has {len(remote)} operators and worker 0 {len(ours)}"
+    return ""

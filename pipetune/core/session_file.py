@@ -1,0 +1,159 @@
+"""session.json: the only file passed from measuring to reporting; repeated values are stored once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipetune.core.codec import Json, decode, encode
+from pipetune.core.files import read_value, write_text
+from pipetune.core.session import SCHEMA, Session
+from pipetune.core.summary import summary
+
+
+def deduplicate(data: dict[str, Json]) -> None:
+    """Replaces repeated values in the JSON data of a session by references, in place."""
+    named: dict[str, Json] = {}  # contents of "rewrites", by name
+    names: dict[str, str] = {}  # serialized rewrite -> name
+    for holder in (*_objects(data.get("trials")), *_objects(data.get("datasets"))):
+        plan = holder.get("plan")
+        if plan is not None and "rewrites" in plan:
+            plan["rewrites"] = [_reference(rewrite, named, names) for rewrite in plan["rewrites"]]
+    data["rewrites"] = named
+    for dataset in _objects(data.get("datasets")):
+        tuned = dataset.get("tuned")
+        if tuned is not None:
+            written = {node["id"]: node for node in dataset["pipeline"].get("nodes", ())}
+            tuned["nodes"] = [_difference(node, written) for node in tuned.get("nodes", ())]
+
+
+def _difference(node: dict[str, Any], written: dict[str, dict[str, Any]]) -> Json:
+    """Returns an unchanged node as its id, a changed one as its differences, a new or reduced one in full."""
+    before = written.get(node["id"])
+    if before == node:
+        return str(node["id"])
+    if before is None or not before.keys() <= node.keys():
+        return node
+    differing = {key: value for key, value in node.items() if key not in before or before[key] != value}
+    return {"like": node["id"], **differing}
+
+
+def _reference(rewrite: dict[str, Any], named: dict[str, Json], names: dict[str, str]) -> str:
+    """Returns the name of a rewrite; different rewrites of one rule at one operator get a number."""
+    content = json.dumps(rewrite, sort_keys=True)
+    if content not in names:
+        stem = name = f"{rewrite['rule']}@{rewrite['node']}"
+        count = 1
+        while name in named:
+            count += 1
+            name = f"{stem}#{count}"
+        names[content] = name
+        named[name] = rewrite
+    return names[content]
+
+
+def restore_duplicates(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns the data with the references of `deduplicate` resolved.
+
+    Data without references is kept, and damaged data is left for the decoder to report.
+    """
+    found = data.get("rewrites")
+    named = found if isinstance(found, dict) else {}
+    whole = dict(data)
+    if isinstance(data.get("trials"), list):
+        whole["trials"] = [_with_rewrites(one, named) for one in data["trials"]]
+    if isinstance(data.get("datasets"), list):
+        whole["datasets"] = [_with_nodes(_with_rewrites(one, named)) for one in data["datasets"]]
+    return whole
+
+
+def _with_rewrites(holder: Any, named: dict[str, Any]) -> Any:
+    plan = holder.get("plan") if isinstance(holder, dict) else None
+    rewrites = plan.get("rewrites") if isinstance(plan, dict) else None
+    if not isinstance(plan, dict) or not isinstance(rewrites, list):
+        return holder
+    whole = [named.get(one, one) if isinstance(one, str) else one for one in rewrites]
+    return {**holder, "plan": {**plan, "rewrites": whole}}
+
+
+def _with_nodes(dataset: Any) -> Any:
+    if not isinstance(dataset, dict):
+        return dataset
+    pipeline, tuned = dataset.get("pipeline"), dataset.get("tuned")
+    if not (isinstance(pipeline, dict) and isinstance(tuned, dict)):
+        return dataset
+    if not isinstance(tuned.get("nodes"), list):
+        return dataset
+    written = {node["id"]: node for node in _objects(pipeline.get("nodes")) if "id" in node}
+    return {**dataset, "tuned": {**tuned, "nodes": [_restored_node(node, written) for node in tuned["nodes"]]}}
+
+
+def _restored_node(node: Any, written: dict[str, Any]) -> Any:
+    if isinstance(node, str):
+        return written.get(node, node)
+    if not isinstance(node, dict) or "like" not in node:
+        return node
+    differing = {key: value for key, value in node.items() if key != "like"}
+    return {**written.get(str(node["like"]), {}), **differing}
+
+
+def _objects(data: object) -> list[dict[str, Any]]:
+    """Returns the objects in a list."""
+    return [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+
+
+SESSION_FILE = "session.json"
+
+MAX_READABLE_BYTES = 1_000_000
+"""Maximum size of a readable file; a larger one has no line breaks, and no fields with default values."""
+
+_LEADING_KEYS = ("machine", "command", "datasets", "trials")
+
+
+def session_data(session: Session, *, sparse: bool = False) -> dict[str, Json]:
+    """Returns the contents of session.json: the documented keys, then the rest that is needed to restore the session.
+
+    Args:
+        session: the session.
+        sparse: omit fields of datasets that have their default value.
+    """
+    fields = encode(session)
+    assert isinstance(fields, dict)
+    del fields["version"]
+    if sparse:
+        fields["datasets"] = encode(session.datasets, sparse=True)
+    deduplicate(fields)
+    return {
+        "schema": SCHEMA,
+        "pipetune": session.version,
+        **{name: fields.pop(name) for name in _LEADING_KEYS},
+        "summary": summary(session),
+        **fields,
+    }
+
+
+def save(session: Session, path: Path | str) -> None:
+    """Writes `session` to `path` atomically.
+
+    Raises:
+        PipetuneError: the folder cannot be written to.
+    """
+    data = session_data(session)
+    text = json.dumps(data, indent=1, allow_nan=False)
+    if len(text) > MAX_READABLE_BYTES:
+        text = json.dumps(session_data(session, sparse=True), separators=(",", ":"), allow_nan=False)
+    write_text(Path(path), text + "\n")
+
+
+def load(path: Path | str) -> Session:
+    """Returns the session in `path`, a session.json or the folder that contains one.
+
+    Raises:
+        PipetuneError: the file does not exist, is damaged, or was written by another release.
+    """
+
+    def make(data: dict[str, object]) -> Session:
+        return decode(Session, {**restore_duplicates(data), "version": data.get("pipetune")})
+
+    return read_value(path, make, name=SESSION_FILE, kind="session", schema=SCHEMA)

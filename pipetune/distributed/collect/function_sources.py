@@ -1,0 +1,212 @@
+"""Source text of the user's Python functions, for use in a stand-alone module.
+
+A function of another module is imported; one of the main script is copied with everything it needs, because importing
+the script would start training. Values are written as they are now, never by the statement that created them;
+`verify.emitted` proves by its graph that a copy is the same function.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from pipetune.core.distribution import Definition, FunctionSource
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Node
+from pipetune.distributed.collect import python_literals, source_text
+
+_MAIN = "__main__"
+
+
+class FunctionSources:
+    """Describes functions; records the names it has used, so that no two copies share a name."""
+
+    def __init__(self) -> None:
+        self._makers: dict[str, str] = {}  # name of a function that creates a closure -> its text
+
+    def describe(self, node: Node, function: Callable[..., Any]) -> FunctionSource:
+        """Returns the source of `function`, which was passed to operator `node`.
+
+        Raises:
+            CannotExpress: it cannot be written without the script that created it; the message says why.
+        """
+        facts = node.function
+        if facts is not None and (facts.reads_variables or facts.writes_variables or facts.mutable_tables):
+            what = ", ".join(facts.reads_variables) or "a variable or table"
+            raise CannotExpress(
+                f"The function {facts.name} of {node.title} uses {what}, which lives in the training process."
+            )
+        collected = _Collected(self._makers)
+        try:
+            reference = collected.reference(function)
+        except CannotExpress as error:
+            name = facts.name if facts is not None else "function"
+            reason = error.message[0].lower() + error.message[1:]
+            raise CannotExpress(f"The function {name} of {node.title} cannot be copied: {reason}") from error
+        return FunctionSource(reference, tuple(collected.definitions.values()))
+
+
+class _Collected:
+    """The definitions that one function needs, in the order in which they must be written."""
+
+    def __init__(self, makers: dict[str, str]) -> None:
+        self.definitions: dict[str, Definition] = {}
+        self._open: set[str] = set()
+        self._makers = makers
+
+    def reference(self, value: Any) -> str:
+        """Returns an expression for a function or class."""
+        name = python_literals.public_name(value)
+        if name:
+            self._define("tf", "import tensorflow as tf")
+            return name
+        if isinstance(value, functools.partial):
+            return self._partial(value)
+        inner = getattr(value, "python_function", value)
+        if isinstance(inner, MethodType):
+            owner = type(inner.__self__).__name__
+            raise CannotExpress(f"It is the method {inner.__name__} of a {owner} object of the script.")
+        path = _importable(value) or _importable(inner)
+        if path is not None:
+            module, qualified = path
+            top = qualified.partition(".")[0]
+            self._define(top, source_text.from_import(module, top, top))
+            return qualified
+        methods = _methods(inner) if isinstance(inner, type) else []
+        if methods and self._copy(inner.__name__, methods[0]):
+            return str(inner.__name__)
+        if not isinstance(inner, FunctionType):
+            raise CannotExpress(f"It is a {type(value).__name__} object of the script.")
+        if inner.__globals__.get(inner.__name__) is value and self._copy(inner.__name__, inner):
+            return inner.__name__
+        return self._nested(inner)
+
+    def _partial(self, value: functools.partial[Any]) -> str:
+        arguments = [self._value("argument", item) for item in value.args]
+        arguments += [f"{name}={self._value(name, item)}" for name, item in value.keywords.items()]
+        self._define("functools", "import functools")
+        return f"functools.partial({', '.join([self.reference(value.func), *arguments])})"
+
+    def _nested(self, function: FunctionType) -> str:
+        """Returns an expression for a lambda or nested function; a maker function supplies its closure."""
+        text, is_lambda = source_text.function_text(function.__code__)
+        cells = inspect.getclosurevars(function).nonlocals
+        closed = {name: value for name, value in cells.items() if value is not function}
+        needed = source_text.names_needed(f"_ = ({text})" if is_lambda else text)
+        self._bind_all((name for name in needed if name not in cells), function)
+        if not closed:
+            if is_lambda:
+                return f"({text})" if "\n" in text else text
+            self._define(function.__name__, text)
+            return function.__name__
+        arguments = ", ".join(f"{name}={self._value(name, value)}" for name, value in closed.items())
+        maker = self._maker("function" if is_lambda else function.__name__, tuple(closed), text, is_lambda)
+        return f"{maker}({arguments})"
+
+    def _maker(self, name: str, parameters: tuple[str, ...], text: str, is_lambda: bool) -> str:
+        inside = f"return {text}" if is_lambda else f"{text}\n\nreturn {name}"
+        indented = "\n".join(f"    {line}" if line else "" for line in inside.split("\n"))
+        for number in range(1, 1000):
+            maker = f"make_{name}" + (f"_{number}" if number > 1 else "")
+            made = f"def {maker}({', '.join(parameters)}):\n{indented}"
+            if self._makers.setdefault(maker, made) == made:
+                break
+        self._define(maker, made)
+        return maker
+
+    def _copy(self, name: str, near: FunctionType) -> bool:
+        """Copies a function or class at the top level of a file, with everything it needs; False if it is not there."""
+        if name in self.definitions or name in self._open:
+            return True
+        text = source_text.top_level(near.__code__.co_filename, name)
+        if not text:
+            return False
+        self._open.add(name)
+        self._bind_all(source_text.names_needed(text), near)
+        self._define(name, text)
+        return True
+
+    def _bind_all(self, names: Iterable[str], near: FunctionType) -> None:
+        for name in names:
+            if name in near.__globals__:
+                self._bind(name, near.__globals__[name], near)
+            elif not hasattr(builtins, name):
+                raise CannotExpress(f"It uses {name}, which is not defined where it stands.")
+
+    def _bind(self, name: str, value: Any, near: FunctionType) -> None:
+        """Defines the global `name` of the function `near` in the module."""
+        home, file = near.__globals__.get("__name__", _MAIN), near.__code__.co_filename
+        package = near.__globals__.get("__package__") or ""
+        imported = source_text.import_of(file, name, package)
+        if imported is not None and _same(imported[1], imported[2], value):
+            self._define(name, imported[0])
+        elif isinstance(value, ModuleType):
+            self._define(name, f"import {value.__name__}" + (f" as {name}" if name != value.__name__ else ""))
+        elif home != _MAIN and _same(home, name, value):
+            self._define(name, source_text.from_import(home, name, name))
+        elif _is_defined(value) and self._copy(name, near):
+            return
+        else:
+            self._define(name, f"{name} = {self._value(name, value)}")
+
+    def _value(self, name: str, value: Any) -> str:
+        if callable(value) and not python_literals.public_name(value):
+            return self.reference(value)
+        try:
+            text = python_literals.literal(value)
+        except CannotExpress as error:
+            raise CannotExpress(f"It uses {name}, and {error.message}.") from error
+        for module, imported in python_literals.names_of_modules(text):
+            self._define(module, imported)
+        return text
+
+    def _define(self, name: str, text: str) -> None:
+        known = self.definitions.setdefault(name, Definition(name, text))
+        if known.text != text:
+            raise CannotExpress(f"It uses two different things called {name}.")
+
+
+def _methods(owner: type) -> list[FunctionType]:
+    """Returns the functions defined in a class, in order: they have its file and globals."""
+    found = [getattr(value, "__func__", value) for value in vars(owner).values()]
+    return [value for value in found if isinstance(value, FunctionType)]
+
+
+def _is_defined(value: Any) -> bool:
+    """Whether a value was created by a `def` or `class` statement."""
+    return isinstance(getattr(value, "python_function", value), FunctionType | type)
+
+
+def _importable(value: Any) -> tuple[str, str] | None:
+    """Returns the module and qualified name under which `value` can be imported; None if it cannot."""
+    name = getattr(value, "__module__", None)
+    module = sys.modules.get(name) if isinstance(name, str) and name != _MAIN else None
+    if module is None or getattr(module, "__spec__", None) is None or name is None:
+        return None
+    qualified = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+    if "<" not in qualified and _resolve(module, qualified) is value:
+        return name, qualified
+    for other, found in vars(module).items():
+        if found is value:
+            return name, other
+    return None
+
+
+def _resolve(module: Any, qualified: str) -> Any:
+    for part in qualified.split("."):
+        module = getattr(module, part, None)
+    return module
+
+
+def _same(module: str, name: str, value: Any) -> bool:
+    """Whether importing `name` from `module` (or the module itself) would return `value`."""
+    found = sys.modules.get(module)
+    if found is None or module == _MAIN:
+        return False
+    held = getattr(found, name, None) if name else found
+    return held is value or (bool(name) and held is None and sys.modules.get(f"{module}.{name}") is value)

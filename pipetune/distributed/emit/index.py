@@ -1,0 +1,180 @@
+"""The form of a stand-alone module whose elements carry their index, so that predictions can be put back into order.
+
+The guide "Distributed Input" has it that the order of what several workers give is not kept: an index that travels
+with each element restores it. It is given at the source, where all workers still see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from pipetune.core.distribution import Definition, StandaloneParts
+from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.distributed.emit.body import Body
+from pipetune.distributed.emit.index_steps import WRAPPERS, IndexedSteps
+from pipetune.distributed.emit.module import function_of
+from pipetune.distributed.emit.remote import place
+from pipetune.distributed.emit.sharding import BATCHES, READERS, Sharding
+from pipetune.distributed.emit.wording import Wording
+
+_TAKES_APART = frozenset({"interleave", "flat_map", *READERS})
+_BY_POSITION = frozenset({"take", "skip", "shard", "take_while", "zip", "concatenate"})
+_CUTS_OFF = frozenset({"take", "take_while", "zip"})
+_LOSES = {
+    "unbatch": "makes several elements of one, which would share its number",
+    "unique": "compares elements, which all differ once they are numbered",
+    "window": "makes datasets of elements, and their numbers would part from them",
+}
+
+TOLD = (
+    "indexed_dataset_fn gives one pass over the same data, each element behind its index: its place in the source, for "
+    "files 2**32 times the number of the file plus that of its record. in_order puts what was predicted for the "
+    "batches of all workers back into that order."
+)
+
+
+@dataclass(frozen=True)
+class IndexedForm:
+    """The functions to write beside `dataset_fn`, or why there are none."""
+
+    lines: tuple[str, ...] = ()  # the statements of the function that makes the dataset
+    definitions: tuple[Definition, ...] = ()  # what they call, and `in_order`
+    why_not: str = ""
+
+    def functions(self, signature: str, *, told: str) -> tuple[Definition, ...]:
+        """What the form is made of, the function called `signature` among it; () where there is none."""
+        if not self.lines:
+            return ()
+        *called, in_order = self.definitions
+        return (*called, function_of(signature, told=told, body=self.lines), in_order)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """A paragraph for the docstring of the module."""
+        return (TOLD,) if self.lines else ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (f"it has no form with indices, by which predictions could be put in order: {self.why_not}",) * bool(
+            self.why_not
+        )
+
+
+def indexed_form(
+    parts: StandaloneParts,
+    wording: Wording,
+    divide: Callable[[StandaloneParts], Sharding],
+    *,
+    why_not: str = "",
+    keeps_repeats: bool = False,
+    closing: tuple[str, ...] = (),
+) -> IndexedForm:
+    """The indexed form of `parts`.
+
+    Args:
+        wording: of the kind.
+        divide: where a pipeline is divided.
+        why_not: why there is to be none.
+        keeps_repeats: its workers are not to run out of data, and what comes twice is taken once.
+        closing: statements in front of the last prefetch, as `Wording.closing`.
+    """
+    if why_not:
+        return IndexedForm(why_not=why_not)
+    try:
+        single = parts.with_pipeline(apply_edits(parts.pipeline, _edits(parts.pipeline, keeps_repeats=keeps_repeats)))
+        where = divide(single)
+        _check(single, where, keeps_repeats=keeps_repeats)
+        body = Body(single, where, replace(wording, closing=closing, mixes_files=False), steps=IndexedSteps)
+        definitions = (*_used(body.lines), _in_order(batched=bool(where.batches)))
+        _check_names(parts, {one.name for one in definitions})
+    except CannotExpress as error:
+        return IndexedForm(why_not=error.message[0].lower() + error.message[1:].rstrip("."))
+    return IndexedForm(tuple(body.lines), definitions)
+
+
+def _edits(pipeline: Pipeline, *, keeps_repeats: bool) -> Iterator[Edit]:
+    """What one pass that keeps every row leaves out: repeats, caches, and the dropping of a last batch."""
+    for node in pipeline:
+        counted = any(below.op in _BY_POSITION for below in pipeline.downstream(node.id))
+        if node.op == "cache" or (node.op == "repeat" and not keeps_repeats and not counted):
+            yield Remove(node.id)
+        elif node.op in BATCHES and node.argument("drop_remainder"):
+            yield SetArgument(node.id, "drop_remainder", False)
+
+
+def _check(parts: StandaloneParts, where: Sharding, *, keeps_repeats: bool) -> None:
+    """Refuses a pipeline in which an element does not stay what it is.
+
+    Raises:
+        CannotExpress: there is an operator that makes others of them; the message names it.
+    """
+    pipeline = parts.pipeline
+    if not keeps_repeats and _endless(parts):
+        raise CannotExpress("The data never ends.")
+    for node in pipeline:
+        if node.op in BATCHES and node.id not in where.batches:
+            raise CannotExpress(
+                f"{_place(node)} makes one element of several, which are taken apart or counted behind it."
+            )
+        if node.op in _LOSES:
+            raise CannotExpress(f"{_place(node)} {_LOSES[node.op]}.")
+        if node.op in _TAKES_APART:
+            _check_rows(pipeline, node)
+
+
+def _endless(parts: StandaloneParts) -> bool:
+    """Whether something goes on for ever that nothing below cuts off."""
+    pipeline = parts.pipeline
+    going_on = [name for name, source in parts.sources.items() if source.count == INFINITE]
+    going_on += [node.id for node in pipeline if node.op == "repeat" and node.argument("count") in (None, INFINITE)]
+    return any(all(below.op not in _CUTS_OFF for below in pipeline.downstream(name)) for name in going_on)
+
+
+def _check_rows(pipeline: Pipeline, node: Node) -> None:
+    above = [other for other in pipeline.upstream(node.id) if other.op in _TAKES_APART]
+    if above:
+        raise CannotExpress(
+            f"{_place(node)} takes apart what {_place(above[0])} did already, and an index has room for two numbers."
+        )
+    function = node.function
+    drawn = function is not None and (function.random or not function.stateless or function.python)
+    if drawn or any(kind.startswith(("Shuffle", "Repeat", "Random")) for kind in node.inner):
+        raise CannotExpress(f"The rows that {_place(node)} makes of an element may be others each time.")
+
+
+def _place(node: Node) -> str:
+    return place(node, short=True)
+
+
+def _check_names(parts: StandaloneParts, ours: set[str]) -> None:
+    theirs = {definition.name for function in parts.functions.values() for definition in function.definitions}
+    theirs |= {definition.name for source in parts.sources.values() for definition in source.definitions}
+    if taken := sorted(theirs & (ours | {"indexed_dataset_fn", "indexed_pipeline"})):
+        raise CannotExpress(f"The script calls something else {taken[0]}.")
+
+
+def _used(lines: list[str]) -> Iterator[Definition]:
+    text = "\n".join(lines)
+    return (wrapper for wrapper in WRAPPERS if f"{wrapper.name}(" in text)
+
+
+def _in_order(*, batched: bool) -> Definition:
+    """The function that puts predictions back into order; without batches what a model makes of an element is a row."""
+    joined = "concatenate" if batched else "stack"
+    return Definition(
+        "in_order",
+        f'''def in_order(predictions, indices):
+    """Predictions of all workers, in the order of the source.
+
+    predictions: what was predicted for each {"batch" if batched else "element"}, of any worker and in any order.
+    indices: what stood in front of each of them. What came twice is taken once; rows that fill a batch have no index.
+    """
+    import numpy as np
+
+    found, rows = np.unique(np.concatenate([np.ravel(one) for one in indices]), return_index=True)
+    rows = rows[found >= 0]
+    return tf.nest.map_structure(lambda *parts: np.{joined}(parts)[rows], *predictions)''',
+    )

@@ -1,0 +1,61 @@
+"""What a kind of stand-alone module is: how it is written, and what it is to give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pipetune.core.distribution import DeliveryMode, ElementBytes, StandaloneParts
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import ServiceNeed
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a module besides its pipeline."""
+
+    script: str  # the name of the user's script
+    checked: str = "Not checked."  # how the module was checked, a sentence
+    epoch_batches: int | None = None  # of one process that reads everything; None: not counted
+    batch_bytes: ElementBytes | None = None  # None: not measured
+    need: ServiceNeed | None = None  # of a service; None: not asked
+    no_index: str = ""  # why there is to be no form with indices, as part of a sentence
+    no_fill: str = ""  # why last batches are not to be filled, as part of a sentence
+
+
+@dataclass(frozen=True)
+class Standalone:
+    """The module's text, what changed against the pipeline on one machine, and how it divides the data."""
+
+    text: str
+    notes: tuple[str, ...]
+    shard_by: str  # "file" or "element"; "" where nothing is divided in the text
+    global_batch_size: int | None  # rows of all replicas together; None: the pipeline does not batch
+    batch_size: int | None = None  # rows of a batch as it comes, where that is the script's own
+    companions: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # name, text of files beside the module
+    splits: bool = True  # of a service: whether the dispatcher divides the data
+    indexed: bool = False  # whether it has a form with indices
+    fills: bool = False  # whether it can fill last batches
+    guarantee: str = ""  # how often an element comes where that is not "once in an epoch", a sentence
+
+
+def as_it_is(pipeline: Pipeline) -> Pipeline:
+    """The pipeline, which a kind takes as the plan made it."""
+    return pipeline
+
+
+def anything(pipeline: Pipeline) -> None:
+    """Refuses no pipeline."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One value of `--distribute`."""
+
+    name: str
+    emit: Callable[[StandaloneParts, Known], Standalone]  # raises CannotExpress with the reason
+    delivery: DeliveryMode = DeliveryMode.PARTS
+    prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
+    refuse: Callable[[Pipeline], None] = anything  # raises CannotExpress for what cannot run there, as it is prepared
+    static_shapes: bool = False  # every shape has to be known before it runs
+    one_process: bool = False  # all replicas are fed by one pipeline, as a rule

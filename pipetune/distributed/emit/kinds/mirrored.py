@@ -1,0 +1,18 @@
+"""`mirrored`: one process, several devices."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pipetune.distributed.emit.kind import Kind
+from pipetune.distributed.emit.replicas import emit_for_replicas
+
+KIND = Kind(
+    "mirrored",
+    partial(
+        emit_for_replicas,
+        strategy="tf.distribute.MirroredStrategy()",
+        told="The same function serves MultiWorkerMirroredStrategy.",
+    ),
+    one_process=True,
+)

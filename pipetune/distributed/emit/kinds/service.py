@@ -1,0 +1,243 @@
+"""`service`: the pipeline runs on the workers of a tf.data service, the training process fetches batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, StandaloneParts
+from pipetune.core.edits import Remove, apply_edits
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.results import ServiceNeed
+from pipetune.distributed.emit import header, service_files
+from pipetune.distributed.emit.body import Body
+from pipetune.distributed.emit.index import IndexedForm, indexed_form
+from pipetune.distributed.emit.kind import Kind, Known, Standalone
+from pipetune.distributed.emit.module import (
+    check_references,
+    function_of,
+    has_parameter,
+    module_text,
+    with_file_sources,
+)
+from pipetune.distributed.emit.remote import local_files, refuse_python
+from pipetune.distributed.emit.service_modes import Mode, between_names_and_readers, cut, mode_of
+from pipetune.distributed.emit.sharding import undivided
+from pipetune.distributed.emit.steps import number
+from pipetune.distributed.emit.wording import Wording, as_written
+from pipetune.model.service import recommendation
+
+_WORTH_PACKING = 0.8  # of the bytes; packing and unpacking a batch that shrinks less costs more than it saves
+_OUTSTANDING_BYTES = 256 * 2**20  # that batches asked for ahead may take in the training process
+_MANY_WORKERS = 8
+
+
+def emit(parts: StandaloneParts, known: Known) -> Standalone:
+    """The module, and beside it the script that starts dispatcher and workers, with files for clusters.
+
+    Raises:
+        CannotExpress: the pipeline needs the script's own process, or would not give an epoch; the message says why.
+    """
+    parameter = has_parameter(parts)
+    parts = with_file_sources(parts)
+    check_references(parts, frozenset({"service"}))
+    mode = mode_of(parts)
+    remote, at_client = cut(parts.pipeline)
+    shuffles = [node for node in between_names_and_readers(parts, remote) if node.op == "shuffle"]
+    mixes = mode.policy == "DYNAMIC" and bool(shuffles)
+    caches = [node for node in remote if node.op == "cache"]
+    remote = apply_edits(remote, [Remove(node.id) for node in (*caches, *(shuffles if mixes else ()))])
+    parts = parts.with_pipeline(remote)
+    body = Body(parts, undivided(remote), _wording(mixes=mixes))
+    indexed = _indexed(parts, mode, known)
+    wanted = (known.need.max_workers if known.need is not None else None) or _MANY_WORKERS
+    notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter, workers=wanted), *body.notes)
+    notes += indexed.notes
+    if caches:
+        notes += ("cache is left out: each pass over the data is a new task of the workers, which starts it empty",)
+    given, argument = ("source", "*, source, ") if parameter else ("", "")
+    guarantee = f"How often an element comes ({mode.policy}): {mode.visits}."
+    machines = service_files.machines(known.need)
+    text = module_text(
+        parts,
+        docstring=header.docstring(
+            f"The tuned input pipeline of {known.script}, run by a tf.data service.",
+            usage=(
+                "python serve.py dispatcher --port 5050               # once",
+                f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
+                "",
+                f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
+            ),
+            told=(
+                "serve.py stands beside this file and needs TensorFlow alone: the workers get the pipeline from the "
+                "training process. docker-compose.yml and kubernetes.yaml start the same commands.",
+                guarantee,
+                *indexed.told,
+                *(() if known.need is None else (" ".join(recommendation(known.need)),)),
+                *header.what_source_is(parameter),
+            ),
+            notes=notes,
+            checked=known.checked,
+        ),
+        constants=[*_transfer(known.batch_bytes, known.need), *body.constants],
+        own=[
+            Definition("os", "import os"),
+            *([Definition("random", "import random")] if mixes else []),
+            function_of(f"pipeline({given})", told="What the workers of the service run.", body=body.lines),
+            function_of(
+                f"dataset_fn({argument or '*, '}service=None, job_name=None)",
+                told=_TOLD,
+                body=_client(mode, at_client, given),
+            ),
+            *indexed.functions(
+                f"indexed_pipeline({given})", told="The same for one pass, each element behind its index."
+            ),
+            *_indexed_client(indexed, mode, at_client, given, argument),
+        ],
+    )
+    folder = service_files.data_folder(tuple(parts.sources.values()))
+    return Standalone(
+        text,
+        notes,
+        "",
+        None,
+        batch_size=body.batch_size,
+        companions=service_files.companions(folder, known.need),
+        splits=mode.policy == "DYNAMIC",
+        indexed=bool(indexed.lines),
+        guarantee=guarantee,
+    )
+
+
+_TOLD = """What the training process reads.
+
+    service: where the dispatcher listens; else the environment variable TF_DATA_SERVICE says it.
+    job_name: training processes that give the same name share one pass over the data.
+    """
+
+
+def _prepare(pipeline: Pipeline) -> Pipeline:
+    refuse_python(pipeline, why="which the workers of the service do not have")
+    return pipeline
+
+
+def _wording(*, mixes: bool) -> Wording:
+    return Wording(
+        opening=(),
+        size="",
+        number="",
+        batch_constant="BATCH_SIZE",
+        batch_comment="rows, as in the script",
+        batch_opening="",
+        batch="BATCH_SIZE",
+        batches_count=as_written,
+        mixes_files=mixes,
+        prefetches=False,
+    )
+
+
+def _indexed(parts: StandaloneParts, mode: Mode, known: Known) -> IndexedForm:
+    """The form with indices; none where each worker gives everything, so that nothing is put together."""
+    why = known.no_index or ("" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data")
+    return indexed_form(parts, _wording(mixes=False), lambda edited: undivided(edited.pipeline), why_not=why)
+
+
+def _indexed_client(
+    indexed: IndexedForm, mode: Mode, at_client: tuple[Node, ...], given: str, argument: str
+) -> Iterator[Definition]:
+    if indexed.lines:
+        once = tuple(node for node in at_client if node.op != "repeat")
+        yield function_of(
+            f"indexed_dataset_fn({argument or '*, '}service=None, job_name=None)",
+            told="What the training process reads in one pass, each element behind its index.",
+            body=_client(mode, once, given, pipeline="indexed_pipeline"),
+        )
+
+
+def _client(mode: Mode, at_client: tuple[Node, ...], given: str, pipeline: str = "pipeline") -> Iterator[str]:
+    yield f"dataset = {pipeline}({given})"
+    yield "dataset = dataset.apply("
+    yield "    tf.data.experimental.service.distribute("
+    yield f"        processing_mode=tf.data.experimental.service.ShardingPolicy.{mode.policy},"
+    yield '        service=service or os.environ["TF_DATA_SERVICE"],'
+    yield "        job_name=job_name,"
+    yield "        max_outstanding_requests=MAX_OUTSTANDING_REQUESTS,"
+    yield "        compression=COMPRESSION,"
+    yield "    )"
+    yield ")"
+    for node in at_client:
+        if node.op == "repeat":
+            count = node.argument("count")
+            yield f"dataset = dataset.repeat({'' if count in (None, -1) else count})"
+        elif node.op == "prefetch":
+            yield f"dataset = dataset.prefetch({number(node.argument('buffer_size'))})"
+    prefetches = bool(at_client) and [node.op for node in at_client if node.op != "with_options"][-1:] == ["prefetch"]
+    yield "return dataset" if prefetches else "return dataset.prefetch(tf.data.AUTOTUNE)"
+
+
+def _transfer(measured: ElementBytes | None, need: ServiceNeed | None) -> list[Definition]:
+    """The constants on what is fetched ahead, and whether it is packed."""
+    workers = (need.max_workers if need is not None else None) or 1
+    if measured is None:
+        return [
+            Definition("MAX_OUTSTANDING_REQUESTS", "MAX_OUTSTANDING_REQUESTS = None  # TensorFlow chooses"),
+            Definition("COMPRESSION", 'COMPRESSION = "AUTO"'),
+        ]
+    # With fewer than workers, some of them would stand still.
+    ahead = max(2, workers, min(max(16, 2 * workers), _OUTSTANDING_BYTES // max(1, measured.raw)))
+    told = f"# batches asked for ahead; one takes {_size(measured.raw)} here"
+    found = [Definition("MAX_OUTSTANDING_REQUESTS", f"MAX_OUTSTANDING_REQUESTS = {ahead}  {told}")]
+    if measured.packed is None:
+        return [*found, Definition("COMPRESSION", 'COMPRESSION = "AUTO"')]
+    share = measured.packed / max(1, measured.raw)
+    chosen = '"AUTO"' if share < _WORTH_PACKING else "None"
+    told = f"# packed, a batch takes {share:.0%} of its bytes"
+    return [*found, Definition("COMPRESSION", f"COMPRESSION = {chosen}  {told}")]
+
+
+def _size(size: int) -> str:
+    for unit, divisor in (("MB", 10**6), ("kB", 10**3)):
+        if size >= divisor:
+            return f"{size / divisor:.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _notes(
+    parts: StandaloneParts, mode: Mode, at_client: tuple[Node, ...], *, mixes: bool, parameter: bool, workers: int
+) -> Iterator[str]:
+    pipeline = parts.pipeline
+    if mode.note:
+        yield mode.note
+    yield "batches of different workers come in any order"
+    batches = [pipeline[name] for name in undivided(pipeline).batches]
+    if any(node.argument("drop_remainder") for node in batches):
+        yield "drop_remainder drops the rows of each worker's last partial batch"
+    elif batches:
+        yield "each worker's last batch of an epoch may be partial"
+    if any(node.op == "repeat" for node in at_client):
+        yield "repeat stands in the training process, so that an epoch ends before the next begins"
+    if mixes:
+        yield (
+            "the list of files is shuffled when the pipeline is made, and not again in each epoch: behind a shuffle "
+            "the first worker would fetch the names of all files into its buffer and leave none for the others"
+        )
+    elif mode.policy == "DYNAMIC" and any(node.op == "shuffle" for node in pipeline):
+        yield "each worker shuffles what it is handed"
+    for source in parts.sources.values():
+        if source.yields_file_names and source.count < max(workers, _MANY_WORKERS):
+            yield f"the data has {source.count} files: no more workers than that can help at a time"
+        if not source.yields_file_names and mode.policy == "DYNAMIC":
+            yield (
+                "the data is handed out row by row, a question to the dispatcher each, and a shuffle buffer takes as "
+                "many rows as it holds from the others: files serve a service better"
+            )
+    if parameter:
+        yield "the arrays travel in the definition of the pipeline, which cannot hold more than 2 GB"
+    files = local_files(parts)
+    if files:
+        yield (
+            f"the training process lists the files ({' and '.join(files)}), and the workers open them by the same "
+            "names: they have to be on storage that all of them reach"
+        )
+
+
+KIND = Kind("service", emit, DeliveryMode.SERVICE, _prepare)

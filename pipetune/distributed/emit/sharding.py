@@ -1,0 +1,201 @@
+"""Where a pipeline may be divided among workers so that each element still comes once per epoch.
+
+Dividing early saves reading; it is legal only where what stands below gives the same elements for the whole
+as for the parts together. By file before reading when there are files enough, else by element behind the
+reading, which then has to run alike on every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pipetune.core.distribution import SourceText
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
+
+MOST_WORKERS = 4
+"""The form is made, and checked, for up to this many workers."""
+
+READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
+BATCHES = frozenset({"batch", "padded_batch"})
+
+_SAME_COUNT = frozenset({"map", "prefetch", "with_options", "cache", "assert_cardinality"})
+_ANY_PART = frozenset({"filter", "shuffle", "repeat", "ignore_errors", *_SAME_COUNT, *BATCHES})
+_EXPANDING = frozenset({"interleave", "flat_map", "unbatch", *READERS})
+_BY_POSITION = frozenset({"take", "skip", "shard", "take_while", "scan", "unique", "window", "group_by_window", "zip"})
+_SCALED = frozenset({"take", "skip"})
+_BELOW_BATCH = frozenset({"map", "filter", "repeat", "prefetch", "with_options", "cache", "shuffle",
+                          "ignore_errors", "assert_cardinality", "zip", "concatenate", *_SCALED})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Where a pipeline is divided, and what follows from it."""
+
+    after: tuple[str, ...]  # the nodes whose elements are divided
+    by: str  # "file", "element", or "" where every worker reads everything
+    shared: frozenset[str]  # nodes that run on every worker alike, above the division
+    batches: tuple[str, ...]  # the nodes that make the batches a replica gets
+    below_batch: frozenset[str]  # nodes that count in batches
+    any_part: bool = False  # any division there is right, not only by every n-th element
+
+
+def with_file_nodes(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the file names a reader was given as a source of their own, `<id>.files`."""
+    nodes: list[Node] = []
+    for node in pipeline:
+        if node.op in READERS and not node.inputs:
+            nodes.append(Node(id=f"{node.id}.files", op="from_tensor_slices"))
+            node = replace(node, inputs=(nodes[-1].id,))
+        nodes.append(node)
+    return replace(pipeline, nodes=tuple(nodes))
+
+
+def undivided(pipeline: Pipeline) -> Sharding:
+    """What there is to know of `pipeline` where every worker reads everything.
+
+    Raises:
+        CannotExpress: its batches cannot be made smaller; the message says why.
+    """
+    below = _below_batch(pipeline)
+    batches = tuple(_batches(pipeline, pipeline.output.id))
+    return Sharding((), "", frozenset(), batches, frozenset(below) if batches else frozenset())
+
+
+def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_workers: int = MOST_WORKERS) -> Sharding:
+    """Where to divide `pipeline` (one `with_file_nodes` made).
+
+    Args:
+        most_workers: so many files there have to be to divide by file.
+
+    Raises:
+        CannotExpress: no place is known where dividing it is right; the message says why.
+    """
+    below = _below_batch(pipeline)
+    batches = tuple(_batches(pipeline, pipeline.output.id))
+    search = _Search(pipeline, sources, frozenset(batches), frozenset(below) if batches else frozenset(), most_workers)
+    search.loose(pipeline.output.id)
+    after = tuple(dict.fromkeys(search.found))
+    shared = {node.id for name in after for node in pipeline.upstream(name)} | set(after)
+    by = "file" if all(name in sources and sources[name].yields_file_names for name in after) else "element"
+    for name in shared:
+        _check_alike(pipeline[name])
+    return Sharding(after, by, frozenset(shared), batches, search.below, any_part=not search.by_position)
+
+
+class _Search:
+    """Walks up from the output for as long as dividing above is the same as dividing below."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sources: Mapping[str, SourceText],
+        batches: frozenset[str],
+        below: frozenset[str],
+        most_workers: int,
+    ) -> None:
+        self.pipeline, self.sources, self.batches, self.below = pipeline, sources, batches, below
+        self.most_workers = most_workers
+        self.found: list[str] = []
+        self.by_position = False
+
+    def loose(self, name: str) -> None:
+        """Any division that gives each element to one worker is right at `name`."""
+        node = self.pipeline[name]
+        if not node.inputs:
+            self.found.append(name)
+        elif name in self.below and node.op in _SCALED:
+            self.strict(node.inputs[0])
+        elif node.op == "concatenate" and self._apart(node):
+            for above in node.inputs:
+                self.loose(above)
+        elif node.op in _EXPANDING and not self._enough(node.inputs[0]):
+            self._here(node)
+        elif node.op in _BY_POSITION or node.op == "concatenate" or self._drops_rows(node):
+            self.strict(name)
+        elif node.op in _ANY_PART or node.op in _EXPANDING:
+            self.loose(node.inputs[0])
+        else:
+            raise CannotExpress(f"The operator {node.title} has no known distributed form.")
+
+    def strict(self, name: str) -> None:
+        """Worker i of n has to get the elements number i, i + n, i + 2n, ... of `name`."""
+        self.by_position = True
+        node = self.pipeline[name]
+        batch_level = name in self.batches or name in self.below
+        if not node.inputs:
+            self.found.append(name)
+        elif node.op == "zip" and self._apart(node):
+            for above in node.inputs:
+                self.strict(above)
+        elif node.op in _SAME_COUNT or (batch_level and node.op in {*BATCHES, *_SCALED, "repeat"}):
+            self.strict(node.inputs[0])
+        else:
+            self._here(node)
+
+    def _here(self, node: Node) -> None:
+        if node.id in self.batches or node.id in self.below:
+            raise CannotExpress(f"A {node.title} of whole batches cannot be divided among workers.")
+        self.found.append(node.id)
+
+    def _apart(self, node: Node) -> bool:
+        """Whether the inputs of a join have nothing in common: then each can be divided by itself."""
+        parts = [{name, *(above.id for above in self.pipeline.upstream(name))} for name in node.inputs]
+        return len(set().union(*parts)) == sum(len(part) for part in parts)
+
+    def _drops_rows(self, node: Node) -> bool:
+        return node.op in BATCHES and node.id not in self.batches and bool(node.argument("drop_remainder"))
+
+    def _enough(self, name: str) -> bool:
+        """Whether every one of the most workers can get an element of `name`."""
+        node = self.pipeline[name]
+        if name in self.sources:
+            return self.sources[name].count == INFINITE or self.sources[name].count >= self.most_workers
+        if len(node.inputs) == 1 and node.op in {"shuffle", "repeat", *_SAME_COUNT}:
+            return self._enough(node.inputs[0])
+        return node.cardinality >= self.most_workers
+
+
+def _batches(pipeline: Pipeline, name: str) -> list[str]:
+    """The batch operators that make what a replica gets, or none."""
+    node = pipeline[name]
+    if node.op in BATCHES:
+        return [name]
+    if node.op not in _BELOW_BATCH:
+        inner = [above.id for above in pipeline.upstream(name) if above.op in BATCHES]
+        if inner and node.op not in _EXPANDING:
+            raise CannotExpress(f"{node.title} behind batch counts or joins batches of another size.")
+        return []
+    found = [_batches(pipeline, above) for above in node.inputs]
+    if any(found) and not all(found):
+        raise CannotExpress(f"{node.title} joins batches with single elements.")
+    joined = [batch for part in found for batch in part]
+    sizes = {pipeline[batch].argument("batch_size") for batch in joined}
+    if len(sizes) > 1:
+        raise CannotExpress(f"{node.title} joins batches of different sizes.")
+    return list(dict.fromkeys(joined))
+
+
+def _below_batch(pipeline: Pipeline) -> set[str]:
+    """The nodes from the output up to the last batch."""
+    found: set[str] = set()
+    todo = [pipeline.output.id]
+    while todo:
+        node = pipeline[todo.pop()]
+        if node.op in _BELOW_BATCH:
+            found.add(node.id)
+            todo += node.inputs
+    return found
+
+
+def _check_alike(node: Node) -> None:
+    """What runs above the division must yield the same elements in the same order on every worker."""
+    function = node.function
+    if function is None or node.op in {"map", "from_generator"}:
+        return
+    if function.random or not function.stateless:
+        raise CannotExpress(
+            f"The function of {node.title} draws random numbers or keeps state, and it would have to choose "
+            "the same elements on every worker: there are too few files to divide before it."
+        )

@@ -1,0 +1,262 @@
+"""Checks whole batches of a module: their number per epoch, their bytes, static shapes, and the `element_spec`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.distribution import ElementBytes, ModuleCheck
+from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.pipeline import Pipeline
+from pipetune.distributed.verify import numbering
+from pipetune.distributed.verify.counting import running
+from pipetune.distributed.verify.emitted import fitting_batch_size
+from pipetune.model import coverage
+from pipetune.model.delivery import epoch_remainder
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import OUTPUT, replay, replay_nodes
+
+_MOST_PACKED = 16 * 2**20  # bytes compressed to estimate the ratio, chosen by judgement: more takes longer
+_MOST_SHUFFLED = 64  # elements in a shuffle buffer, chosen by judgement: filling a larger one delays the first batch
+
+
+def weigh(source: live.LivePipeline, tuned: Pipeline) -> ElementBytes | None:
+    """Returns the bytes of the first element of `tuned`, an edited form of `source`; None if they cannot be determined.
+
+    The compressed size is that of zlib at its fastest level. The service uses snappy, which is faster and compresses
+    slightly less.
+
+    Raises:
+        CannotExpress: the pipeline does not run.
+    """
+    try:
+        dataset = replay(source, numbering.of_batches(tuned, most=_MOST_SHUFFLED))
+    except CannotReplay:
+        return None
+    with running():
+        for element in dataset.take(1):
+            parts = tf.nest.flatten(element, expand_composites=True)
+            if not all(isinstance(part, tf.Tensor) and part.dtype != tf.variant for part in parts):
+                return None
+            texts = [tf.io.serialize_tensor(part).numpy() for part in parts]
+            raw = sum(map(len, texts))
+            looked_at = b"".join(texts)[:_MOST_PACKED]
+            share = len(zlib.compress(looked_at, level=1)) / max(1, len(looked_at))
+            return ElementBytes(raw, round(raw * share))
+    return None
+
+
+_BATCHES = frozenset({"batch", "padded_batch"})
+_SEEN_THROUGH = frozenset(
+    {"map", "shuffle", "repeat", "cache", "prefetch", "with_options", "assert_cardinality", *_BATCHES}
+)
+
+
+def check_pure(made: Sequence[live.LivePipeline]) -> None:
+    """Checks that all calls of the module built the same pipeline.
+
+    Raises:
+        CannotExpress: two did not, so a worker that is restarted would continue with different data.
+    """
+    if len({one.pipeline.fingerprint for one in made}) > 1:
+        raise CannotExpress("Called again, the function makes another pipeline, so a worker cannot be replaced.")
+
+
+def of_replicas(
+    check: ModuleCheck,
+    made: list[live.LivePipeline],
+    counts: list[int] | None,
+    tuned: Pipeline,
+    global_batch_size: int | None,
+    *,
+    one_process: bool = False,
+) -> ModuleCheck:
+    """Runs every complete pipeline for one batch of a replica, and returns `check` completed by the results.
+
+    Args:
+        check: the check so far.
+        made: the pipelines of the workers with one replica each, then that of one worker which feeds all replicas.
+        counts: elements of each worker in an epoch; None if they were not counted.
+        tuned: the pipeline that the module implements.
+        global_batch_size: the module's, in rows; None if it does not batch.
+        one_process: report the cost of a last batch for the one worker that feeds all replicas.
+
+    Raises:
+        CannotExpress: a pipeline does not run, or a batch is too large.
+    """
+    workers = len(made) - 1
+    size = None
+    if global_batch_size is not None:
+        fitting = fitting_batch_size(global_batch_size, workers)
+        check = replace(check, per_replica_batch=(size := fitting // workers))
+        if fitting != global_batch_size:
+            why = f"{workers} replicas do not divide {global_batch_size} rows: run with batches of {fitting}"
+            check = replace(check, why=why)
+    check = of_own_size(check, made, counts, tuned, size)
+    if counts is not None and size is not None and _ends_with_a_batch(tuned):
+        layout = ([sum(counts)], workers) if one_process else (counts, 1)
+        cost = epoch_remainder(layout[0], size, replicas_per_worker=layout[1])
+        return replace(check, dropped=cost.dropped, filled=cost.padding_rows)
+    return check
+
+
+def _ends_with_a_batch(tuned: Pipeline) -> bool:
+    """Whether each epoch ends with a batch of its own: no batch contains rows of two epochs."""
+    batches = [node for node in tuned if node.op in _BATCHES]
+    blended = any(above.op == "repeat" for node in batches for above in tuned.upstream(node.id))
+    return bool(batches) and not blended and not _changes_count_unseen(tuned)
+
+
+def of_own_size(
+    check: ModuleCheck,
+    made: list[live.LivePipeline],
+    counts: list[int] | None,
+    tuned: Pipeline,
+    batch_size: int | None,
+) -> ModuleCheck:
+    """Runs every complete pipeline for one batch, and returns `check` with the number of batches per epoch.
+
+    Args:
+        check: the check so far.
+        made: the pipelines to run.
+        counts: elements of each worker in an epoch, from which the batches are computed; None if not counted.
+        tuned: the pipeline that the module implements.
+        batch_size: rows of a full batch; None without batches.
+
+    Raises:
+        CannotExpress: a pipeline does not run, or a batch is too large.
+    """
+    batches = [node for node in tuned if node.op in _BATCHES]
+    reshaped = any(below.op == "map" for node in batches for below in tuned.downstream(node.id))
+    for whole in made:
+        _one_batch(whole, None if reshaped else batch_size)
+    if counts is not None and not _changes_count_unseen(tuned):
+        drop, size = any(node.argument("drop_remainder") for node in batches), batch_size or 1
+        made_of = [coverage.count_batches(count, size, drop_remainder=drop) for count in counts]
+        epoch, short = tuple(whole for whole, _ in made_of), tuple(partial for _, partial in made_of)
+        return replace(
+            check,
+            batches_per_worker=epoch,
+            short_batches_per_worker=short,
+            equal_batches=len(set(epoch)) == 1 and not any(short),
+        )
+    return check
+
+
+def _one_batch(made: live.LivePipeline, per_replica: int | None) -> None:
+    try:
+        dataset = replay(made, numbering.of_batches(made.pipeline, most=_MOST_SHUFFLED))
+    except CannotReplay:
+        dataset = made.dataset
+    with running():
+        elements = list(dataset.take(1))
+    for element in elements:
+        rows = {part.shape[0] for part in tf.nest.flatten(element) if isinstance(part, tf.Tensor) and part.shape.rank}
+        if per_replica is not None and any(count > per_replica for count in rows):
+            raise CannotExpress(f"A replica gets a batch of {max(rows)} rows instead of {per_replica}.")
+
+
+def _changes_count_unseen(tuned: Pipeline) -> bool:
+    kept = {node.id for node in numbering.of_elements(tuned)}
+    return any(node.op not in _SEEN_THROUGH and node.id not in kept for node in tuned)
+
+
+def check_static(source: live.LivePipeline, tuned: Pipeline) -> None:
+    """Checks that all elements of `tuned`, an edited form of `source`, have the same known shape.
+
+    Raises:
+        CannotExpress: they have not; the message names the most upstream operator for which this holds, and its line.
+    """
+    built = replay_nodes(source, tuned)
+    wrong = _wrong(built[OUTPUT].element_spec)
+    if not wrong:
+        return
+    culprit = tuned.output
+    # Go upstream from the output, to the operator that the user can change.
+    while len(culprit.inputs) == 1 and culprit.function is None and culprit.op != "padded_batch":
+        above = tuned[culprit.inputs[0]]
+        if not _wrong(built[above.id].element_spec):
+            break
+        culprit = above
+    place = f"{culprit.title} at {culprit.location}" if culprit.location else culprit.title
+    raise CannotExpress(
+        f"{place} gives {wrong}, and a TPU needs one shape, known before it runs.",
+        hint="Set it: tf.ensure_shape, padded_shapes in padded_batch, a size for each image, numbers for texts.",
+    )
+
+
+def _wrong(spec: Any) -> str:
+    """Returns a description of the components that the device cannot receive; '' if there are none."""
+    found = list(dict.fromkeys(filter(None, map(_wrong_part, tf.nest.flatten(spec)))))
+    return " and ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+
+
+def _wrong_part(part: Any) -> str:
+    if not isinstance(part, tf.TensorSpec):
+        return f"a {type(part).__name__.removesuffix('Spec')}"
+    if part.dtype == tf.string:
+        return "texts"
+    sizes = part.shape.as_list() if part.shape.rank is not None else None
+    return f"the shape {part.shape}" if sizes is None or None in sizes else ""
+
+
+@dataclass(frozen=True)
+class SpecChange:
+    """A component of the elements whose spec in a module differs from that in the script's pipeline."""
+
+    part: str  # "['image']", "[0]"; "" if an element is one tensor
+    script: str  # spec in the script's pipeline: "(32, 8) float32"
+    emitted: str  # spec in the module
+    accepted: bool  # a function with the script's spec in its input_signature accepts it
+
+
+def changes(script: Any, emitted: Any) -> tuple[SpecChange, ...]:
+    """Returns the differences between two `element_spec`s, component by component; () if there are none.
+
+    Args:
+        script: spec of the script's pipeline.
+        emitted: spec of the dataset that a module creates for one replica.
+    """
+    return tuple(_changes(script, emitted, ""))
+
+
+def sentences(found: tuple[SpecChange, ...]) -> Iterator[str]:
+    """Yields sentences on whether an `input_signature` with the script's spec has to be changed."""
+    refused = [one for one in found if not one.accepted]
+    narrower = [one for one in found if one.accepted]
+    if refused:
+        yield (
+            f"element_spec changes: {_listed(refused)}. A tf.function whose input_signature names the script's spec "
+            "refuses such elements: make it from the element_spec of what dataset_fn gives."
+        )
+    if narrower:
+        yield (
+            f"element_spec says more than the script's: {_listed(narrower)}. An input_signature with the script's spec "
+            "takes such elements."
+        )
+
+
+def _changes(script: Any, emitted: Any, part: str) -> Iterator[SpecChange]:
+    if isinstance(script, dict) and isinstance(emitted, dict) and script.keys() == emitted.keys():
+        for key in script:
+            yield from _changes(script[key], emitted[key], f"{part}[{key!r}]")
+    elif isinstance(script, tuple) and isinstance(emitted, tuple) and len(script) == len(emitted):
+        for number, (one, other) in enumerate(zip(script, emitted, strict=True)):
+            yield from _changes(one, other, f"{part}[{number}]")
+    elif script != emitted:
+        typed = isinstance(script, tf.TypeSpec) and isinstance(emitted, tf.TypeSpec)
+        yield SpecChange(part, _short(script), _short(emitted), typed and bool(emitted.is_subtype_of(script)))
+
+
+def _short(spec: Any) -> str:
+    if isinstance(spec, tf.TensorSpec):
+        return f"{spec.shape} {spec.dtype.name}"
+    return str(spec)
+
+
+def _listed(found: list[SpecChange]) -> str:
+    return ", ".join(f"{one.part} {one.script} becomes {one.emitted}".strip() for one in found)

@@ -1,0 +1,290 @@
+"""Counts the elements of a module's datasets and those of the user's own pipeline, to compare them.
+
+Elements are identified by the numbers attached when they are read, if these are kept to the end and if module and
+pipeline attach the same number to the same value; otherwise by a fingerprint of their value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.distribution import ElementIdentity
+from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.operators import EpochEffect, operator_facts
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.distributed.verify import numbering, stored_bytes
+from pipetune.distributed.verify.numbering import INSIDE_BITS
+from pipetune.model.service import StoredBytes
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+
+MOST_BYTES = 256 * 2**20  # of files, which are read about ten times; if there is more data, file names are counted
+MOST_COUNTED = 2_000_000  # elements of an epoch that are counted, at most
+MOST_ELEMENTS = 20_000  # first elements that are counted if the data is longer and has no files to count
+_TWO_EPOCHS_BYTES = 32 * 2**20  # of files up to which two epochs are counted, by judgement: more takes twice as long
+_GROUP = 1_024  # elements fetched at a time, by judgement: fewer cost more calls of Python, more only memory
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How elements are counted."""
+
+    counted: str  # a key of `REDUCTIONS`
+    epochs: int  # number of epochs to count
+    against_pipeline: bool  # compare with the user's own pipeline; else with the module as a single worker
+
+    def reduce(self, pipeline: Pipeline) -> Pipeline:
+        """Returns the part of a pipeline that outputs the elements to count."""
+        return REDUCTIONS[self.counted](pipeline)
+
+
+def measure(
+    source: live.LivePipeline, single: live.LivePipeline, tuned: Pipeline, shard_by: str, most_bytes: int
+) -> Measure:
+    """Returns how the elements of `tuned`, an edited form of `source`, can be counted.
+
+    Args:
+        source: the user's live pipeline.
+        single: the pipeline of the module as a single worker.
+        tuned: the pipeline that the module implements.
+        shard_by: "file" or "element"; "" if the data is not sharded.
+        most_bytes: bytes of files up to which elements are read and counted.
+
+    Raises:
+        CannotReplay: they cannot be counted; the message says why.
+    """
+    reduced = numbering.of_elements(tuned)
+    bytes_read = _bytes(source) if numbering.reads_records(reduced) else 0
+    cardinality = int(replay(source, reduced).cardinality())
+    endless = cardinality == tf.data.INFINITE_CARDINALITY or numbering.repeats_inside(reduced)
+    if not endless and cardinality <= MOST_COUNTED and bytes_read is not None and bytes_read <= most_bytes:
+        small = bytes_read <= _TWO_EPOCHS_BYTES or shard_by == "element"
+        return Measure("elements", 2 if small else 1, against_pipeline=True)
+    if shard_by != "element" and numbering.of_files(single.pipeline) is not None:
+        return Measure("files", 2, against_pipeline=False)
+    if not shard_by:
+        raise CannotReplay("The data is too long to be counted, and has no files to count instead.")
+    return Measure("first elements", 1, against_pipeline=False)
+
+
+REDUCTIONS: Mapping[str, Callable[[Pipeline], Pipeline]] = {
+    "elements": numbering.of_elements,
+    "files": lambda pipeline: numbering.of_files(pipeline) or pipeline,
+    "first elements": lambda pipeline: numbering.with_most(numbering.of_elements(pipeline), MOST_ELEMENTS),
+}
+"""Functions that reduce a pipeline to the part that outputs the elements to count, by what is counted."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The elements of an epoch in order of arrival, as 1-D int64 arrays of equal length."""
+
+    digests: Any  # fingerprints of the values
+    numbers: Any = None  # None: an operator does not keep the numbers
+    inside: bool = False  # as in `numbering.Numbered`
+
+    def counts(self, key: ElementIdentity) -> Counter[int]:
+        """Returns how often each number or digest occurs: numbers in order, digests in order of first occurrence."""
+        keys = self.numbers if key is ElementIdentity.INDEX else self.digests
+        found, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        order = np.arange(len(found)) if key is ElementIdentity.INDEX else np.argsort(first)
+        return Counter(dict(zip(found[order].tolist(), counts[order].tolist(), strict=True)))
+
+    @property
+    def distinct(self) -> bool:
+        """Whether there are numbers and none occurs twice."""
+        return self.numbers is not None and len(np.unique(self.numbers)) == len(self.numbers)
+
+    def numbers_like(self, other: Epoch) -> bool:
+        """Whether numbers that occur in both epochs belong to equal values."""
+        if not self.distinct or not other.distinct or self.inside != other.inside:
+            return False
+        _, mine, other_indices = np.intersect1d(self.numbers, other.numbers, assume_unique=True, return_indices=True)
+        agree = bool(np.array_equal(self.digests[mine], other.digests[other_indices]))
+        return agree and (len(mine) > 0 or not len(self.numbers))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The expected elements of each epoch, and how elements are identified."""
+
+    epochs: tuple[Counter[int], ...]
+    key: ElementIdentity  # of the counts: INDEX or DIGEST
+    told_by: ElementIdentity  # for the report: `key`, or NAME if files are counted
+    files: tuple[int, ...] = ()  # elements in each file, in the order of the counts; () if unknown
+    stored: StoredBytes | None = None  # bytes of the elements on storage; None: unknown, or not in files
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What several readers should deliver together."""
+
+    how: Measure
+    expected: Expected
+    reads_all: bool = False  # each of them reads all of the data to deliver its own part
+
+
+def expected(
+    how: Measure, source: live.LivePipeline, single: live.LivePipeline, tuned: Pipeline, *, numbers: bool = True
+) -> Expected:
+    """Returns the expected elements of each epoch.
+
+    If the user's own pipeline selects its elements at random (`shuffle` before `take`), only their number can be
+    compared with it, and the selection of the module as a single worker is expected.
+
+    Args:
+        how: how elements are counted.
+        source: the user's live pipeline.
+        single: the pipeline of the module as a single worker.
+        tuned: the pipeline that the module implements.
+        numbers: identify elements by their numbers, if possible; else only by their values.
+
+    Raises:
+        CannotExpress: module and pipeline deliver different numbers of elements, or the pipeline fails.
+        CannotReplay: there are too many elements to count.
+    """
+    alone = read_epochs(single, how.reduce(single.pipeline), how.epochs)
+    numbers = numbers and all(epoch.distinct for epoch in alone)
+    if not how.against_pipeline:
+        return _expected(how, single, alone, numbers=numbers)
+    reduced = how.reduce(tuned)
+    own = read_epochs(source, reduced, 2)
+    first, second = (epoch.counts(ElementIdentity.DIGEST) for epoch in own)
+    if first == second:
+        return _expected(how, source, own[:1] * how.epochs, numbers=numbers and own[0].numbers_like(alone[0]))
+    if first.total() != len(alone[0].digests):
+        raise CannotExpress(
+            f"The module gives {len(alone[0].digests)} elements, the pipeline {first.total()}; it chooses "
+            "them at random, which cannot be divided among workers."
+        )
+    return _expected(how, single, alone, numbers=numbers)
+
+
+def _expected(how: Measure, made: live.LivePipeline, epochs: list[Epoch], *, numbers: bool) -> Expected:
+    key = ElementIdentity.INDEX if numbers else ElementIdentity.DIGEST
+    files = files_in(epochs[0]) if numbers else ()
+    found = tuple(epoch.counts(key) for epoch in epochs)
+    stored = stored_by(made, epochs, key) if how.counted != "first elements" else None
+    return Expected(found, key, ElementIdentity.NAME if how.counted == "files" else key, files, stored)
+
+
+def stored_by(made: live.LivePipeline, epochs: Sequence[Epoch], key: ElementIdentity) -> StoredBytes | None:
+    """Returns the bytes on storage that the elements of these epochs of `made` belong to; None if unknown."""
+    if any(epoch.numbers is None for epoch in epochs):
+        return None
+    return stored_bytes.stored(made, [(epoch.numbers, epoch.digests) for epoch in epochs], key, inside=epochs[0].inside)
+
+
+def files_in(epoch: Epoch) -> tuple[int, ...]:
+    """Returns the number of elements in each file, in the order of the files; () if they do not come from files."""
+    if not epoch.inside:
+        return ()
+    _, counts = np.unique(epoch.numbers >> INSIDE_BITS, return_counts=True)
+    return tuple(counts.tolist())
+
+
+def epochs_of(how: Measure, made: live.LivePipeline, key: ElementIdentity) -> list[Counter[int]]:
+    """Returns how often each element occurs, for each epoch of a module's pipeline, identified by `key`."""
+    epochs = read_epochs(made, how.reduce(made.pipeline), how.epochs)
+    return [epoch.counts(key) for epoch in epochs]
+
+
+def read_epochs(source: live.LivePipeline, reduced: Pipeline, count: int) -> list[Epoch]:
+    """Returns the first epoch of `reduced`, an edited form of `source`, read `count` times.
+
+    Building costs more than reading a small epoch: the same dataset is read again, unless its draws would continue.
+
+    Raises:
+        CannotExpress: the pipeline fails.
+        CannotReplay: there are too many elements to count.
+    """
+    found = numbering.numbered_groups(source, reduced, _GROUP)
+    epochs = [_read(*found)]
+    restarts = all(_restarts(node) for node in reduced)
+    while len(epochs) < count:
+        epochs.append(_read(*(found if restarts else numbering.numbered_groups(source, reduced, _GROUP))))
+    return epochs
+
+
+def _restarts(node: Node) -> bool:
+    """Whether the output of an operator in an epoch is independent of earlier epochs."""
+    function = node.function
+    draws = function is not None and (function.random or not function.stateless)
+    shuffles = any("Shuffle" in kind for kind in node.inner)
+    return operator_facts(node.op).epochs is EpochEffect.SAME and not draws and not shuffles
+
+
+def _read(dataset: Any, numbers: bool, inside: bool) -> Epoch:
+    parts = [np.asarray(part) for part in groups(dataset)]
+    columns = np.concatenate(parts) if parts else np.zeros((0, 2 if numbers else 1), np.int64)
+    return Epoch(columns[:, -1], columns[:, 0] if numbers else None, inside)
+
+
+def count_epoch(dataset: Any) -> Counter[int]:
+    """Returns how often each fingerprint occurs in a dataset of int64 scalars.
+
+    Raises:
+        CannotExpress: the pipeline fails.
+        CannotReplay: there are too many elements to count.
+    """
+    found: Counter[int] = Counter()
+    for group in groups(dataset.batch(_GROUP)):
+        found.update(group.tolist())
+    return found
+
+
+def groups(dataset: Any) -> Iterator[Any]:
+    """Yields the elements of one epoch of a dataset in batches of `_GROUP`, as arrays.
+
+    Raises:
+        CannotExpress: the pipeline fails.
+        CannotReplay: there are too many elements to count.
+    """
+    count = 0
+    with running():
+        for group in dataset.take(MOST_COUNTED // _GROUP + 1).as_numpy_iterator():
+            count += len(group)
+            yield group
+    if count > MOST_COUNTED:
+        raise CannotReplay(f"The pipeline gives more than {MOST_COUNTED} elements.")
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Context manager: turns an error of the running pipeline into a reason not to write the module.
+
+    Raises:
+        CannotExpress: TensorFlow raised an error.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        text = error.message.strip().splitlines()
+        raise CannotExpress(
+            f"The pipeline does not run to its end: {type(error).__name__}: {text[0] if text else ''}"
+        ) from error
+
+
+def _bytes(source: live.LivePipeline) -> int | None:
+    """Returns the total size of the files that the sources name; None if that of one cannot be determined."""
+    total = 0
+    for node in source.pipeline:
+        if node.inputs:
+            continue
+        dataset = source.datasets[node.id]
+        holder = getattr(dataset, "_filenames", dataset)
+        for tensor in getattr(holder, "_tensors", ()):
+            if tensor.dtype == tf.string and tensor.shape.rank == 1:
+                for name in tensor.numpy().tolist():
+                    try:
+                        total += int(tf.io.gfile.stat(name.decode()).length)
+                    except (tf.errors.OpError, UnicodeDecodeError):
+                        return None
+    return total

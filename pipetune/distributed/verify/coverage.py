@@ -1,0 +1,245 @@
+"""Proves that a stand-alone module delivers every element once per epoch, by running it as every worker.
+
+The module is called with the InputContext of each worker. Its datasets are reduced to the operators that decide which
+elements are delivered (`numbering.of_elements`), and these elements are compared with those of the user's own pipeline
+(`counting`). Then the complete pipeline of each worker is run for one batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.distribution import Coverage, DeliveryMode, ModuleCheck
+from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.pipeline import Pipeline
+from pipetune.distributed.verify import numbering
+from pipetune.distributed.verify.batch_checks import changes, check_pure, of_own_size, of_replicas, sentences
+from pipetune.distributed.verify.counting import (
+    MOST_BYTES,
+    Expectation,
+    Expected,
+    Measure,
+    epochs_of,
+    expected,
+    measure,
+    running,
+)
+from pipetune.distributed.verify.emitted import check_same, emitted, fitting_batch_size, loaded, maker
+from pipetune.model.coverage import worst_coverage
+from pipetune.pipelines import live
+
+WORKER_COUNTS = (2, 3, 4)  # numbers of workers to run, by judgement: more would take longer
+ALIKE_COUNTS = (2,)  # if all workers receive the same: another call of the module must build the same pipeline
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Results of running a module as several workers."""
+
+    checks: tuple[ModuleCheck, ...]  # one per number of workers
+    coverage: tuple[Coverage, ...] = ()  # the same, if elements were counted
+    how: Measure | None = None  # how elements were counted; None: they were not
+    expected: Expected | None = None  # the expected elements
+    reads_all: bool = False  # each worker reads all of the data to deliver its own part
+
+    @property
+    def expectation(self) -> Expectation | None:
+        """What several processes should deliver together; None if elements could not be counted."""
+        if self.how is None or self.expected is None:
+            return None
+        return Expectation(self.how, self.expected, self.reads_all)
+
+
+def check(module_text: str, source: live.LivePipeline, **options: Any) -> tuple[ModuleCheck, ...]:
+    """Returns the checks of `count`."""
+    return count(module_text, source, **options).checks
+
+
+def count(
+    module_text: str,
+    source: live.LivePipeline,
+    *,
+    tuned: Pipeline | None = None,
+    parameter: Any = None,
+    shard_by: str = "element",
+    global_batch_size: int | None = None,
+    batch_size: int | None = None,
+    delivery: DeliveryMode = DeliveryMode.PARTS,
+    one_process: bool = False,
+    worker_counts: Sequence[int] | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Counted:
+    """Returns what the workers receive, for several numbers of workers.
+
+    Args:
+        module_text: source text of the module.
+        source: the user's live pipeline.
+        tuned: the pipeline that the module implements; None: that of `source`.
+        parameter: value of the module's argument `source`.
+        shard_by: "file" or "element".
+        global_batch_size: the module's, in rows; None if it does not batch.
+        batch_size: rows of its batches if these are the script's own.
+        delivery: what each worker delivers; not SERVICE, for which there is `service_coverage`.
+        one_process: report the cost of a last batch for one pipeline that feeds all replicas.
+        worker_counts: numbers of workers; None: `WORKER_COUNTS`, or `ALIKE_COUNTS` if all receive the same.
+        most_bytes: bytes of files up to which elements are read and counted.
+
+    Raises:
+        CannotExpress: the module does not run, or is not the tuned pipeline.
+    """
+    tuned = tuned or source.pipeline
+    identical = delivery is DeliveryMode.WHOLE
+    if worker_counts is None:
+        worker_counts = ALIKE_COUNTS if identical else WORKER_COUNTS
+    with emitted(module_text, parameter=parameter, global_batch_size=global_batch_size, delivery=delivery) as make:
+        alone = live.read(make(1, 0, 1))
+        check_same(alone, source, tuned)
+        checks: list[ModuleCheck] = []
+        found: list[Coverage] = []
+        how, why = None, ""
+        expectation = None
+        reads_all = shard_by == "element" and numbering.reads_records(numbering.of_elements(tuned))
+        try:
+            how = measure(source, alone, tuned, shard_by, most_bytes)
+            expectation = expected(how, source, alone, tuned)
+        except CannotReplay as error:
+            how, why = None, error.message
+        for workers in worker_counts:
+            made = [
+                live.read(make(1, 0, 1) if identical else make(workers, worker, workers)) for worker in range(workers)
+            ]
+            check_pure(made if identical else ())
+            check = ModuleCheck(
+                workers,
+                "everything" if identical else "a part",
+                shard_by,
+                tuple(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec))),
+            )
+            counts, covered = None, None
+            if how is None or expectation is None:
+                check = replace(check, why=why)
+            else:
+                seen = [epochs_of(how, one, expectation.key) for one in made]
+                covered = worst_coverage(
+                    expectation.epochs,
+                    seen,
+                    told_by=expectation.told_by,
+                    counted=how.counted,
+                    files=expectation.files,
+                    each_everything=identical,
+                    stored=expectation.stored,
+                    reads_all=reads_all,
+                )
+                check = _with_counts(check, how, expectation, seen)
+                counts = [one.elements for one in covered.workers] if how.counted == "elements" else None
+            if delivery is DeliveryMode.PARTS:
+                # One worker per replica, and one worker that feeds all replicas.
+                shared = live.read(make(1, 0, workers))
+                check = of_replicas(check, [*made, shared], counts, tuned, global_batch_size, one_process=one_process)
+            else:
+                check = of_own_size(check, made, counts, tuned, batch_size)
+            if covered is not None:
+                found.append(_with_batches(covered, check, everything=reads_all))
+            checks.append(check)
+    return Counted(tuple(checks), tuple(found), how, expectation, reads_all)
+
+
+def _with_batches(found: Coverage, check: ModuleCheck, *, everything: bool) -> Coverage:
+    """Returns the coverage with each worker's number of batches, and the number of elements that it reads."""
+    batches, short = check.batches_per_worker, check.short_batches_per_worker
+    workers = tuple(
+        replace(
+            one,
+            batches=None if batches is None else batches[index],
+            short_batches=None if short is None else short[index],
+            read=found.elements if everything else one.elements,
+        )
+        for index, one in enumerate(found.workers)
+    )
+    return replace(found, workers=workers)
+
+
+def _with_counts(
+    check: ModuleCheck, how: Measure, expectation: Expected, seen: list[list[Counter[int]]]
+) -> ModuleCheck:
+    missing = duplicated = 0
+    for epoch, whole in enumerate(expectation.epochs):
+        given = [worker[epoch] for worker in seen]
+        for together in given if check.everything else [sum(given, Counter())]:
+            missing = max(missing, (whole - together).total())
+            duplicated = max(duplicated, (together - whole).total())
+    return replace(
+        check,
+        elements=expectation.epochs[0].total(),
+        missing=missing,
+        duplicated=duplicated,
+        per_worker=tuple(worker[0].total() for worker in seen),
+        counted=how.counted,
+        epochs=len(expectation.epochs),
+    )
+
+
+_SECONDS = 3.0  # for the parts of all workers; longer data is checked up to that point
+_WORKERS = 2  # the smallest number that divides the data, by judgement: more would only take longer
+_GLANCE = 8  # batches to check if the number of elements is unknown
+
+
+def check_fill(module_text: str, *, global_batch_size: int, elements: int | None, parameter: Any = None) -> str:
+    """Runs a module with `fill=True` as two workers and as one that feeds two replicas; returns the result in words.
+
+    Args:
+        module_text: source text of the module.
+        global_batch_size: the module's, in rows.
+        elements: number of elements in an epoch; None if they were not counted or the data repeats.
+        parameter: value of the module's argument `source`.
+
+    Raises:
+        CannotExpress: a batch is not full, the mask does not match the data, or the module does not run.
+    """
+    rows = fitting_batch_size(global_batch_size, _WORKERS) // _WORKERS
+    with loaded(module_text) as module:
+        make = maker(
+            module, parameter=parameter, global_batch_size=global_batch_size, delivery=DeliveryMode.PARTS, fill=True
+        )
+        apart = [make(_WORKERS, worker, _WORKERS) for worker in range(_WORKERS)]
+        for made in (apart, [make(1, 0, _WORKERS)]):
+            batches = seen = 0
+            end = time.monotonic() + _SECONDS
+            for one in made:
+                for mask in _masks(one if elements is not None else one.take(_GLANCE), end):
+                    if len(mask) != rows:
+                        raise CannotExpress(f"A batch that should be full has {len(mask)} of {rows} rows.")
+                    batches, seen = batches + 1, seen + int(mask.sum())
+            whole = elements is not None and time.monotonic() < end
+            if whole and seen != elements:
+                raise CannotExpress(f"Of {elements} elements {seen} stand in full batches.")
+            if whole and len(made) == 1 and batches % _WORKERS:
+                raise CannotExpress(f"{batches} batches are no whole steps of {_WORKERS} replicas.")
+    if elements is None or not whole:
+        return f"With fill=True batches are full, as {_WORKERS} workers and as {_WORKERS} replicas of one."
+    return (
+        f"With fill=True all {elements:,} elements came in full batches, as {_WORKERS} workers and as {_WORKERS} "
+        "replicas of one."
+    )
+
+
+def _masks(dataset: Any, end: float) -> Iterator[Any]:
+    shapes = {
+        dimension
+        for part in tf.nest.flatten(dataset.element_spec)
+        if isinstance(part, tf.TensorSpec)
+        for dimension in part.shape[:1]
+    }
+    if None in shapes:
+        raise CannotExpress("The number of rows in a filled batch is not fixed.")
+    with running():
+        for mask in dataset.map(lambda _, mask: mask).as_numpy_iterator():
+            yield mask
+            if time.monotonic() > end:
+                return

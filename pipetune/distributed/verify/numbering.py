@@ -1,0 +1,387 @@
+"""Attaches a number to every element of a pipeline when it is read, and passes it on to the output.
+
+Elements of equal value stay distinct in this way. An element of the source is numbered by its position, a file name by
+its position among the sorted names, and what is read from a file by the number of the file and the position in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
+from pipetune.core.errors import CannotReplay
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+
+INSIDE_BITS = 32
+"""Number of lower bits that hold the position in a file, if elements come from files."""
+
+_MOST_NAMES = 10_000  # file names looked up in a constant, by judgement: each lookup compares with all of them
+_as_it_is = tf.autograph.experimental.do_not_convert
+_SOURCES = frozenset({"range", "from_tensor_slices", "from_tensors", "from_generator", "load"})
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A dataset of (number, element)."""
+
+    dataset: Any
+    inside: bool = False  # whether a number consists of a file (or another expanded element) and a position in it
+
+
+def numbered(dataset: Any) -> Numbered:
+    """Returns a dataset of the same elements in the same order, each with its number.
+
+    Raises:
+        CannotReplay: an operator does not keep the numbers of its elements; the message names it.
+    """
+    found = live.read(dataset)
+    built: dict[str, Numbered] = {}
+    for node in found.pipeline:
+        above = [built[name] for name in node.inputs]
+        built[node.id] = _numbered(node, found.datasets[node.id], above)
+    return built[found.pipeline.output.id]
+
+
+def _numbered(node: Node, original: Any, above: list[Numbered]) -> Numbered:
+    if node.op in live.READERS:
+        return _reader(node, original, above[0] if above else _names(original._filenames))
+    if node.op in _SOURCES and not above:
+        return _names(original) if _are_names(original) else Numbered(original.enumerate())
+    if node.op in ("interleave", "flat_map") and len(above) == 1:
+        return _opened(
+            above[0], lambda element: tensorflow_private.call_traced(original._map_func, element), node.arguments
+        )
+    build = _SAME_NUMBERS.get(node.op)
+    if build is None or len(above) != 1:
+        raise CannotReplay(f"The numbers of elements do not come through {node.title}.")
+    return Numbered(build(node, original, above[0].dataset), above[0].inside)
+
+
+def _names(dataset: Any) -> Numbered:
+    """Numbers file names by their position among the sorted names, which is the same for every order of the list."""
+    names = in_numbered_order(dataset)
+    if names is None or not _by_name(names):
+        return Numbered(dataset.enumerate())
+
+    def number(name: Any) -> Any:
+        return tf.where(tf.equal(tf.constant(names), name))[0, 0], name
+
+    return Numbered(dataset.map(_as_it_is(number)))
+
+
+def in_numbered_order(dataset: Any) -> Any:
+    """Returns the elements of a source of scalar strings in the order of their numbers, as an object array of bytes.
+
+    None for other sources.
+    """
+    if not _are_names(dataset):
+        return None
+    given = dataset._tensors[0].numpy()
+    names = np.sort(given)
+    return names if _by_name(names) else given
+
+
+def _by_name(names: Any) -> bool:
+    return len(names) <= _MOST_NAMES and len(np.unique(names)) == len(names)
+
+
+def _are_names(dataset: Any) -> bool:
+    tensors = tensorflow_private.source_tensors(dataset)
+    return (
+        len(tensors) == 1
+        and tensors[0].dtype == tf.string
+        and tensors[0].shape.rank == 1
+        and hasattr(tensors[0], "numpy")
+    )
+
+
+def _reader(node: Node, original: Any, files: Numbered) -> Numbered:
+    parallel = node.argument("num_parallel_reads")
+    if parallel == tf.data.AUTOTUNE:
+        raise CannotReplay(f"How many files {node.title} reads at once is for TensorFlow to choose.")
+    names = ("compression_type", "buffer_size", "record_bytes", "header_bytes", "footer_bytes")
+    kept = {name: getattr(original, f"_{name}") for name in names if hasattr(original, f"_{name}")}
+    cycle = {"cycle_length": parallel, "block_length": 1, "num_parallel_calls": None} if parallel else {}
+    return _opened(files, lambda name: type(original)(name, **kept), cycle)
+
+
+def _opened(above: Numbered, opened: Callable[[Any], Any], arguments: Mapping[str, Any]) -> Numbered:
+    """Numbers the elements into which each element of `above` is expanded, by their position in it."""
+    if above.inside:
+        raise CannotReplay("Elements become several more than once.")
+
+    def inside(number: Any, element: Any) -> Any:
+        first = tf.bitwise.left_shift(number, tf.constant(INSIDE_BITS, tf.int64))
+        places = tf.data.Dataset.range(first, first + 2**INSIDE_BITS)  # cheaper than a function call per element
+        return tf.data.Dataset.zip((places, opened(element)))
+
+    if "cycle_length" not in arguments:
+        return Numbered(above.dataset.flat_map(_as_it_is(inside)), inside=True)
+    calls = arguments.get("num_parallel_calls")
+    dataset = above.dataset.interleave(
+        _as_it_is(inside),
+        cycle_length=arguments["cycle_length"],
+        block_length=arguments.get("block_length"),
+        num_parallel_calls=calls,
+        deterministic=arguments.get("deterministic") if calls is not None else None,
+    )
+    return Numbered(dataset, inside=True)
+
+
+def _map(_node: Node, original: Any, above: Any) -> Any:
+    def mapped(number: Any, element: Any) -> Any:
+        return number, tensorflow_private.call_traced(original._map_func, element)
+
+    return above.map(_as_it_is(mapped))
+
+
+def _filter(_node: Node, original: Any, above: Any) -> Any:
+    def kept(_number: Any, element: Any) -> Any:
+        return tensorflow_private.call_traced(original._predicate, element)
+
+    return above.filter(_as_it_is(kept))
+
+
+def _take_while(_node: Node, original: Any, above: Any) -> Any:
+    def goes_on(_number: Any, element: Any) -> Any:
+        return tensorflow_private.call_traced(original._predicate, element)
+
+    return above.take_while(_as_it_is(goes_on))
+
+
+def _shuffle(node: Node, original: Any, above: Any) -> Any:
+    """Shuffles with the seeds of the original, and thus in the same order."""
+    with tensorflow_private.fixed_seeds(original._seed, original._seed2):
+        return above.shuffle(
+            node.argument("buffer_size"), reshuffle_each_iteration=node.argument("reshuffle_each_iteration")
+        )
+
+
+def _unchanged(_node: Node, _original: Any, above: Any) -> Any:
+    return above
+
+
+_SAME_NUMBERS: Mapping[str, Callable[[Node, Any, Any], Any]] = {
+    "map": _map,
+    "filter": _filter,
+    "take_while": _take_while,
+    "shuffle": _shuffle,
+    "take": lambda node, original, above: above.take(node.argument("count")),
+    "skip": lambda node, original, above: above.skip(node.argument("count")),
+    "shard": lambda node, original, above: above.shard(node.argument("num_shards"), node.argument("index")),
+    "repeat": lambda node, original, above: above.repeat(node.argument("count")),
+    "ignore_errors": lambda node, original, above: above.ignore_errors(),
+    "prefetch": _unchanged,
+    "cache": _unchanged,
+    "with_options": _unchanged,
+    "assert_cardinality": _unchanged,
+}
+
+
+_BATCHES = frozenset({"batch", "padded_batch"})
+_BELOW_BATCH = frozenset(
+    {"map", "filter", "repeat", "prefetch", "with_options", "cache", "shuffle", "ignore_errors"}
+    | {"assert_cardinality", "take", "skip", "zip", "concatenate"}
+)
+_ALWAYS_OUT = frozenset({"repeat", "cache", "prefetch", "with_options", "assert_cardinality"})
+_ONE_TO_ONE = frozenset({"map", "shuffle"})
+_WITH_FUNCTION = frozenset({"filter", "flat_map", "interleave", "scan", "take_while", "group_by_window", "unbatch"})
+_READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
+_TEXTS = (tf.string, tf.int64, tf.int32, tf.uint8)
+
+
+def of_elements(pipeline: Pipeline, *, in_order: bool = False) -> Pipeline:
+    """Returns the part of a pipeline that outputs the elements to count.
+
+    Args:
+        pipeline: the complete pipeline.
+        in_order: keep the shuffles, because the elements are divided downstream of them.
+    """
+    edits = [Remove(name) for name in _below_batches(pipeline)]
+    reduced = apply_edits(pipeline, edits)
+    reduced = apply_edits(reduced, _unrecognisable(reduced))
+    node = reduced.output
+    while len(node.inputs) == 1 and node.op in _ONE_TO_ONE:
+        above = reduced[node.inputs[0]]
+        if not (in_order and node.op == "shuffle"):
+            reduced = apply_edits(reduced, [Remove(node.id)])
+        node = above
+    return reduced
+
+
+def of_files(pipeline: Pipeline) -> Pipeline | None:
+    """Returns the part of a pipeline that outputs the names of the files to read; None if there is no such part."""
+    reduced = of_elements(pipeline)
+    while reduced.output.op in {*_READERS, "interleave", "flat_map", *_ONE_TO_ONE, "filter"}:
+        if len(reduced.output.inputs) != 1:
+            return None
+        reduced = apply_edits(reduced, [Remove(reduced.output.id)])
+    known = {"from_tensor_slices", "shuffle", "shard"}
+    return reduced if all(len(node.inputs) <= 1 and node.op in known for node in reduced) else None
+
+
+def reads_records(pipeline: Pipeline) -> bool:
+    """Whether the pipeline opens files."""
+    return any(node.op in _READERS or node.inner for node in pipeline)
+
+
+def repeats_inside(pipeline: Pipeline) -> bool:
+    """Whether a function creates datasets that repeat, which may never end."""
+    return any(kind.startswith("Repeat") for node in pipeline for kind in node.inner)
+
+
+def with_most(pipeline: Pipeline, elements: int) -> Pipeline:
+    """Returns the pipeline with at most `elements` elements upstream of each `shard`."""
+    edits: list[Edit] = [
+        Insert(after=node.inputs[0], op="take", id=f"take@{node.id}", arguments={"count": elements})
+        for node in pipeline
+        if node.op == "shard"
+    ]
+    return apply_edits(pipeline, edits)
+
+
+def of_batches(pipeline: Pipeline, *, most: int) -> Pipeline:
+    """Returns the complete pipeline without caches, and with shuffle buffers of at most `most` elements."""
+    edits: list[Edit] = [Remove(node.id) for node in pipeline if node.op == "cache"]
+    edits += [
+        SetArgument(node.id, "buffer_size", most)
+        for node in pipeline
+        if node.op == "shuffle" and isinstance(size := node.argument("buffer_size"), int) and size > most
+    ]
+    return apply_edits(pipeline, edits)
+
+
+def fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
+    """Returns a dataset of the fingerprints (int64 scalars) of the elements of `pipeline`, an edited form of `source`.
+
+    Raises:
+        CannotReplay: an operator cannot be rebuilt.
+    """
+    return _comparable(source, pipeline).map(tf.autograph.experimental.do_not_convert(fingerprint))
+
+
+def numbered_groups(source: live.LivePipeline, pipeline: Pipeline, size: int) -> tuple[tf.data.Dataset, bool, bool]:
+    """Returns the numbers and fingerprints of the elements of `pipeline`, in batches of `size`.
+
+    Returns:
+        A dataset of int64 matrices with one row per element (number and fingerprint, or only the fingerprint if an
+        operator does not keep the numbers), whether it has numbers, and `Numbered.inside`.
+
+    Raises:
+        CannotReplay: an operator cannot be rebuilt.
+    """
+    dataset = _comparable(source, pipeline)
+    together = _of_scalars(dataset.element_spec)  # one call per batch instead of one per element
+
+    def with_number(number: tf.Tensor, element: object) -> tf.Tensor:
+        return tf.stack([number, _fingerprints(element) if together else fingerprint(element)], axis=-1)
+
+    def alone(*element: object) -> tf.Tensor:
+        return tf.stack([_fingerprints(element) if together else fingerprint(*element)], axis=-1)
+
+    try:
+        found = numbered(dataset)
+    except CannotReplay:
+        return _grouped(dataset, alone, size, together=together), False, False
+    return _grouped(found.dataset, with_number, size, together=together), True, found.inside
+
+
+def numbers(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
+    """Returns a dataset of the numbers (int64 scalars) of the elements of `pipeline`, an edited form of `source`.
+
+    Raises:
+        CannotReplay: an operator cannot be rebuilt, or does not keep the numbers.
+    """
+    found = numbered(_comparable(source, pipeline))
+    return found.dataset.map(tf.autograph.experimental.do_not_convert(lambda number, _element: number))
+
+
+def _grouped(dataset: tf.data.Dataset, look: Any, size: int, *, together: bool) -> tf.data.Dataset:
+    look = tf.autograph.experimental.do_not_convert(look)
+    return dataset.batch(size).map(look) if together else dataset.map(look).batch(size)
+
+
+def _of_scalars(spec: object) -> bool:
+    return all(
+        isinstance(part, tf.TensorSpec) and part.shape.rank == 0 and part.dtype in _TEXTS
+        for part in tf.nest.flatten(spec)
+    )
+
+
+def _fingerprints(elements: object) -> tf.Tensor:
+    """Returns the fingerprint of each scalar in a batch, equal to that of the scalar alone."""
+    return _joined([_as_text(part) for part in tf.nest.flatten(elements)])
+
+
+def _comparable(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
+    dataset = replay(source, pipeline)
+    if any(isinstance(part, tf.data.DatasetSpec) for part in tf.nest.flatten(dataset.element_spec)):
+        raise CannotReplay("The elements are datasets, which cannot be compared.")
+    return dataset
+
+
+def fingerprint(*element: object) -> tf.Tensor:
+    """Returns an int64 scalar of 62 bits, a hash of all components of an element."""
+    return _joined([_text(part) for part in tf.nest.flatten(element, expand_composites=True)])
+
+
+def _text(part: tf.Tensor) -> tf.Tensor:
+    if part.shape.rank == 0 and part.dtype in _TEXTS:
+        return _as_text(part)
+    return tf.io.serialize_tensor(part)
+
+
+def _as_text(part: tf.Tensor) -> tf.Tensor:
+    return part if part.dtype == tf.string else tf.strings.as_string(part)
+
+
+def _joined(texts: list[tf.Tensor]) -> tf.Tensor:
+    hashes = [tf.strings.as_string(tf.strings.to_hash_bucket_fast(text, 2**62)) for text in texts]
+    return tf.strings.to_hash_bucket_fast(tf.strings.join(hashes, separator=","), 2**62)
+
+
+def _below_batches(pipeline: Pipeline) -> list[str]:
+    """Returns the ids of the last batching operators and those downstream of them, most downstream first.
+
+    Operators with several inputs are left out; without a batching operator nothing is returned.
+    """
+    found: list[str] = []
+    todo = [pipeline.output.id]
+    batches: list[str] = []
+    while todo:
+        node = pipeline[todo.pop()]
+        if node.op in _BATCHES:
+            batches.append(node.id)
+        elif node.op in _BELOW_BATCH:
+            todo += node.inputs
+            if len(node.inputs) == 1:
+                found.append(node.id)
+    return [*found, *batches] if batches else []
+
+
+def _unrecognisable(pipeline: Pipeline) -> Iterable[Edit]:
+    changed: set[str] = set()  # nodes downstream of a function that was removed
+    for node in pipeline:
+        below = any(name in changed for name in node.inputs)
+        leave = node.op in _ALWAYS_OUT and len(node.inputs) == 1
+        if node.op == "map" and (below or _draws(node)):
+            leave, below = True, True
+        elif below and node.op in _WITH_FUNCTION:
+            leave = True
+        if below:
+            changed.add(node.id)
+        if leave:
+            yield Remove(node.id)
+
+
+def _draws(node: Node) -> bool:
+    function = node.function
+    return function is not None and (function.random or not function.stateless)

@@ -1,0 +1,315 @@
+"""Writes the distributed module of a tuned pipeline, if running it proves it correct."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from pipetune.core.distribution import DeliveryMode, ElementBytes, ModuleCheck
+from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.files import write_text
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import ServiceNeed
+from pipetune.core.session import DistributedResult
+from pipetune.distributed.collect import parts
+from pipetune.distributed.emit import kinds, tfds
+from pipetune.distributed.emit.kind import Kind, Standalone
+from pipetune.distributed.emit.remote import refuse_all
+from pipetune.distributed.emit.write import emit_standalone
+from pipetune.distributed.verify import batch_checks, coverage, index_coverage, service_coverage
+from pipetune.distributed.verify.coverage import Counted
+from pipetune.model.service import recommendation
+from pipetune.pipelines.live import LivePipeline
+
+_BATCHES = frozenset({"batch", "padded_batch"})
+
+
+def count_deliveries(
+    kind: Kind, module: Standalone, source: LivePipeline, tuned: Pipeline, *, parameter: object
+) -> Counted:
+    """Returns what the workers receive, for several numbers of workers, by running the module in this process.
+
+    Args:
+        kind: the kind of the module.
+        module: the module.
+        source: the user's live pipeline.
+        tuned: the pipeline that the module implements.
+        parameter: value of the module's argument `source`.
+
+    Raises:
+        CannotExpress: the module does not run, or is not the tuned pipeline.
+        CannotReplay: the pipeline cannot be reduced to the elements to count.
+    """
+    if kind.delivery is DeliveryMode.SERVICE:
+        return service_coverage.check_service(
+            module.text,
+            source,
+            tuned=tuned,
+            splits=module.splits,
+            parameter=parameter,
+            batch_size=module.batch_size,
+        )
+    return coverage.count(
+        module.text,
+        source,
+        tuned=tuned,
+        parameter=parameter,
+        shard_by=module.shard_by,
+        global_batch_size=module.global_batch_size,
+        batch_size=module.batch_size,
+        delivery=kind.delivery,
+        one_process=kind.one_process,
+    )
+
+
+def check_filled_batches(module: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:
+    """Checks that last batches are filled, by running the module.
+
+    Args:
+        module: the module.
+        checks: results of running it with several numbers of workers.
+        tuned: the pipeline that the module implements.
+        parameter: value of the module's argument `source`.
+
+    Returns:
+        A sentence on the result, or "", and why the feature is left out, or "".
+    """
+    if not module.fills or module.global_batch_size is None:
+        return "", ""
+    ends = not any(node.op == "repeat" for node in tuned)
+    elements = checks[0].elements if ends and checks[0].filled is not None else None
+    try:
+        return coverage.check_fill(
+            module.text,
+            global_batch_size=module.global_batch_size,
+            elements=elements,
+            parameter=parameter,
+        ), ""
+    except CannotExpress as error:
+        return "", clause(error)
+
+
+def check_index_order(
+    kind: Kind, module: Standalone, tuned: Pipeline, checks: Checks, *, parameter: object
+) -> tuple[str, str]:
+    """Checks the variant with indices by running it.
+
+    Args:
+        kind: the kind of the module.
+        module: the module.
+        tuned: the pipeline that the module implements.
+        checks: results of running the module with several numbers of workers.
+        parameter: value of the module's argument `source`.
+
+    Returns:
+        A sentence on the result, or "", and why the variant is left out, or "".
+    """
+    if not module.indexed:
+        return "", ""
+    try:
+        return index_coverage.check_order(
+            module.text,
+            tuned=tuned,
+            delivery=kind.delivery,
+            parameter=parameter,
+            global_batch_size=module.global_batch_size,
+            epoch_batches=epoch_batches(checks, tuned, module.batch_size, every_row=True),
+        ), ""
+    except CannotExpress as error:
+        return "", clause(error)
+
+
+def epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None, *, every_row: bool = False) -> int | None:
+    """Returns the number of batches that contain all of the data once; None if elements were not counted.
+
+    Args:
+        checks: results of running the module with several numbers of workers.
+        tuned: the pipeline that the module implements.
+        batch_size: rows of a batch; None without batches.
+        every_row: count an incomplete last batch even if `drop_remainder` drops it.
+    """
+    first = checks[0]
+    if first.counted != "elements" or first.batches_per_worker is None or first.elements is None:
+        return None
+    drops = not every_row and any(node.argument("drop_remainder") for node in tuned if node.op in _BATCHES)
+    size = batch_size or 1
+    return first.elements // size if drops else math.ceil(first.elements / size)
+
+
+Checks = tuple[ModuleCheck, ...]
+
+
+def rejection_reason(checks: Checks) -> str:
+    """Returns why nothing is written after the module was run; "" if each element was delivered once."""
+    wrong = [check for check in checks if check.missing or check.duplicated]
+    if not wrong:
+        return ""
+    return (
+        f"Not written: with {wrong[0].workers} workers, {wrong[0].missing} elements were missing "
+        f"and {wrong[0].duplicated} were duplicated."
+    )
+
+
+def check_description(kind: Kind, checks: Checks) -> str:
+    """Returns sentences on what was checked, for the header of the module."""
+    return f"{_delivery_description(kind, checks)} Its functions and its element_spec are those of the tuned pipeline."
+
+
+def _delivery_description(kind: Kind, checks: Checks) -> str:
+    workers = ", ".join(str(check.workers) for check in checks)
+    first = checks[0]
+    how = f"by running it in one process as {workers} {'ranks' if kind.delivery is DeliveryMode.RANKS else 'workers'}"
+    if kind.delivery is DeliveryMode.SERVICE:
+        how = f"by running a service with {workers} workers on one machine"
+    if first.missing is None:
+        return f"Checked {how}; the delivered elements were not counted. {first.why}"
+    if first.everything:
+        return f"Checked {how}: each delivered {_element_count(first)}, every one once per epoch."
+    counted = {
+        "elements": f"all {first.elements} elements were delivered, each once per epoch",
+        "files": f"each of the {first.elements} files was read by one worker",
+    }.get(first.counted, f"the first {first.elements} elements were delivered, each once")
+    return f"Checked {how}: {counted}."
+
+
+def _element_count(check: ModuleCheck) -> str:
+    return f"all {check.elements} {'files' if check.counted == 'files' else 'elements'}"
+
+
+def _remainders(kind: Kind, checks: Checks) -> list[str]:
+    """Returns a note on the cost of an incomplete last batch for every number of workers; [] if not counted."""
+    known = [check for check in checks if check.filled is not None]
+    if not known:
+        return []
+    who = "replicas" if kind.one_process else "workers"
+    columns = zip(*((check.workers, check.dropped, check.filled) for check in known), strict=True)
+    numbers, dropped, filled = (_joined([f"{value:,}" for value in column]) for column in columns)
+    return [
+        f"of {known[0].elements:,} samples per epoch, drop_remainder drops {dropped} with {numbers} {who}; "
+        f"with fill=True none is dropped and {filled} padding rows are added"
+    ]
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def spec_differences(checks: Checks) -> list[str]:
+    """Returns how the module's element_spec differs from the script's, for the smallest number of workers run."""
+    return list(checks[0].spec)
+
+
+def notes(kind: Kind, checks: Checks) -> list[str]:
+    """Returns the notes for the user on remainders, uneven batches, and what could not be counted."""
+    uneven = [str(check.workers) for check in checks if check.equal_batches is False]
+    found = _remainders(kind, checks)
+    if uneven and kind.delivery is DeliveryMode.PARTS:
+        found.append(
+            f"with {' or '.join(uneven)} workers, batches of an epoch differ in number or size: repeat the dataset and "
+            "set the steps per epoch, or drop the remainder"
+        )
+    if any(check.why for check in checks):
+        found += [f"{check.workers} workers: {check.why}" for check in checks if check.why]
+    return found
+
+
+def clause(error: CannotExpress) -> str:
+    """Returns the message of an error in the form of a clause: lowercase, without a full stop."""
+    return error.message[0].lower() + error.message[1:].rstrip(".")
+
+
+AssessService = Callable[[float | None], ServiceNeed]
+"""Determines whether a service helps, given the compression ratio of its elements; None if that is unknown."""
+
+
+def distribute(
+    source: LivePipeline,
+    tuned: Pipeline,
+    *,
+    kind: str,
+    out_file: Path | str,
+    script: str = "the script",
+    service: AssessService | None = None,
+) -> DistributedResult:
+    """Writes `out_file`, a module with `dataset_fn`, and its companion files, if running it proves that it is correct.
+
+    If the pipeline cannot be expressed as such a module, or running it shows that an element is missing or duplicated,
+    nothing is written: `module` is empty and the first note says why.
+
+    Args:
+        source: the user's live pipeline.
+        tuned: the same pipeline with the plan's edits.
+        kind: one of `kinds.names()`.
+        out_file: the file to write; an existing one is removed first.
+        script: the name of the user's script, for the header.
+        service: called if the module is for a tf.data service; None if nothing was measured.
+
+    Returns:
+        The text of the module, the checks, and notes for the user.
+
+    Raises:
+        PipetuneError: a file cannot be written.
+    """
+    path, script = Path(out_file), Path(script).name
+    path.unlink(missing_ok=True)  # from an earlier run
+    try:
+        chosen = kinds.find(kind)
+        tfds.refuse(tuned, kind)
+        tuned = chosen.prepare(tuned)
+        refuse_all(lambda: chosen.refuse(tuned), *_shape_checks(chosen, source, tuned))
+        found = parts.collect(source, tuned)
+        weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
+        written = emit_standalone(found.parts, kind, script=script, batch_bytes=weighed)
+        counted = count_deliveries(chosen, written, source, tuned, parameter=found.parameter)
+    except (CannotExpress, CannotReplay) as error:
+        return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
+    checks, covered = counted.checks, counted.coverage
+    wrong = rejection_reason(checks)
+    if wrong:
+        return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
+    order, no_index = check_index_order(chosen, written, tuned, checks, parameter=found.parameter)
+    full, no_fill = check_filled_batches(written, checks, tuned, parameter=found.parameter)
+    written = emit_standalone(
+        found.parts,
+        kind,
+        script=script,
+        checked=" ".join(filter(None, (check_description(chosen, checks), order, full))),
+        epoch_batches=epoch_batches(checks, tuned, written.batch_size),
+        batch_bytes=weighed,
+        need=need,
+        no_index=no_index,
+        no_fill=no_fill,
+    )
+    write_text(path, written.text)
+    for name, text in written.companions:
+        write_text(path.with_name(name), text)
+    guarantee = (written.guarantee,) if written.guarantee else ()
+    return DistributedResult(
+        kind,
+        written.text,
+        str(path),
+        notes=(*guarantee, *written.notes, *notes(chosen, checks), *filter(None, (order, full))),
+        checks=checks,
+        companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
+        coverage=covered,
+        advice=(*(recommendation(need) if need is not None else ()), *spec_differences(checks)),
+        service=need,
+    )
+
+
+def _shape_checks(kind: Kind, source: LivePipeline, tuned: Pipeline) -> list[Callable[[], None]]:
+    """Returns the check that all shapes are static, if the kind requires it."""
+    return [lambda: batch_checks.check_static(source, tuned)] if kind.static_shapes else []
+
+
+def _measure_batch_bytes(
+    kind: Kind, source: LivePipeline, tuned: Pipeline, service: AssessService | None
+) -> tuple[ElementBytes | None, ServiceNeed | None]:
+    """Returns the size of a batch sent to another process and the need for a service; None without a service."""
+    if kind.delivery is not DeliveryMode.SERVICE:
+        return None, None
+    weighed = batch_checks.weigh(source, tuned)
+    packed = weighed.packed if weighed is not None else None
+    packing = weighed.raw / packed if weighed is not None and packed else None
+    return weighed, service(packing) if service is not None else None

@@ -1,0 +1,350 @@
+"""Proves that a rewritten pipeline yields what the original yields: values, randomness, epochs, declarations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.capture.distributed_input import DistributedInput
+from pipetune.core import files
+from pipetune.core.edits import Safety
+from pipetune.core.pipeline import UNKNOWN, Pipeline, Value
+from pipetune.core.results import Comparison, EqualityCheck
+from pipetune.equality import elements, sharing
+from pipetune.equality.elements import IncomparableElement
+from pipetune.equality.paired_runs import CannotCompare, ComparisonLimits, PairedRuns
+from pipetune.equality.pinning import CannotPin, PinningOptions, pin_dataset
+from pipetune.equality.proof import EqualityProof
+from pipetune.equality.sharing import ComparedPipeline
+from pipetune.pipelines import live
+from pipetune.pipelines.errors import first_line
+from pipetune.pipelines.replay import replay
+
+
+def declared_checks(
+    original: Any,
+    candidate: Any,
+    safety: Safety,
+    *,
+    edited_options: Mapping[str, Value],
+    cardinality_revealed: bool = False,
+) -> list[EqualityCheck]:
+    """Returns the checks of element spec with static shapes, cardinality, and options.
+
+    Args:
+        original: the original dataset.
+        candidate: the dataset of the edited pipeline.
+        safety: the safety class of the edits.
+        edited_options: options that the edits set; these may differ.
+        cardinality_revealed: whether the rewrite makes a cardinality known that TensorFlow did not know.
+    """
+    return [
+        _spec(original, candidate),
+        _cardinality(original, candidate, safety, revealed=cardinality_revealed),
+        _options(original, candidate, safety, edited_options),
+    ]
+
+
+def batches_check(original: Pipeline, candidate: Pipeline) -> EqualityCheck:
+    """Returns the check of batch sizes and `drop_remainder`, for pipelines whose order may differ."""
+    one, other = (_batches(pipeline) for pipeline in (original, candidate))
+    return EqualityCheck(
+        "batches", one == other, "" if one == other else f"{_describe_batches(one)} became {_describe_batches(other)}"
+    )
+
+
+def _spec(original: Any, candidate: Any) -> EqualityCheck:
+    one, other = original.element_spec, candidate.element_spec
+    return EqualityCheck("spec", one == other, "" if one == other else f"{one} became {other}")
+
+
+def _cardinality(original: Any, candidate: Any, safety: Safety, *, revealed: bool) -> EqualityCheck:
+    one, other = int(original.cardinality()), int(candidate.cardinality())
+    detail = "" if one == other else f"{_cardinality_text(one)} became {_cardinality_text(other)}"
+    if revealed and one == UNKNOWN and other >= 0:  # the number itself is verified by the epochs check
+        return EqualityCheck("cardinality", True, f"{detail}: TensorFlow can now determine it")
+    if one != other and safety >= Safety.REORDERS and (one < 0) == (other < 0):
+        return EqualityCheck("cardinality", None, f"{detail}: the epoch boundaries moved")
+    return EqualityCheck("cardinality", one == other, detail)
+
+
+def _options(original: Any, candidate: Any, safety: Safety, edited: Mapping[str, Value]) -> EqualityCheck:
+    before, after = live.explicit_options(original), live.explicit_options(candidate)
+    differences = [
+        f"{name}: {before.get(name)} became {after.get(name)}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    unwanted = [text for text in differences if text.split(":")[0] not in edited]
+    if safety < Safety.REORDERS and after.get("deterministic") is False is not before.get("deterministic"):
+        return EqualityCheck("options", False, "the order is no longer kept (deterministic: False)")
+    return EqualityCheck("options", not unwanted, "; ".join(differences))
+
+
+def _batches(pipeline: Pipeline) -> list[tuple[str, Value, Value]]:
+    return [
+        (node.op, node.argument("batch_size"), bool(node.argument("drop_remainder")))
+        for node in pipeline.nodes
+        if node.op in ("batch", "padded_batch")
+    ]
+
+
+def _describe_batches(batches: list[tuple[str, Value, Value]]) -> str:
+    words = [f"{op}({size}, drop_remainder={drop})" for op, size, drop in batches]
+    return ", ".join(words) or "no batches"
+
+
+def _cardinality_text(cardinality: int) -> str:
+    return {-1: "infinite", -2: "unknown"}.get(cardinality, str(cardinality))
+
+
+_NAME = "replicas"
+_BATCHING = frozenset({"batch", "padded_batch", "ragged_batch"})
+
+
+def replica_check(distributed_input: DistributedInput, tuned: Any) -> Iterator[EqualityCheck]:
+    """Yields the check that every replica receives the same rows as before; nothing if batches are not divided.
+
+    A strategy infers the batch size: it walks upstream from the end of the pipeline to the operator that batches, and
+    gives up at a map on the way. If it knows the size, and shards by file or not at all, it distributes rows to the
+    replicas by that size; otherwise it divides every batch by its own size. A smaller last batch then goes to other
+    replicas (TensorFlow 2.21, `input_lib._make_rebatch_fn` and `_AutoShardDataset`).
+
+    Args:
+        distributed_input: the script's dataset and the strategy call that distributes it.
+        tuned: the dataset of the plan.
+    """
+    before = distributed_input.handover()
+    if not before.shares:
+        return
+    after = replace(distributed_input, dataset=tuned, distributed=distributed_input.distribute(tuned)).handover()
+    size, count = before.batch or after.batch, len(before.shares)
+    if before.by_own_size and after.by_own_size:
+        yield EqualityCheck(_NAME, True, f"every batch is divided over {count} replicas by its own size, as before")
+    elif before.by_own_size == after.by_own_size:
+        sizes = f"{_sizes(before.shares)} rows of a batch"
+        equal = before.shares == after.shares
+        detail = (
+            f"the replicas get {sizes} as before"
+            if equal
+            else f"the replicas get {_sizes(after.shares)} rows instead of {sizes}"
+        )
+        yield EqualityCheck(_NAME, equal, detail)
+    elif size and size % count == 0 and not _may_be_partial(distributed_input.dataset):
+        yield EqualityCheck(_NAME, True, f"each of {count} replicas gets {size // count} rows of every batch as before")
+    else:
+        yield EqualityCheck(
+            _NAME,
+            False,
+            "the strategy would divide partial or uneven batches over its replicas differently; "
+            "drop_remainder=True in the script's batch would prevent that",
+        )
+
+
+def _may_be_partial(dataset: Any) -> bool:
+    """Whether some batch may be smaller than the others: not with `drop_remainder` or an infinite batched dataset."""
+    while live.kind_of(dataset).op not in _BATCHING:
+        above = tensorflow_private.inputs(dataset)
+        if len(above) != 1:
+            return True
+        (dataset,) = above
+    (source,) = tensorflow_private.inputs(dataset)
+    drops = live.read_arguments(dataset, live.kind_of(dataset)).get("drop_remainder")
+    return not drops and int(source.cardinality()) != tf.data.INFINITE_CARDINALITY
+
+
+def _sizes(shares: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shares))
+
+
+def compare(
+    source: live.LivePipeline,
+    edited: Pipeline,
+    safety: Safety,
+    *,
+    elements: int = 256,
+    time_limit_seconds: float = 20.0,
+    seed: int = 0,
+) -> Comparison:
+    """Checks whether `edited` yields what the original pipeline yields, as strictly as `safety` requires.
+
+    Args:
+        source: the live pipeline that the edits were applied to.
+        edited: the pipeline after the edits.
+        safety: the safety class of the edits.
+        elements: number of source elements to compare with; more are used if batches and skips need them.
+        time_limit_seconds: approximate limit for drawing elements; the elements compared by then count.
+        seed: seed of the pinned random draws.
+
+    Returns:
+        The completed checks. `Comparison.equal` says that none failed, `Comparison.proven` that values and whole epochs
+        were also compared. A check that could not be done has `equal` None, and its `detail` says why.
+
+    Raises:
+        CannotReplay: the edited pipeline cannot be built.
+    """
+    options = {name: value for name, value in edited.options.items() if source.pipeline.options.get(name) != value}
+    return _prove(
+        (ComparedPipeline(source, source.pipeline), ComparedPipeline(source, edited)),
+        (source.dataset, replay(source, edited)),
+        safety,
+        options=options,
+        limits=ComparisonLimits(elements, time_limit_seconds, seed),
+    )
+
+
+def compare_datasets(
+    original: Any,
+    candidate: Any,
+    safety: Safety,
+    *,
+    elements: int = 256,
+    time_limit_seconds: float = 20.0,
+    seed: int = 0,
+) -> Comparison:
+    """Like `compare`, for two live datasets. Operators count as shared if both contain the same dataset object.
+
+    Args:
+        original: the original dataset.
+        candidate: the dataset to compare with it.
+        safety: the class of differences that are allowed.
+        elements: as in `compare`.
+        time_limit_seconds: as in `compare`.
+        seed: as in `compare`.
+    """
+    return _prove(
+        sharing.compared_pipelines(live.read(original), candidate),
+        (original, candidate),
+        safety,
+        options={},
+        limits=ComparisonLimits(elements, time_limit_seconds, seed),
+    )
+
+
+def _prove(
+    sides: tuple[ComparedPipeline, ComparedPipeline],
+    datasets: tuple[Any, Any],
+    safety: Safety,
+    *,
+    options: Mapping[str, Value],
+    limits: ComparisonLimits,
+) -> Comparison:
+    gathers_rows = any(one is not None for one in sharing.gathered_arrays(*sides).values())
+    checks = declared_checks(
+        *datasets,
+        safety,
+        edited_options=options,
+        cardinality_revealed=gathers_rows,
+    )
+    if safety >= Safety.REORDERS:
+        checks.append(batches_check(sides[0].pipeline, sides[1].pipeline))
+    with files.temporary_folder("compare") as folder:
+        runs = PairedRuns(sharing.with_common_assertions(*sides), datasets, safety, limits, folder)
+        proof = EqualityProof(runs, limits.seed)
+        try:
+            checks += proof.checks()
+        except (CannotCompare, CannotPin, IncomparableElement) as error:
+            checks.append(EqualityCheck("values", None, f"not compared: {error}"))
+        except Exception as error:  # user functions may return anything; what was not compared is not proven
+            checks.append(EqualityCheck("values", None, f"not compared: {type(error).__name__}: {first_line(error)}"))
+    notes = tuple(dict.fromkeys(runs.notes))
+    return Comparison(safety, tuple(checks), proof.elements, proof.epochs, notes)
+
+
+PINNING_ERRORS = (
+    CannotPin,
+    elements.IncomparableElement,
+    tf.errors.OpError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+)
+"""Exceptions that `digests` raises if a pipeline cannot be made reproducible."""
+
+
+def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: float = 20.0) -> list[str]:
+    """Returns one hash per element, for the first `count` elements, with all randomness pinned.
+
+    The hashes are the same in every process that builds the pipeline from the same functions, regardless of
+    parallelism, prefetches and caches.
+
+    Args:
+        dataset: the dataset.
+        count: number of elements, at most.
+        seed: seed of the pinned random draws.
+        time_limit_seconds: approximate limit for drawing elements; at least one is drawn.
+
+    Raises:
+        CannotPin: something random cannot be fixed.
+        tensorflow.errors.OpError: the dataset cannot be serialized.
+    """
+    return _pinned_run(dataset, count=count, seed=seed, seconds=time_limit_seconds).digests
+
+
+def reproducible(
+    source: live.LivePipeline, *, count: int = 64, time_limit_seconds: float = 5.0, seed: int = 0
+) -> tuple[bool, str]:
+    """Returns whether two runs of the original pipeline with fixed seeds yield the same elements, and if not, why.
+
+    Args:
+        source: the live pipeline.
+        count: number of elements to compare, at most.
+        time_limit_seconds: approximate limit for both runs together.
+        seed: seed of the pinned random draws.
+
+    Returns:
+        Whether they do, and a phrase that starts with "not reproducible, because" or ''.
+    """
+    for node in source.pipeline:
+        if node.function is not None and node.function.random_python and node.op != "from_generator":
+            return False, _not_reproducible(f"{node.title} draws from a generator whose state outlives the pipeline")
+    half = time_limit_seconds / 2
+    try:
+        first = _pinned_run(source.dataset, count=count, seed=seed, seconds=half)
+        second = _pinned_run(source.dataset, count=len(first.hashes) + first.complete, seed=seed, seconds=half)
+    except (elements.IncomparableElement, CannotPin) as error:
+        return False, _not_reproducible(str(error))
+    except (tf.errors.OpError, NotImplementedError, ValueError, TypeError) as error:
+        return False, _not_reproducible(f"the pipeline cannot be serialized ({type(error).__name__})")
+    both = min(len(first.hashes), len(second.hashes))
+    if second.complete and len(second.hashes) < len(first.hashes):
+        return False, _not_reproducible(
+            f"its second run ended after {len(second.hashes)} elements, the first yielded {len(first.hashes)}"
+            + (": the source can be read only once" if _generators(source) else "")
+        )
+    if first.hashes[:both] == second.hashes[:both]:
+        return True, ""
+    return False, _not_reproducible(_likely_cause(source))
+
+
+def _pinned_run(dataset: Any, *, count: int, seed: int, seconds: float) -> elements.DrawnElements:
+    with files.temporary_folder("digests") as folder:
+        graph = tensorflow_private.serialized_graph(dataset)
+        fixed = pin_dataset(graph, dataset.element_spec, PinningOptions(seed), folder=f"{folder}/cache")
+        return elements.draw_elements(fixed.dataset, count=count, deadline=time.monotonic() + seconds)
+
+
+def _generators(source: live.LivePipeline) -> list[str]:
+    return [node.title for node in source.pipeline if node.op == "from_generator"]
+
+
+def _likely_cause(source: live.LivePipeline) -> str:
+    """Returns the most likely reason why two runs differ."""
+    for node in source.pipeline:
+        if node.op == "from_generator":
+            return "the generator yields different elements each time it is started"
+        function = node.function
+        if function is not None and function.python:
+            return f"the Python function of {node.title} returns different results for the same element"
+        if function is not None and (function.writes_variables or function.mutable_tables):
+            return f"{node.title} changes a variable or a table it reads"
+    return "two runs with the same seeds differ"
+
+
+def _not_reproducible(reason: str) -> str:
+    return f"not reproducible, because {reason}"

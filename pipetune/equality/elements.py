@@ -1,0 +1,251 @@
+"""Draws elements from a dataset and hashes them, and counts distinct ones."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.results import EqualityCheck
+
+
+class IncomparableElement(Exception):
+    """An element contains something that cannot be compared."""
+
+
+@dataclass(frozen=True)
+class DrawnElements:
+    """The elements that a dataset yielded, in order, as hashes of their components; exceptions count as elements."""
+
+    hashes: tuple[tuple[str, ...], ...]
+    complete: bool = False  # the dataset ended, or raised so often in a row that no further element is expected
+    errors: tuple[str, ...] = ()  # type names of the exceptions, in order
+    values: tuple[Any, ...] = field(default=(), compare=False)  # the elements themselves, if they were kept
+
+    @property
+    def digests(self) -> list[str]:
+        """One hash per element."""
+        return [hashlib.sha256("/".join(parts).encode()).hexdigest()[:24] for parts in self.hashes]
+
+
+def draw_elements(
+    dataset: Any,
+    *,
+    count: int,
+    deadline: float,
+    max_kept_bytes: float = 0.0,
+    on_element: Callable[[Any], None] | None = None,
+    normalize_zeros: bool = False,
+) -> DrawnElements:
+    """Draws up to `count` elements until `deadline`, at least one if there is one, and returns them.
+
+    An exception takes the place of an element, and drawing continues after it: a consumer may catch it, and then it
+    matters which elements are lost.
+
+    Args:
+        dataset: the dataset.
+        count: number of elements, at most.
+        deadline: end of drawing, in `time.monotonic` seconds.
+        max_kept_bytes: also keep the elements themselves, and stop once they exceed this many bytes; 0 keeps none.
+        on_element: called with each element.
+        normalize_zeros: treat -0.0 and denormals as 0.0.
+
+    Raises:
+        IncomparableElement: an element contains something that cannot be compared.
+    """
+    hashes: list[tuple[str, ...]] = []
+    values: list[Any] = []
+    errors: list[str] = []
+    kept, in_a_row = 0.0, 0
+    iterator = iter(dataset)
+    try:
+        while len(hashes) < count and (not hashes or time.monotonic() < deadline):
+            try:
+                element = next(iterator, _END)
+            except Exception as error:  # whatever the user's functions raise; both pipelines must raise the same
+                errors.append(type(error).__name__)
+                hashes.append((f"raises {errors[-1]}",))
+                in_a_row += 1
+                if max_kept_bytes:
+                    values.append(None)
+                if in_a_row < _MAX_CONSECUTIVE_ERRORS:
+                    continue
+                element = _END
+            if element is _END:
+                return DrawnElements(tuple(hashes), complete=True, errors=tuple(errors), values=tuple(values))
+            in_a_row = 0
+            hashes.append(component_hashes(element, normalize_zeros=normalize_zeros))
+            if on_element is not None:
+                on_element(element)
+            if max_kept_bytes:
+                values.append(element)
+                kept += element_bytes(element)
+                if kept > max_kept_bytes:
+                    break
+    finally:
+        del iterator
+    return DrawnElements(tuple(hashes), errors=tuple(errors), values=tuple(values))
+
+
+_MAX_CONSECUTIVE_ERRORS = 16  # in a row: some readers raise the same error forever without advancing
+
+
+_END = object()
+
+
+def component_hashes(element: Any, *, normalize_zeros: bool = False) -> tuple[str, ...]:
+    """Returns one hash per component of an element, of its dtype, shape and bytes; all NaNs count as equal.
+
+    Raises:
+        IncomparableElement: a component is a variant.
+    """
+    return tuple(_hash(component, normalize_zeros=normalize_zeros) for component in _components(element))
+
+
+def element_bytes(element: Any) -> int:
+    """Returns the approximate size of an element in memory, in bytes."""
+    return sum(_bytes(component) for component in _components(element))
+
+
+def row_hashes(element: Any) -> list[str]:
+    """Returns one hash per row of a batch, along its first axis."""
+    components = tf.nest.flatten(element)
+    if all(isinstance(part, tf.Tensor) and part.dtype != tf.string for part in components):
+        arrays = [part.numpy() for part in components]
+        return [
+            "/".join(_digest("", array.shape[1:], array[row].tobytes()) for array in arrays)
+            for row in range(len(arrays[0]))
+        ]
+    batch = tf.data.Dataset.from_tensors(element).unbatch()
+    return ["/".join(component_hashes(row)) for row in batch]
+
+
+def _components(element: Any) -> list[Any]:
+    found: list[Any] = []
+    for part in tf.nest.flatten(element):
+        if isinstance(part, tensorflow_private.DatasetV2 | tf.experimental.Optional):
+            found.append(part)
+        elif part is not None:
+            found += tf.nest.flatten(part, expand_composites=True)
+    return found
+
+
+def _bytes(component: Any) -> int:
+    if isinstance(component, tensorflow_private.DatasetV2 | tf.experimental.Optional) or component.dtype == tf.variant:
+        return 1024
+    array = component.numpy()
+    if isinstance(array, bytes):
+        return len(array)
+    return sum(map(len, array.flat)) if array.dtype == object else int(array.nbytes)
+
+
+def _hash(component: Any, *, normalize_zeros: bool = False) -> str:
+    if isinstance(component, tensorflow_private.DatasetV2):
+        inner = [part for item in component for part in component_hashes(item)]
+        return _digest("dataset", (), "/".join(inner).encode())
+    if isinstance(component, tf.experimental.Optional):
+        parts = component_hashes(component.get_value()) if bool(component.has_value()) else ("none",)
+        return _digest("optional", (), "/".join(parts).encode())
+    if component.dtype == tf.variant:
+        raise IncomparableElement("an element holds a variant, whose content cannot be read")
+    array = np.asarray(component.numpy())
+    if component.dtype == tf.string:
+        texts = [bytes(text) for text in array.reshape(-1).tolist()]
+        content = b"".join(len(text).to_bytes(8, "big") + text for text in texts)
+    else:
+        if component.dtype.is_floating or component.dtype.is_complex:
+            nan = array != array
+            if nan.any():
+                array = np.where(nan, np.asarray(np.nan, array.dtype), array)
+            if normalize_zeros:
+                array = np.where(np.abs(array) < _SMALLEST_NORMAL[component.dtype.name], array.dtype.type(0), array)
+        content = array.tobytes()
+    return _digest(component.dtype.name, array.shape, content)
+
+
+_SMALLEST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022,
+                 "complex64": 2.0**-126, "complex128": 2.0**-1022}  # fmt: skip
+"""The smallest positive number of each dtype that is not denormal."""
+
+
+def _digest(kind: str, shape: tuple[int, ...], content: bytes) -> str:
+    return hashlib.blake2b(f"{kind}{shape}".encode() + content, digest_size=12).hexdigest()
+
+
+_FEW_OUTCOMES = {"within batches": 0.2, "over three epochs": 0.2, "changed from epoch to epoch": 0.5}
+"""Relative difference of counts that is attributed to chance, if draws have few outcomes (a flip, a small crop).
+A draw shared by a batch at least halves the first count; a frozen draw makes the last one zero."""
+
+_MANY_OUTCOMES = 0.02
+"""The same tolerance if (almost) every output of the original is distinct."""
+
+
+@dataclass(frozen=True)
+class DistinctCounts:
+    """Counts of the rows that one pipeline yielded."""
+
+    rows: int
+    within_batches: int  # distinct rows within each batch, summed over the batches
+    across_epochs: int  # distinct rows over all epochs
+    changed_between_epochs: int  # rows that differ from the row at the same position one epoch earlier
+
+
+class RowCounter:
+    """Counts the distinct rows in one run over several whole epochs; keeps only hashes."""
+
+    def __init__(self, *, batched: bool) -> None:
+        self._batched = batched
+        self.rows: list[str] = []
+        self.within_batches = 0
+
+    def __call__(self, element: Any) -> None:
+        rows = row_hashes(element) if self._batched else ["/".join(component_hashes(element))]
+        self.rows += rows
+        self.within_batches += len(set(rows))
+
+    def counts(self, *, epochs: int) -> DistinctCounts:
+        """Returns the counts of a run over `epochs` whole epochs."""
+        epoch = len(self.rows) // epochs
+        changed = sum(one != other for one, other in zip(self.rows, self.rows[epoch:], strict=False))
+        return DistinctCounts(len(self.rows), self.within_batches, len(set(self.rows)), changed)
+
+
+def randomness_check(
+    original: Callable[[int | None], DistinctCounts],
+    candidate: Callable[[int | None], DistinctCounts],
+    *,
+    random_ops: tuple[tuple[str, ...], tuple[str, ...]],
+) -> EqualityCheck:
+    """Returns the check that the candidate's outputs vary as much as the original's.
+
+    Args:
+        original: returns the counts of the original pipeline, with every draw free (None) or with only the random
+            op of this index free and all others constant.
+        candidate: the same for the candidate.
+        random_ops: the random op types of each pipeline, in order.
+    """
+    numbers: list[int | None] = [None]
+    if random_ops[0] == random_ops[1] and len(random_ops[0]) > 1:
+        numbers += range(len(random_ops[0]))
+    for number in numbers:
+        one, other = original(number), candidate(number)
+        for what, before, after in (
+            ("within batches", one.within_batches, other.within_batches),
+            ("over three epochs", one.across_epochs, other.across_epochs),
+            ("changed from epoch to epoch", one.changed_between_epochs, other.changed_between_epochs),
+        ):
+            many = before >= (1 - _MANY_OUTCOMES) * one.rows
+            by_chance = _MANY_OUTCOMES if many else _FEW_OUTCOMES[what]
+            if abs(before - after) > by_chance * before:
+                which = "" if number is None else f" when only {random_ops[0][number]} is random"
+                detail = f"{after} distinct outputs {what}, {before} in the current pipeline{which}"
+                return EqualityCheck("randomness", False, detail)
+    return EqualityCheck(
+        "randomness", True, "as many distinct outputs per batch and over all epochs as in the current pipeline"
+    )

@@ -1,0 +1,401 @@
+"""Runs two pipelines on one recorded source with the same pins, within one time limit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.edits import Safety
+from pipetune.core.errors import CannotReplay
+from pipetune.equality import elements, recordings, sample, sharing
+from pipetune.equality.elements import DrawnElements
+from pipetune.equality.generated_inputs import ChangedRegion
+from pipetune.equality.pinning import PinnedDataset, PinningOptions, pin_dataset
+from pipetune.equality.sharing import ComparedPipeline
+from pipetune.pipelines import gathering, live
+
+_EXPANDING_ELEMENTS = 4  # source elements taken if each one becomes many downstream (file names)
+_MIN_COPIES = 48  # source elements in the randomness check, at least
+MAX_RECORDED_BYTES = 256e6  # of recorded or kept elements, by judgement: more takes memory from the script
+_MAX_REPEATS = 1000  # of a small source, by judgement: each repetition restarts the pipeline upstream of the repeat
+_MAX_GRAPH_BYTES = 16e6  # limit for rows stored as constants in a graph, which is copied for each run
+
+
+class CannotCompare(Exception):
+    """A pipeline cannot be run in a comparable way; the message says why."""
+
+
+@dataclass(frozen=True)
+class ComparisonLimits:
+    """Limits of one comparison."""
+
+    elements: int  # source elements, at least
+    seconds: float  # approximate time limit
+    seed: int  # seed of the pinned random draws
+
+
+@dataclass(frozen=True)
+class SerializedPipeline:
+    """One pipeline on the recorded source, serialized."""
+
+    content: bytes
+    spec: Any
+
+
+class PairedRuns:
+    """The recorded source of two pipelines, their serialized graphs on it, and the time budget."""
+
+    def __init__(
+        self,
+        sides: tuple[ComparedPipeline, ComparedPipeline],
+        datasets: tuple[Any, Any],
+        safety: Safety,
+        limits: ComparisonLimits,
+        folder: str,
+    ) -> None:
+        self.sides = sides
+        self.datasets = datasets
+        self.safety = safety
+        self.whole_epochs = safety >= Safety.REORDERS  # then only a whole epoch has the same elements on both sides
+        self.notes: list[str] = []
+        shared = sharing.frontier(*sides)
+        drawn = {*shared, *sharing.cut_points(*sides, shared, 0)}
+        self.needed = max(
+            sample.elements_needed(sides[0].live, side.pipeline, drawn, minimum=limits.elements) for side in sides
+        )
+        self.count = sample.count_with_partial_batch(sides[0].pipeline, self.needed, full=self.whole_epochs)
+        self.normalize_zeros = False  # whether -0.0 and denormals are treated as 0.0
+        self.expanding_elements = _EXPANDING_ELEMENTS
+        self.recordings: dict[str, recordings.RecordedElements] = {}
+        self._start, self._seconds, self._seed = time.monotonic(), limits.seconds, limits.seed
+        self._folder = folder
+        self._runs = 0
+        self._pass_counter = recordings.PassCounter()
+        self._built: dict[tuple[bool, bool, int, int], tuple[SerializedPipeline, SerializedPipeline]] = {}
+        self._exact_count = (
+            False  # whether exactly `count` elements are served, regardless of the size of the last batch
+        )
+
+    @property
+    def batched(self) -> bool:
+        """Whether an element of the output is a batch of rows."""
+        return sample.is_batched(self.sides[0].pipeline)
+
+    @property
+    def sample_size(self) -> int:
+        """Source elements in an epoch."""
+        sizes = [
+            self.expanding_elements if self._needs_few_elements(name) else len(one)
+            for name, one in self.recordings.items()
+        ]
+        return max(1, min([self.count, *sizes]))
+
+    @property
+    def infinite_repeat_count(self) -> int:
+        """Repetitions of an infinite repeat, so that a small source fills the sample."""
+        expands = [sharing.expands_downstream(self.sides[0].pipeline, name) for name in self.recordings]
+        if not expands or any(expands):
+            return 1
+        return max(1, min(_MAX_REPEATS, self.count // self.sample_size))
+
+    @property
+    def copy_count(self) -> int:
+        """Number of identical source elements from which distinct outputs are counted."""
+        sizes = sample.batch_sizes(self.sides[0].pipeline)
+        return max([_MIN_COPIES, *(size + size // 4 for size in sizes if size <= 8 * _MIN_COPIES)])
+
+    def record(self, *, until_share: float) -> None:
+        """Records the elements that the pipelines share.
+
+        Args:
+            until_share: share of the time limit at which recording ends.
+        """
+        original = self.sides[0]
+        for name, passes in sharing.frontier(*self.sides).items():
+            recording = self._record(original.live.datasets[name], name, passes=passes, until_share=until_share)
+            self.recordings[name] = recording
+            title = original.pipeline[name].title
+            amount = f"{len(recording)} elements: {recording.covered_part}"
+            self.notes.append(f"The data is read once, at {title} ({amount}).")
+            if len(recording.passes) > 1:
+                self.notes.append("The source yields different data each time it is read.")
+            if recording.error:
+                self.notes.append(f"After that it raises {recording.error}.")
+
+    def _record(self, dataset: Any, name: str, *, passes: int, until_share: float) -> recordings.RecordedElements:
+        count = 3 * _EXPANDING_ELEMENTS if self._needs_few_elements(name) else self.count
+        spec = dataset.element_spec
+        if self.sides[0].pipeline[name].op == "from_tensor_slices" and _is_dense(spec):
+            row_bytes = live.element_bytes(tf.nest.flatten(spec)) or 0
+            if count * row_bytes <= _MAX_GRAPH_BYTES:
+                return recordings.record_rows(gathering.source_arrays(dataset), spec, count=count)
+        return recordings.record(
+            dataset, count=count, deadline=self.time_at(until_share), max_bytes=MAX_RECORDED_BYTES, passes=passes
+        )
+
+    def hidden_error(self, *, until_share: float) -> str:
+        """Returns why an error would be raised at another position, or not in every epoch; "" if none is found.
+
+        That happens if only one side caches the element, or drops or shuffles it before it is computed. The sample may
+        not contain it, so the inputs of such caches and selections are read directly.
+
+        Args:
+            until_share: share of the time limit at which reading ends.
+        """
+        source, other = self.sides[0].live, self.sides[1].pipeline
+        added = [node for node in other if node.op == "cache" and node.id not in source.pipeline]
+        cached = {name: source.datasets.get(name, source.dataset) for node in added for name in node.inputs}
+        source_raises = added and any(recording.error for recording in self.recordings.values())
+        if source_raises or any(_raises(dataset, deadline=self.time_at(until_share)) for dataset in cached.values()):
+            return "an element raises an error in every epoch, and a cache would hide it"
+        chosen = [source.datasets[name] for name in sharing.inputs_selected_earlier(*self.sides)]
+        if any(_raises(dataset, deadline=self.time_at(until_share)) for dataset in chosen):
+            return "an element that raises an error would be computed later or not at all"
+        return ""
+
+    def graphs(self, *, copies: bool = False) -> tuple[SerializedPipeline, SerializedPipeline]:
+        """Returns both pipelines on the recorded source or, with `copies`, on many copies of its first element.
+
+        Raises:
+            CannotCompare: one of them cannot be serialized.
+        """
+        key = (copies, self._exact_count, self.count, self.expanding_elements)
+        if key not in self._built:
+            one, other = self._build(copies=copies)
+            self._built[key] = (_serialize(one), _serialize(other))
+        return self._built[key]
+
+    def pin(self, graph: SerializedPipeline, pins: PinningOptions) -> PinnedDataset:
+        """Returns a serialized pipeline with pinned randomness; its recorded source starts with the first pass.
+
+        Raises:
+            CannotPin: something random cannot be fixed.
+        """
+        self._runs += 1
+        self._pass_counter.reset()
+        return pin_dataset(graph.content, graph.spec, pins, folder=f"{self._folder}/{self._runs}")
+
+    def draw(
+        self,
+        graph: SerializedPipeline,
+        pins: PinningOptions,
+        *,
+        count: int,
+        until_share: float,
+        observe: Callable[[Any], None] | None = None,
+    ) -> DrawnElements:
+        """Returns elements of one pipeline; single rows if only the rows of an epoch must be the same (REORDERS).
+
+        Args:
+            graph: the pipeline.
+            pins: how to pin it.
+            count: number of elements to draw, at most.
+            until_share: share of the time limit at which drawing ends.
+            observe: called with each element; batches are then not split.
+
+        Raises:
+            CannotPin: something random cannot be fixed.
+            IncomparableElement: an element contains something that cannot be compared.
+        """
+        dataset = self.pin(graph, pins).dataset
+        rows = self.safety == Safety.REORDERS and self.batched and observe is None
+        if rows:
+            dataset = dataset.unbatch()
+        keep = MAX_RECORDED_BYTES if self.safety == Safety.APPROXIMATE and observe is None else 0.0
+        return elements.draw_elements(
+            dataset,
+            count=count,
+            deadline=self.time_at(until_share),
+            max_kept_bytes=keep,
+            on_element=observe,
+            normalize_zeros=self.normalize_zeros,
+        )
+
+    def drawn_share(self, *runs: DrawnElements) -> float:
+        """Returns the share of the sample that every run yielded before the time ended, always above zero.
+
+        It is underestimated if operators drop elements; the next sample is then smaller than it could be.
+        """
+        if all(run.complete for run in runs):
+            return 1.0
+        rows = math.prod(size for size in sample.batch_sizes(self.sides[0].pipeline) if size > 0)
+        drawn = min(len(run.hashes) for run in runs) * rows
+        return min(1.0, max(1, drawn) / (self.count * self.infinite_repeat_count))
+
+    def shuffle_limits(self, buffers: set[int]) -> dict[int, int]:
+        """Returns a smaller size for each size in `buffers` that would hold the whole sample."""
+        known: dict[int, int] = {}
+        for side in self.sides:
+            pipeline = side.pipeline
+            expanding = [node.id for node in pipeline if sharing.expands_downstream(pipeline, node.id)]
+            found = sample.shuffle_limits(
+                pipeline, source_elements=self.sample_size, count=self.count, expanding_shuffles=expanding
+            )
+            for size, limit in found.items():
+                known[size] = min(limit, known.get(size, limit))
+        limits = {size: known.get(size, max(2, self.count // 3)) for size in buffers}
+        return {size: limit for size, limit in sorted(limits.items()) if limit < size}
+
+    def shrink(self, factor: float) -> None:
+        """Reduces the sample to this fraction."""
+        self.expanding_elements = max(1, round(self.expanding_elements * factor))
+        count = max(2, round(self.count * factor))
+        self.count = sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
+
+    @property
+    def batch_size(self) -> int:
+        """Size of the first batch; 1 if there is none."""
+        return next(iter(sample.batch_sizes(self.sides[0].pipeline)), 1)
+
+    def last_batches(self) -> dict[int, int]:
+        """Returns, for each number of rows to test in a last batch, how many elements of the sample lead to it."""
+        starts = [name for name in self.recordings if not self._needs_few_elements(name)]
+        if len(starts) != 1:
+            return {}
+        rests = (1, 2, *((3,) if self.recordings[starts[0]].generated else ()), self.batch_size - 1)
+        available = len(self.recordings[starts[0]])
+        return sample.counts_for_last_batch(self.sides[0].pipeline, starts[0], rests, available=available)
+
+    @property
+    def shortage(self) -> str:
+        """Why the sample is too short to show what the pipelines yield; empty if it is long enough."""
+        for name, recording in self.recordings.items():
+            needed = sample.elements_for_two_windows(self.sides[0].live, self.sides[0].pipeline, name)
+            if len(recording) < needed and not recording.complete:
+                of = f"{len(recording):,} elements of {self.sides[0].pipeline[name].title}"
+                return f"the sample has {of}, but two windows need {needed:,}"
+        return ""
+
+    def for_region(self, region: ChangedRegion) -> PairedRuns:
+        """Returns paired runs of only the region in which the pipelines differ; provide elements by `use_elements`."""
+        folder = f"{self._folder}/region"
+        limits = ComparisonLimits(1, self._seconds, self._seed)
+        inner = PairedRuns(region.sides, self.datasets, self.safety, limits, folder)
+        inner._start = self._start
+        return inner
+
+    def use_elements(self, name: str, recording: recordings.RecordedElements) -> None:
+        """Uses these elements in place of the output of an operator that both pipelines have."""
+        self.recordings = {name: recording}
+        self._built.clear()
+
+    @contextmanager
+    def exact_sample(self, count: int) -> Iterator[None]:
+        """Context manager: while open, the sample has exactly `count` elements."""
+        before = self.count, self._exact_count
+        self.count, self._exact_count = count, True
+        try:
+            yield
+        finally:
+            self.count, self._exact_count = before
+
+    def time_at(self, share: float) -> float:
+        """Returns the time (`time.monotonic`) at which this share of the time limit is used up."""
+        return self._start + share * self._seconds
+
+    @property
+    def elapsed(self) -> float:
+        """The share of the time limit that is used up."""
+        return (time.monotonic() - self._start) / self._seconds
+
+    def _build(self, *, copies: bool) -> tuple[Any, Any]:
+        given = {name: recordings.serve(one, self._pass_counter, **self._served_part(name, one, copies=copies))
+                 for name, one in self.recordings.items()}  # fmt: skip
+        if copies:
+            given |= self._copies_downstream()
+        cut = self.copy_count if copies else self.count
+        cuts = {} if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings, cut)
+        numbers, rows = self._gathered_rows(copies=copies)
+        try:
+            return self.sides[0].build(given, cuts), self.sides[1].build({**given, **numbers}, cuts, rows)
+        except CannotReplay as error:
+            if copies:
+                raise CannotCompare(f"an operator cannot be rebuilt on another source: {error.message}") from error
+            self.recordings.clear()
+            self.notes.append(
+                "An operator cannot be rebuilt, so the pipelines are compared as a whole, from their sources."
+            )
+            return self.datasets
+
+    def _served_part(self, name: str, recording: recordings.RecordedElements, *, copies: bool) -> dict[str, int]:
+        """Returns the keyword arguments of `recordings.serve` that select which recorded elements are served."""
+        few = self._needs_few_elements(name)
+        if copies:
+            return {"copies_of_first": self.expanding_elements if few else self.copy_count}
+        if few:
+            return {"spread": self.expanding_elements}
+        count = min(len(recording), self.count)
+        if self._exact_count:
+            return {"count": count}
+        return {"count": sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)}
+
+    def _copies_downstream(self) -> Mapping[str, Any]:
+        """Returns copies of one element for operators upstream of all draws: rows then differ only by their draws."""
+        given = {}
+        for name in sharing.expanded_without_draws(*self.sides):
+            first = recordings.record(
+                self.sides[0].live.datasets[name].take(1), count=1, deadline=self.time_at(1.2), max_bytes=1
+            )
+            if len(first):
+                given[name] = recordings.serve(first, self._pass_counter, copies_of_first=self.copy_count)
+        return given
+
+    def _gathered_rows(self, *, copies: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Returns datasets of the indices, and of the served rows, for arrays whose rows the candidate gathers.
+
+        The candidate gathers its rows from these arrays, so gathering and reading in order are compared.
+        """
+        numbers, rows = {}, {}
+        for name, windows in sharing.gathered_arrays(*self.sides).items():
+            if name in self.recordings:
+                part = self._served_part(name, self.recordings[name], copies=copies)
+                positions = recordings.served_positions(self.recordings[name], **part)
+                rows[name] = self._rows_of(name, positions)
+                starts = windows.window_starts(len(positions)) if windows is not None else range(len(positions))
+                numbers[name] = tf.data.Dataset.range(starts.start, starts.stop, starts.step)
+        return numbers, rows
+
+    def _rows_of(self, name: str, positions: list[int]) -> Any:
+        """Returns a dataset of only these rows, to gather from."""
+        recording = self.recordings[name]
+        if not recording.generated:
+            return gathering.rows_at(self.sides[0].live.datasets[name], positions)
+        return tf.data.Dataset.from_tensor_slices(
+            tf.nest.map_structure(lambda rows: tf.gather(rows, positions), recording.rows)
+        )
+
+    def _needs_few_elements(self, name: str) -> bool:
+        """Whether few elements must suffice, because each one expands and the result cannot be cut downstream."""
+        if self.whole_epochs and sharing.expands_downstream(self.sides[0].pipeline, name):
+            return True
+        return any(sharing.expands_after_cache(side.pipeline, name) for side in self.sides)
+
+
+def _raises(dataset: Any, *, deadline: float) -> bool:
+    """Whether reading the dataset raises an exception before the deadline."""
+    try:
+        for _ in dataset:
+            if time.monotonic() > deadline:
+                return False
+    except Exception:  # a function of the user may raise anything
+        return True
+    return False
+
+
+def _is_dense(spec: Any) -> bool:
+    return all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in tf.nest.flatten(spec))
+
+
+def _serialize(dataset: Any) -> SerializedPipeline:
+    try:
+        return SerializedPipeline(tensorflow_private.serialized_graph(dataset), dataset.element_spec)
+    except Exception as error:  # TensorFlow raises many kinds; nothing but its serializer runs here
+        reason = str(error).strip().splitlines() or [""]
+        raise CannotCompare(f"the pipeline cannot be serialized: {reason[0]}"[:300]) from error

@@ -1,0 +1,439 @@
+"""The checks of equality: values, randomness, epochs, the structural facts, and how the elements of two runs differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.edits import Safety
+from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
+from pipetune.core.results import EqualityCheck
+from pipetune.equality import generated_inputs
+from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, randomness_check
+from pipetune.equality.paired_runs import CannotCompare, PairedRuns, SerializedPipeline
+from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions
+
+TOLERANCE = 1e-5
+"""Relative tolerance of APPROXIMATE; absolute for values whose magnitude is below 1."""
+
+
+def difference(original: DrawnElements, candidate: DrawnElements, safety: Safety, *, replaceable_rows: int = 0) -> str:
+    """Returns the first difference between two runs; '' if the elements drawn from both agree.
+
+    Args:
+        original: the run of the original pipeline.
+        candidate: the run of the candidate.
+        safety: under REORDERS elements are compared as multisets; under APPROXIMATE within `TOLERANCE`.
+        replaceable_rows: under REORDERS, how many rows may be replaced by others: in another order, other rows are in
+            the last batches that `drop_remainder` drops.
+    """
+    if safety == Safety.REORDERS:
+        return _multiset_difference(original, candidate, replaceable_rows)
+    common = min(len(original.hashes), len(candidate.hashes))
+    for position in range(common):
+        if original.hashes[position] != candidate.hashes[position]:
+            differing = _element_difference(original, candidate, position, safety)
+            if differing:
+                return f"element {position} differs: {differing}"
+    return _length_difference(original, candidate)
+
+
+def _length_difference(original: DrawnElements, candidate: DrawnElements) -> str:
+    one, other = len(original.hashes), len(candidate.hashes)
+    if candidate.complete and other < one:
+        return f"it ends after {other} elements, the original has {one}{_or_more(original)}"
+    if original.complete and one < other:
+        return f"it has {other}{_or_more(candidate)} elements, the original ends after {one}"
+    return ""
+
+
+def _multiset_difference(original: DrawnElements, candidate: DrawnElements, spare_rows: int) -> str:
+    before, after = Counter(original.hashes), Counter(candidate.hashes)
+    missing, added = (before - after).total(), (after - before).total()
+    if missing <= spare_rows and added == missing:
+        return ""
+    return f"{missing} of {before.total()} elements are missing and {added} are new"
+
+
+def _element_difference(original: DrawnElements, candidate: DrawnElements, position: int, safety: Safety) -> str:
+    one, other = original.hashes[position], candidate.hashes[position]
+    if is_error(one) or is_error(other):
+        here, there = (event[0] if is_error(event) else "yields an element" for event in (other, one))
+        return f"it {here}, the original {there}"
+    if len(one) != len(other):
+        return f"{len(other)} components instead of {len(one)}"
+    index = next(number for number in range(len(one)) if one[number] != other[number])
+    if not original.values or not candidate.values:
+        return f"component {index}"
+    pair = [tf.nest.flatten(run.values[position], expand_composites=True) for run in (original, candidate)]
+    distances = [_relative_difference(a, b) for a, b in zip(*pair, strict=True) if a is not None]
+    if safety == Safety.APPROXIMATE and all(distance <= TOLERANCE for distance in distances):
+        return ""
+    return f"component {index}, relative difference {max(distances):.3g}"
+
+
+def _relative_difference(one: Any, other: Any) -> float:
+    """Returns the largest relative difference of two tensors.
+
+    Infinite if dtypes, shapes, non-finite or discrete values differ.
+    """
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return float("inf")
+    a, b = np.asarray(one.numpy()), np.asarray(other.numpy())
+    if not (one.dtype.is_floating or one.dtype.is_complex):
+        return 0.0 if np.array_equal(a, b) else float("inf")
+    a, b = a.astype(np.complex128), b.astype(np.complex128)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)) or a.size == 0:
+        return 0.0 if a.size == 0 else float("inf")
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    a, b = a[finite], b[finite]
+    return float(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1.0))) if a.size else 0.0
+
+
+def is_error(hashes: tuple[str, ...]) -> bool:
+    """Whether these hashes represent an exception that was raised in place of an element."""
+    return len(hashes) == 1 and hashes[0].startswith("raises ")
+
+
+def _or_more(run: DrawnElements) -> str:
+    return "" if run.complete else " or more"
+
+
+EPOCHS = 3  # whole epochs compared, by judgement: one shows no change between epochs, more take longer
+_NO_LIMIT = 1_000_000  # elements: more than any sample yields
+_MAX_SHORTER_TRIES = 5  # each with half the sample, by judgement: after so many halvings little would be compared
+_TIME_MARGIN = 1.3  # safety factor on the time of three epochs, estimated from one
+_MAX_OVERTIME = 2.0  # in time limits: how long shorter samples are tried if three epochs did not fit
+_LAST_BATCH_SHARE = 0.5  # share of the time limit for each epoch with another number of rows in its last batch
+_GENERATED_RUN_SHARE = 0.3  # share of the time limit for one run of the functions on generated elements
+_ZERO_SIGN_NOTE = "Signs of zeros and the handling of denormals differ, as they do between scalar and vectorized code."
+_PROOF_CHECKS = ("values", "epochs", "randomness", "last batches", "generated inputs")
+
+
+class EqualityProof:
+    """Runs the checks of one comparison; `elements` and `epochs` say how much was compared."""
+
+    def __init__(self, runs: PairedRuns, seed: int) -> None:
+        self._runs = runs
+        self._seed = seed
+        self._calls_on_batches = any(
+            node.function is not None and node.function.called_on_batches for node in runs.sides[1].pipeline
+        )
+        self._random_ops: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._reproducible = True
+        self.elements = 0
+        self.epochs = 0
+
+    def checks(self) -> list[EqualityCheck]:
+        """Runs all checks, as strictly as the safety class requires, and returns them.
+
+        Raises:
+            CannotCompare, CannotPin, IncomparableElement: the values cannot be compared.
+        """
+        self._runs.record(until_share=0.15)
+        if why := self._runs.hidden_error(until_share=0.25):
+            return [EqualityCheck("values", False, why)]
+        invented = self._generated_inputs()
+        if any(check.equal is False for check in invented):
+            return invented
+        if self._runs.safety == Safety.EXACT:
+            return [*invented, *self._pinned_checks(PinningOptions(self._seed), until=0.95)]
+        return [*invented, *self._relaxed_checks()]
+
+    def _relaxed_checks(self) -> list[EqualityCheck]:
+        """Runs the checks of a safety class under which draws, order or last bits may differ."""
+        checks = self._pinned_checks(PinningOptions(self._seed), until=0.6)
+        if not self._reproducible:
+            return [*checks, self._randomness()]
+        if not any(check.equal is False for check in checks) or not any(self._random_ops):
+            return checks
+        # The draws cannot be matched one by one: everything else must be equal, and the outputs must vary as much.
+        try:
+            checks = self._pinned_checks(
+                PinningOptions(self._seed, constant_draws=True), until=self._extended_until(0.75)
+            )
+            checks.append(self._randomness())
+        except CannotPin as error:
+            checks.append(EqualityCheck("randomness", None, str(error)))
+        self._runs.notes.append(
+            "Random draws cannot be matched one by one; values are compared with every draw replaced by the same "
+            "constant."
+        )
+        missing = next((check for check in checks if check.equal is None and check.name in _PROOF_CHECKS), None)
+        if missing is not None:  # a difference was found; without this check it is not explained by the draws
+            why = (
+                f"the random draws differ, and the rest could not be shown to be equal ({missing.name}: "
+                f"{missing.detail})"
+            )
+            checks.append(EqualityCheck("randomness", False, why))
+        return checks
+
+    def _pinned_checks(self, pins: PinningOptions, *, until: float) -> list[EqualityCheck]:
+        pins = replace(pins, infinite_repeat_count=self._runs.infinite_repeat_count)
+        graphs = self._runs.graphs()
+        one, other = (self._runs.pin(graph, pins) for graph in graphs)
+        self._random_ops = (one.random_ops, other.random_ops)
+        checks = self._structure(one, other)
+        if self._runs.safety == Safety.REORDERS and not pins.constant_draws and any(self._random_ops):
+            # Another order assigns the draws to other elements; no run is needed to know that.
+            return [*checks, EqualityCheck("values", False, "the random draws are assigned to other elements")]
+        begin = self._runs.elapsed
+        runs = self._draw(graphs, pins, until=begin + 0.4 * (until - begin))
+        checks.append(self._values(graphs, pins, *runs))
+        if any(check.equal is False for check in checks):
+            return checks
+        seconds = (self._runs.elapsed - begin) / self._runs.drawn_share(*runs)
+        fits = (until - self._runs.elapsed) / max(1e-9, _TIME_MARGIN * EPOCHS * seconds)
+        if fits < 1:
+            self._runs.shrink(fits)
+        for _ in range(_MAX_SHORTER_TRIES):
+            before = self._runs.elapsed
+            check = self._epochs(one, other, pins, until)
+            if check.equal is not None or self._runs.elapsed > _MAX_OVERTIME:
+                break
+            # If the speed was overestimated, three epochs do not fit, and fewer of them prove nothing.
+            self._runs.shrink(0.5)
+            until = max(until, 2 * self._runs.elapsed - before)
+        checks.append(check)
+        return [*checks, *self._last_batches(pins)] if check.equal else checks
+
+    def _last_batches(self, pins: PinningOptions) -> list[EqualityCheck]:
+        """Compares whole epochs whose last batch has one row, two rows, and one row less than a full batch."""
+        compared: list[int] = []
+        for rows, count in self._runs.last_batches().items():
+            with self._runs.exact_sample(count):
+                graphs = self._runs.graphs()
+                own = replace(pins, epochs=1, infinite_repeat_count=self._runs.infinite_repeat_count)
+                first, second = self._draw(graphs, own, until=self._runs.elapsed + _LAST_BATCH_SHARE)
+                failure = self._failure("last batches", graphs, own, first, second)
+            if failure is not None:
+                return [replace(failure, detail=f"{failure.detail} (in an epoch whose last batch has {rows} rows)")]
+            if not (first.complete and second.complete):
+                return [
+                    EqualityCheck(
+                        "last batches",
+                        None,
+                        f"time ran out before the epoch whose last batch has {rows} rows",
+                        late=True,
+                    )
+                ]
+            compared.append(rows)
+        if not compared:
+            return []
+        return [
+            EqualityCheck("last batches", True, f"epochs whose last batches have {', '.join(map(str, compared))} rows")
+        ]
+
+    def _generated_inputs(self) -> list[EqualityCheck]:
+        """Compares the part in which the pipelines differ on generated elements, in addition to the sample."""
+        region = generated_inputs.changed_region(*self._runs.sides)
+        if region is None:
+            return []
+        runs = self._runs.for_region(region)
+        elements = generated_inputs.generate(
+            region,
+            count=max(generated_inputs.MIN_ELEMENTS, runs.needed),
+            seed=self._seed,
+            sample=self._runs.recordings.get(region.start),
+            extremes=self._runs.safety != Safety.APPROXIMATE,
+        )
+        if elements is None:
+            self._runs.notes.append(
+                "No inputs can be generated for the changed functions; they are compared on elements of the data."
+            )
+            return []
+        proof = EqualityProof(runs, self._seed)
+        runs.use_elements(region.start, elements)
+        for rows, count in (runs.last_batches() or {0: len(elements)}).items():
+            runs.use_elements(region.start, generated_inputs.roll_rows(elements, by=rows))
+            with runs.exact_sample(count):
+                failure = proof._generated_difference()
+            if failure is not None:
+                where = f" (batches of {runs.batch_size} and {rows} rows)" if rows else ""
+                return [replace(failure, detail=f"{failure.detail}{where}")]
+        if proof._runs.normalize_zeros:
+            self._runs.normalize_zeros = True
+            self._runs.notes.append(_ZERO_SIGN_NOTE)
+        return [
+            EqualityCheck("generated inputs", True, f"{len(elements)} generated elements for the changed functions")
+        ]
+
+    def _generated_difference(self) -> EqualityCheck | None:
+        """Returns the failed or unfinished check on generated elements; None if the runs agree."""
+        graphs = self._runs.graphs()
+        pins = PinningOptions(self._seed, epochs=1)
+        if self._runs.safety != Safety.EXACT and self._runs.pin(graphs[0], pins).random_ops:
+            pins = replace(pins, constant_draws=True)
+        first, second = self._draw(graphs, pins, until=self._runs.elapsed + _GENERATED_RUN_SHARE)
+        failure = self._failure("generated inputs", graphs, pins, first, second)
+        if failure is None and not (first.complete and second.complete):
+            return EqualityCheck("generated inputs", None, "time ran out", late=True)
+        return failure
+
+    def _structure(self, one: PinnedDataset, other: PinnedDataset) -> list[EqualityCheck]:
+        """Checks what a pinned run does not show: parallel random functions, lost order, buffers, repeats."""
+        checks = []
+        newly = Counter(other.parallel_draws) - Counter(one.parallel_draws)
+        if newly and self._runs.safety == Safety.EXACT:
+            why = "a random function was made parallel: its draws are assigned to other elements"
+            checks.append(EqualityCheck("randomness", False, why))
+        if self._runs.safety < Safety.REORDERS:
+            kept = other.unordered_operators <= one.unordered_operators
+            why = "" if kept else "a parallel operator no longer keeps the order"
+            checks.append(EqualityCheck("determinism", kept, why))
+            checks.append(_list_check("shuffle", "shuffle buffers", one.buffers, other.buffers))
+            if len({fused_shuffles(side.pipeline) for side in self._runs.sides}) > 1:
+                checks.append(EqualityCheck("shuffle", False, FUSED_SHUFFLE))
+        checks.append(_list_check("repeats", "repeats", one.repeats, other.repeats))
+        if one.unordered_operators:
+            note = "The current pipeline does not keep its order; it is compared as if it did."
+            self._runs.notes.append(note)
+        return checks
+
+    def _values(
+        self,
+        graphs: tuple[SerializedPipeline, SerializedPipeline],
+        pins: PinningOptions,
+        first: DrawnElements,
+        second: DrawnElements,
+    ) -> EqualityCheck:
+        both = min(len(first.hashes), len(second.hashes))
+        failure = self._failure("values", graphs, pins, first, second)
+        if failure is not None:
+            return failure
+        whole = first.complete and second.complete
+        if both == 0 and not self._is_empty():
+            return EqualityCheck("values", None, self._runs.shortage or "the sample yielded no element")
+        if not whole and self._runs.whole_epochs:
+            return EqualityCheck("values", None, f"time ran out after {both} elements", late=True)
+        if first.errors:
+            raised = ", ".join(dict.fromkeys(first.errors))
+            self._runs.notes.append(
+                f"Both pipelines raise {raised} at the same positions, {len(first.errors)} times in the sample."
+            )
+        if not whole and both < self._runs.count:
+            self._runs.notes.append(f"Time ran out after {both} elements.")
+        self.elements = max(self.elements, both)
+        self.epochs = max(1, self.epochs)
+        return EqualityCheck("values", True, f"{both} elements")
+
+    def _epochs(self, one: PinnedDataset, other: PinnedDataset, pins: PinningOptions, until: float) -> EqualityCheck:
+        """Compares `EPOCHS` whole epochs."""
+        limits = self._runs.shuffle_limits({*one.buffers, *other.buffers})
+        if limits:
+            sizes = ", ".join(f"{size} to {small}" for size, small in limits.items())
+            self._runs.notes.append(
+                f"To compare epochs, shuffle buffers were made smaller than the sample in both pipelines: {sizes}."
+            )
+        pins = replace(pins, epochs=EPOCHS, buffers=limits)
+        graphs = self._runs.graphs()
+        first, second = self._draw(graphs, pins, until=until)
+        failure = self._failure("epochs", graphs, pins, first, second)
+        if failure is not None:
+            return failure
+        both = min(len(first.hashes), len(second.hashes))
+        if both == 0 and not self._is_empty():
+            return EqualityCheck("epochs", None, "the sample yielded no element")
+        if not (first.complete and second.complete):
+            agree = "" if self._runs.whole_epochs else f"; the first {both} elements agree"
+            return EqualityCheck("epochs", None, f"time ran out before three epochs were compared{agree}", late=True)
+        self.elements = max(self.elements, both)
+        self.epochs = EPOCHS
+        return EqualityCheck("epochs", True, f"{EPOCHS} epochs, {both} elements")
+
+    def _failure(
+        self,
+        name: str,
+        graphs: tuple[SerializedPipeline, SerializedPipeline],
+        pins: PinningOptions,
+        first: DrawnElements,
+        second: DrawnElements,
+    ) -> EqualityCheck | None:
+        """Returns the failed check for two runs; None if they agree, or if required whole epochs are incomplete.
+
+        Its `equal` is None instead of False if two runs of the original pipeline differ as well.
+        """
+        if self._runs.whole_epochs and not (first.complete and second.complete):
+            return None
+        spare = _dropped_rows(self._runs) if self._runs.whole_epochs else 0
+        why = difference(first, second, self._runs.safety, replaceable_rows=spare)
+        if not why:
+            return None
+        count = max(1, len(first.hashes))
+        again = self._runs.draw(graphs[0], pins, count=count, until_share=self._runs.elapsed + 0.3)
+        common = min(len(first.hashes), len(again.hashes))
+        if first.hashes[:common] != again.hashes[:common]:
+            self._reproducible = False
+            return EqualityCheck(name, None, "not reproducible, because two runs of the current pipeline differ")
+        if self._calls_on_batches and not self._runs.normalize_zeros:
+            # Vectorized and scalar code may yield zeros of opposite sign.
+            self._runs.normalize_zeros = True
+            runs = self._draw(graphs, pins, until=self._runs.elapsed + 0.3)
+            if not difference(*runs, self._runs.safety, replaceable_rows=spare):
+                self._runs.notes.append(_ZERO_SIGN_NOTE)
+                return None
+            self._runs.normalize_zeros = False
+        return EqualityCheck(name, False, why)
+
+    def _draw(
+        self, graphs: tuple[SerializedPipeline, SerializedPipeline], pins: PinningOptions, *, until: float
+    ) -> tuple[DrawnElements, DrawnElements]:
+        """Draws from both pipelines: half of the time for the first, the rest for the second."""
+        whole = bool(pins.epochs) or self._runs.whole_epochs
+        middle = (self._runs.elapsed + until) / 2
+        count = _NO_LIMIT if whole else self._runs.count
+        first = self._runs.draw(graphs[0], pins, count=count, until_share=middle)
+        # One more than the original yields reveals added elements.
+        count = len(first.hashes) + first.complete
+        return first, self._runs.draw(graphs[1], pins, count=count, until_share=max(until, self._runs.elapsed + 0.1))
+
+    def _extended_until(self, share: float) -> float:
+        """Returns `share`, or a tenth of the time limit from now if that is later."""
+        return max(share, self._runs.elapsed + 0.1)
+
+    def _is_empty(self) -> bool:
+        """Whether the pipeline itself yields nothing, not only on this sample."""
+        recordings = self._runs.recordings.values()
+        return int(self._runs.datasets[0].cardinality()) == 0 or (
+            bool(recordings) and all(one.complete and len(one) <= self._runs.sample_size for one in recordings)
+        )
+
+    def _randomness(self) -> EqualityCheck:
+        if not self._runs.recordings:
+            return EqualityCheck("randomness", None, "not compared: the source cannot be replaced by one element")
+        try:
+            one, other = self._runs.graphs(copies=True)
+            return randomness_check(
+                self._distinct_counter(one), self._distinct_counter(other), random_ops=self._random_ops
+            )
+        except (TimeoutError, CannotCompare) as error:
+            return EqualityCheck("randomness", None, f"not compared: {error}")
+
+    def _distinct_counter(self, graph: SerializedPipeline) -> Callable[[int | None], DistinctCounts]:
+        def counts(free: int | None) -> DistinctCounts:
+            pins = PinningOptions(self._seed, constant_draws=free is not None, free_op=free, epochs=EPOCHS)
+            counter = RowCounter(batched=self._runs.batched)
+            run = self._runs.draw(graph, pins, count=_NO_LIMIT, until_share=self._extended_until(1.2), observe=counter)
+            if not run.complete:
+                raise TimeoutError("time ran out before three epochs were counted")
+            return counter.counts(epochs=EPOCHS)
+
+        return counts
+
+
+def _list_check(name: str, words: str, one: tuple[int, ...], other: tuple[int, ...]) -> EqualityCheck:
+    return EqualityCheck(name, one == other, "" if one == other else f"{words} {list(one)} became {list(other)}")
+
+
+def _dropped_rows(runs: PairedRuns) -> int:
+    """Returns how many rows may differ in three epochs because `drop_remainder` drops others in another order."""
+    nodes = [node for node in runs.sides[0].pipeline if node.op in ("batch", "padded_batch")]
+    sizes = [node.argument("batch_size") for node in nodes if node.argument("drop_remainder")]
+    return sum((size - 1) * EPOCHS for size in sizes if isinstance(size, int))

@@ -1,0 +1,317 @@
+"""Records the elements that two pipelines share and serves them to both, so that the source is read only once."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.equality import elements
+
+
+@dataclass(frozen=True)
+class RecordedElements:
+    """Recorded elements of a dataset: of one pass, or of several passes if these differ."""
+
+    spec: Any
+    passes: tuple[tuple[Any, ...], ...]
+    complete: bool  # it holds every element of the dataset
+    covered_part: str  # which part of the data it holds, for the report
+    error: str = ""  # type name of the exception that ended the recording
+    positions: tuple[int, ...] = ()  # index in the dataset of each element of a pass
+    rows: Any = None  # for in-memory arrays: the rows of one pass, stacked; `passes` is then empty
+    generated: bool = False  # the elements are generated, not the user's
+
+    def __len__(self) -> int:
+        return len(self.positions) if self.rows is not None else len(self.passes[0])
+
+
+def record_rows(arrays: Any, spec: Any, *, count: int) -> RecordedElements:
+    """Like `record`, for rows of in-memory arrays, which need not be drawn one by one.
+
+    Args:
+        arrays: tensors with a common first axis, in the structure of an element.
+        spec: spec of an element.
+        count: number of rows, at most; up to twice as many if these are all rows.
+    """
+    total = int(tf.nest.flatten(arrays)[0].shape[0])
+    third = max(1, count // 3)
+    if total <= 2 * count:
+        positions = list(range(total))
+    else:
+        starts = (0, max(third, total // 2), max(third, total - third))
+        positions = sorted({place for start in starts for place in range(start, start + third)})
+    rows = tf.nest.map_structure(lambda array: tf.gather(array, tf.constant(positions, tf.int64)), arrays)
+    places = "all" if len(positions) == total else "start, middle and end"
+    return RecordedElements(spec, (), len(positions) == total, places, positions=tuple(positions), rows=rows)
+
+
+def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passes: int = 1) -> RecordedElements:
+    """Records up to `count` elements from the start, the middle and the end of a dataset.
+
+    An exception of the dataset ends the recording, which stores its type.
+
+    Args:
+        dataset: the dataset.
+        count: number of elements, at most; up to twice as many if these are all elements.
+        deadline: approximate end of drawing, in `time.monotonic` seconds.
+        max_bytes: limit for the size of the recording.
+        passes: how often the dataset is iterated; above 1 if it may yield different elements each time.
+    """
+    now = time.monotonic()
+    first_deadline = now + (deadline - now) / passes
+    chosen: dict[int, Any] = {}
+    complete, error = False, ""
+    try:
+        complete = _first_pass(dataset, chosen, count, first_deadline, max_bytes / passes)
+    except Exception as raised:  # from a reader or a user function; the elements before it are valid
+        error = type(raised).__name__
+    positions = sorted(chosen)
+    found = [tuple(chosen[position] for position in positions)]
+    seconds = time.monotonic() - now
+    for _ in range(passes - 1):
+        items, ended = _reread(dataset, positions, time.monotonic() + 2 * seconds)
+        found.append(tuple(items))
+        if not ended:  # out of time: all passes are cut to this length, so that none looks shorter than it is
+            positions = positions[: len(items)]
+            found = [one[: len(items)] for one in found]
+            complete = False
+    if all(_equal_passes(found[0], other) for other in found[1:]):
+        found = found[:1]
+    spread = bool(positions) and positions[-1] >= len(positions)
+    places = "all" if complete else "start, middle and end" if spread else "start"
+    return RecordedElements(dataset.element_spec, tuple(found), complete, places, error, tuple(positions))
+
+
+class PassCounter:
+    """Counts how often each served recording was iterated, because each iteration serves the next recorded pass."""
+
+    def __init__(self) -> None:
+        self._iterations: collections.Counter[int] = collections.Counter()
+
+    def reset(self) -> None:
+        """Makes the next iteration of every recording serve the first pass."""
+        self._iterations.clear()
+
+    def next_pass(self, served: int) -> int:
+        """Returns the index, from 0, of this iteration of the served recording with the id `served`."""
+        self._iterations[served] += 1
+        return self._iterations[served] - 1
+
+
+def serve(
+    recording: RecordedElements,
+    pass_counter: PassCounter,
+    *,
+    count: int | None = None,
+    spread: int = 0,
+    copies_of_first: int = 0,
+) -> Any:
+    """Returns a dataset of the recorded elements, with the recorded spec.
+
+    Args:
+        recording: the recorded elements.
+        pass_counter: counts the iterations; reset it before each run.
+        count: serve only the first `count` elements.
+        spread: if not 0, serve only this many elements, evenly spaced from start to end.
+        copies_of_first: if not 0, serve the first element this many times instead.
+
+    Raises:
+        ValueError: elements have no components.
+    """
+    if recording.rows is not None:
+        chosen = _select(list(range(len(recording)))[:count], spread=spread, copies_of_first=copies_of_first)
+        numbers = tf.constant(chosen, tf.int64)
+        return tf.data.Dataset.from_tensor_slices(
+            tf.nest.map_structure(lambda array: tf.gather(array, numbers), recording.rows)
+        )
+    flat = tuple(
+        _select(_flatten_items(one[:count]), spread=spread, copies_of_first=copies_of_first) for one in recording.passes
+    )
+
+    def generate() -> Iterator[Any]:
+        return iter(flat[min(pass_counter.next_pass(id(flat)), len(flat) - 1)])
+
+    parts = _parts(recording.spec)
+    signature = tuple(_served_spec(part) for part in parts)
+    served = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    if not parts:
+        raise ValueError("elements without components")
+    structure = recording.spec
+
+    def encode(*components: Any) -> tuple[Any, ...]:
+        return tuple(
+            part._to_tensor_list(component)[0] if _is_flat_ragged(part) else component
+            for part, component in zip(parts, components, strict=True)
+        )
+
+    if any(map(_is_flat_ragged, parts)):
+        served = served.map(tf.autograph.experimental.do_not_convert(encode))
+    return tensorflow_private.with_structure(served, structure)
+
+
+def served_positions(
+    recording: RecordedElements, *, count: int | None = None, spread: int = 0, copies_of_first: int = 0
+) -> list[int]:
+    """Returns the indices in the recorded dataset of the elements that `serve` yields for the same arguments.
+
+    Args:
+        recording: the recorded elements.
+        count: as in `serve`.
+        spread: as in `serve`.
+        copies_of_first: as in `serve`.
+    """
+    return _select(list(recording.positions[:count]), spread=spread, copies_of_first=copies_of_first)
+
+
+def _select(items: list[Any], *, spread: int, copies_of_first: int) -> list[Any]:
+    chosen = _evenly_spaced(items, spread) if spread else items
+    return chosen[:1] * copies_of_first if copies_of_first else chosen
+
+
+def _first_pass(dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float) -> bool:
+    """Adds elements to `chosen` by their index in the dataset; returns whether these are all elements."""
+    total = int(dataset.cardinality())
+    if total == tf.data.INFINITE_CARDINALITY or 0 <= total <= 2 * count:
+        complete = _read_block(dataset, chosen, max(count, total), deadline, max_bytes)
+    elif total >= 0:
+        complete = _read_block(dataset, chosen, count // 3, deadline, max_bytes / 3)
+        third = len(chosen)
+        if not complete and _can_skip_in_time(dataset, total, deadline):
+            for start in (max(third, total // 2), max(third, total - third)):
+                _read_block(dataset.skip(start), chosen, third, deadline, max_bytes / 3, start=start)
+    else:
+        complete = _scan_unknown_size(dataset, chosen, count // 3, deadline, max_bytes / 3)
+    return complete
+
+
+def _can_skip_in_time(dataset: Any, total: int, deadline: float) -> bool:
+    """Whether skipping to the middle and to the end of a dataset ends in time, extrapolated from shorter skips."""
+    distance = _SHORTEST_SKIP
+    while distance < total:
+        started = time.monotonic()
+        for _ in dataset.skip(distance).take(1):
+            pass
+        seconds = time.monotonic() - started
+        if time.monotonic() + 1.5 * seconds * min(total / distance, _SKIP_GROWTH) > deadline:
+            return False
+        distance *= _SKIP_GROWTH
+    return True
+
+
+_SHORTEST_SKIP = 16  # elements in the first trial skip, by judgement: a longer one may already take too long
+_SKIP_GROWTH = 8  # factor from each tried skip to the next
+
+
+def _read_block(
+    dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float, *, start: int = 0
+) -> bool:
+    """Adds up to `count` elements to `chosen`, at least one; returns whether that was the end of the dataset."""
+    iterator = iter(dataset)
+    used = 0.0
+    try:
+        for position in range(start, start + max(1, count)):
+            if position > start and (time.monotonic() > deadline or used > max_bytes):
+                return False
+            element = next(iterator, _END)
+            if element is _END:
+                return True
+            chosen[position] = element
+            used += elements.element_bytes(element)
+        return next(iterator, _END) is _END
+    finally:
+        del iterator
+
+
+def _scan_unknown_size(dataset: Any, chosen: dict[int, Any], third: int, deadline: float, max_bytes: float) -> bool:
+    """Adds start, middle and end of a dataset of unknown size, if time allows; returns whether that is everything."""
+    third = max(1, third)
+    blocks: list[tuple[int, list[Any]]] = []  # runs of elements; each starts at twice the index of the previous one
+    tail: collections.deque[tuple[int, Any]] = collections.deque(maxlen=third)
+    iterator = iter(dataset)
+    used, seen, ended = 0.0, 0, False
+    try:
+        while seen == 0 or time.monotonic() < deadline:
+            element = next(iterator, _END)
+            if element is _END:
+                ended = True
+                break
+            if seen < third and (used <= max_bytes or not chosen):
+                chosen[seen] = element
+                used += elements.element_bytes(element)
+            else:
+                if not blocks:
+                    third = len(chosen)
+                    tail = collections.deque(maxlen=third)
+                if not blocks or seen >= 2 * blocks[-1][0]:
+                    blocks = [*blocks[-2:], (seen, [])]
+                if len(blocks[-1][1]) < third:
+                    blocks[-1][1].append(element)
+                tail.append((seen, element))
+            seen += 1
+    finally:
+        del iterator
+    if blocks:
+        start, block = min(blocks, key=lambda entry: abs(entry[0] - seen / 2))
+        chosen.update((start + offset, element) for offset, element in enumerate(block))
+        chosen.update(tail)
+    return ended and len(chosen) == seen
+
+
+_END = object()
+
+
+def _reread(dataset: Any, positions: Sequence[int], deadline: float) -> tuple[list[Any], bool]:
+    """Reads the elements at these positions again; returns them, and False if time ended the pass early."""
+    found: list[Any] = []
+    waiting = set(positions)
+    last = positions[-1] if positions else -1
+    iterator = iter(dataset)
+    try:
+        for position in range(last + 1):
+            if found and time.monotonic() > deadline:
+                return found, False
+            element = next(iterator, _END)
+            if element is _END:
+                return found, True
+            if position in waiting:
+                found.append(element)
+    except Exception:  # as in the first pass: the elements before it are valid
+        return found, True
+    finally:
+        del iterator
+    return found, True
+
+
+def _equal_passes(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(
+        elements.component_hashes(a) == elements.component_hashes(b) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _parts(spec: Any) -> list[Any]:
+    return [part for part in tf.nest.flatten(spec) if not isinstance(part, tensorflow_private.NoneTensorSpec)]
+
+
+def _flatten_items(items: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return [tuple(part for part in tf.nest.flatten(item) if part is not None) for item in items]
+
+
+def _evenly_spaced(items: list[Any], count: int) -> list[Any]:
+    if len(items) <= count:
+        return items
+    return [items[round(step * (len(items) - 1) / max(1, count - 1))] for step in range(count)]
+
+
+def _is_flat_ragged(spec: Any) -> bool:
+    """Whether this is the spec of a row of a ragged batch: the spec is ragged, but the element is a plain tensor."""
+    return isinstance(spec, tf.RaggedTensorSpec) and spec.ragged_rank == 0
+
+
+def _served_spec(spec: Any) -> Any:
+    return tf.TensorSpec(spec.shape, spec.dtype) if _is_flat_ragged(spec) else spec

@@ -1,0 +1,201 @@
+"""Computes how many elements a sample needs, and how many it may have at the end of an epoch.
+
+A sample must be longer than everything it feeds: 256 rows never fill a window of 2,000.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.pipelines import live
+
+BATCHING = ("batch", "padded_batch")
+
+_MAX_ELEMENTS = 20_000
+"""Limit if elements are drawn one by one: four runs at 20 us per element take two of a comparison's seven seconds."""
+
+_MAX_ROWS = 200_000
+"""Limit for rows of in-memory arrays, which are not drawn one by one."""
+
+
+def elements_needed(source: live.LivePipeline, pipeline: Pipeline, names: Iterable[str], *, minimum: int) -> int:
+    """Returns how many elements operators must yield for two full batches, a partial one and output past skips.
+
+    Always enough for two of the largest window or group, at any cost; for batches, limited to the number that can be
+    drawn in time (`_MAX_ELEMENTS`, `_MAX_ROWS`).
+
+    Args:
+        source: the live pipeline.
+        pipeline: its pipeline, or an edited form of it.
+        names: ids of the operators whose elements are recorded or cut; ids that `pipeline` does not have are ignored.
+        minimum: lower bound of the result.
+    """
+    names = [name for name in names if name in pipeline]
+    required = _required_elements(source, pipeline, {pipeline.output.id: 3 if batch_sizes(pipeline) else minimum})
+    minimum = max([minimum, *(elements_for_two_windows(source, pipeline, name) for name in names)])
+    rows_in_memory = names and all(pipeline[name].op == "from_tensor_slices" for name in names)
+    most = max(minimum, _MAX_ROWS if rows_in_memory else _MAX_ELEMENTS)
+    return min(most, max([minimum, *(required.get(name, 0) for name in names)]))
+
+
+def elements_for_two_windows(source: live.LivePipeline, pipeline: Pipeline, name: str) -> int:
+    """Returns how many elements of operator `name` fill two of the largest windows or groups downstream; at least 1."""
+    grouping = [node.id for node in pipeline.downstream(name) if node.op in ("window", "group_by_window")]
+    return max([1, *(_required_elements(source, pipeline, {node_id: 2}).get(name, 0) for node_id in grouping)])
+
+
+def _required_elements(source: live.LivePipeline, pipeline: Pipeline, ends: Mapping[str, int]) -> dict[str, int]:
+    """Returns how many elements each operator upstream of `ends` must yield for the given number at each end."""
+    needed = dict(ends)
+    for node in reversed(pipeline.nodes):
+        if node.id in needed:
+            given = _elements_consumed(node, needed[node.id], source)
+            for name in node.inputs:
+                needed[name] = max(needed.get(name, 0), given)
+    return needed
+
+
+def _elements_consumed(node: Node, count: int, source: live.LivePipeline) -> int:
+    """Returns how many elements an operator consumes to yield `count`."""
+    match node.op:
+        case "batch" | "padded_batch":
+            size = positive_argument(node, "batch_size")
+            return count * size - size // 2 if count > 1 else size
+        case "window":
+            size, shift, stride = (
+                positive_argument(node, "size"),
+                positive_argument(node, "shift"),
+                positive_argument(node, "stride"),
+            )
+            return (count - 1) * shift + (size - 1) * stride + 1
+        case "group_by_window":
+            return count * (group_size(source.datasets.get(node.id)) or 1)
+        case "skip":
+            return count + positive_argument(node, "count")
+        case "take":
+            return min(count, positive_argument(node, "count")) if positive_argument(node, "count") > 0 else count
+        case "shard":
+            return count * max(1, positive_argument(node, "num_shards"))
+    return count
+
+
+def group_size(dataset: Any) -> int | None:
+    """Returns the window size of a live `group_by_window`; None if it depends on the key."""
+    function = getattr(dataset, "_window_size_func", None)
+    if function is None:
+        return None
+    value = tf.get_static_value(function.function.graph.outputs[0])
+    return None if value is None else int(value)
+
+
+def batch_sizes(pipeline: Pipeline) -> list[int]:
+    """Returns the batch sizes along the pipeline."""
+    return [positive_argument(node, "batch_size") for node in pipeline.nodes if node.op in BATCHING]
+
+
+def count_with_partial_batch(pipeline: Pipeline, count: int, *, full: bool) -> int:
+    """Returns the largest number of elements up to `count` that leaves the last batch partial or, if `full`, full."""
+    sizes = [size for size in batch_sizes(pipeline) if 1 < size < count]
+    product = math.prod(sizes)
+    if full:
+        return count - count % product if product <= count else count
+    while count > 1 and any(count % size == 0 for size in sizes):
+        count -= 1
+    return count
+
+
+def counts_for_last_batch(
+    pipeline: Pipeline, start: str, remainders: Iterable[int], *, available: int
+) -> dict[int, int]:
+    """Returns, for each number of rows in `remainders`, how many elements of `start` leave it for the last batch.
+
+    Takes the fewest elements with one full batch before the last one, or with no batch before it if too few are
+    available. Operators whose output count cannot be predicted (a filter) are assumed to pass every element through.
+
+    Args:
+        pipeline: the pipeline.
+        start: an operator upstream of the first batch.
+        remainders: numbers of rows; those that cannot be reached are left out of the result.
+        available: how many elements `start` has.
+    """
+    between: list[Node] = []
+    for node in pipeline.downstream(start):
+        if node.op in BATCHING:
+            break
+        between.append(node)
+    else:
+        return {}
+    size = positive_argument(node, "batch_size")
+    found: dict[int, int] = {}
+    for rest in dict.fromkeys(remainders):
+        if not 0 < rest < size:
+            continue
+        for rows in (size + rest, rest):
+            count = bisect.bisect_left(range(available + 1), rows, key=lambda count: _output_count(between, count))
+            if 0 < count <= available and _output_count(between, count) == rows:
+                found[rest] = count
+                break
+    return found
+
+
+def _output_count(nodes: Iterable[Node], count: int) -> int:
+    """Returns how many elements leave these operators in one epoch if `count` enter them."""
+    for node in nodes:
+        given = positive_argument(node, "count")
+        if node.op == "take" and given > 0:
+            count = min(count, given)
+        elif node.op == "skip":
+            count = max(0, count - given)
+        elif node.op == "shard":
+            index = node.argument("index")
+            count = max(
+                0,
+                -(-(count - (index if isinstance(index, int) else 0)) // max(1, positive_argument(node, "num_shards"))),
+            )
+        elif node.op == "window":
+            reach = (positive_argument(node, "size") - 1) * positive_argument(node, "stride")
+            count = max(0, -(-(count - reach) // positive_argument(node, "shift")))
+        elif node.op == "repeat" and given == 2:
+            count *= 2
+    return count
+
+
+def shuffle_limits(
+    pipeline: Pipeline, *, source_elements: int, count: int, expanding_shuffles: Iterable[str]
+) -> dict[int, int]:
+    """Returns a limit for each shuffle buffer size that makes it smaller than the data: a third of it, at least 2.
+
+    Args:
+        pipeline: the pipeline.
+        source_elements: number of source elements if each one becomes many downstream (file names).
+        count: number of elements after that expansion.
+        expanding_shuffles: ids of shuffles whose elements become many downstream.
+    """
+    limits: dict[int, int] = {}
+    many = set(expanding_shuffles)
+    for node in pipeline.nodes:
+        if node.op == "shuffle":
+            above = pipeline.upstream(node.id)
+            product = math.prod(positive_argument(other, "batch_size") for other in above if other.op in BATCHING)
+            size = positive_argument(node, "buffer_size")
+            data = source_elements if node.id in many else count // product
+            limits[size] = min(limits.get(size, size), max(2, data // 3))
+    return limits
+
+
+def is_batched(pipeline: Pipeline) -> bool:
+    """Whether an element of the output is a batch of rows."""
+    kinds = [node.op for node in pipeline.nodes if node.op in (*BATCHING, "to_ragged", "unbatch")]
+    return bool(kinds) and kinds[-1] != "unbatch"
+
+
+def positive_argument(node: Node, name: str) -> int:
+    """Returns the value of an argument; if it is not a positive integer, 0 for counts and 1 for sizes."""
+    value = node.argument(name)
+    return value if isinstance(value, int) and value > 0 else 0 if name in ("count", "num_shards") else 1

@@ -1,0 +1,255 @@
+"""Finds what two pipelines share, where their common elements can be recorded, and where their data can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.edits import Edit, Insert, Remove, apply_edits
+from pipetune.core.functions import FunctionVariant, RowWindows
+from pipetune.core.operators import EpochEffect, operator_facts
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+
+EXPANDING_OPERATORS = frozenset({"interleave", "flat_map", "unbatch", "rebatch", "opaque", "TFRecordDataset",
+                       "TextLineDataset", "FixedLengthRecordDataset"})  # fmt: skip
+"""Operators that may yield many elements for one input element."""
+
+_SELECTING_OPERATORS = frozenset({"take", "skip", "shard", "filter", "shuffle"})
+"""Operators that drop or reorder elements: a function downstream of one computes some elements later, or never."""
+
+
+@dataclass(frozen=True)
+class ComparedPipeline:
+    """One of the two compared pipelines: live objects, and the pipeline to build from them."""
+
+    live: live.LivePipeline
+    pipeline: Pipeline
+    shared_assertions: frozenset[str] = frozenset()  # ids of `assert_cardinality` operators that both sides have
+
+    def build(
+        self, replacements: Mapping[str, Any], cuts: Mapping[str, int], rows: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns the dataset, with recorded elements in place of some operators and `take` after others.
+
+        Cardinality assertions that both sides have are removed in that case, because they would raise on a sample.
+
+        Args:
+            replacements: operator id -> dataset to use in its place.
+            cuts: operator id -> number of elements to take after it.
+            rows: source id -> dataset of arrays to gather rows from, in place of that source.
+
+        Raises:
+            CannotReplay: an operator downstream of a change cannot be rebuilt.
+        """
+        edits: list[Edit] = [
+            Insert(after=name, op="take", id=f"cut@{name}", arguments={"count": count})
+            for name, count in cuts.items()
+            if name not in replacements
+        ]
+        if replacements or cuts:
+            edits += [Remove(name) for name in self.shared_assertions - replacements.keys() - cuts.keys()]
+        source = replace(self.live, datasets={**self.live.datasets, **(rows or {})})
+        return replay(source, apply_edits(self.pipeline, edits), replacements=replacements)
+
+
+def compared_pipelines(original: live.LivePipeline, candidate: Any) -> tuple[ComparedPipeline, ComparedPipeline]:
+    """Returns the sides of two live datasets; a dataset object in both has the same operator id in both."""
+    read = live.read(candidate, name=original.pipeline.name)
+    known = {id(dataset): name for name, dataset in original.datasets.items()}
+    names = {name: known.get(id(dataset), f"candidate-{name}") for name, dataset in read.datasets.items()}
+    nodes = tuple(
+        replace(node, id=names[node.id], inputs=tuple(names[name] for name in node.inputs))
+        for node in read.pipeline.nodes
+    )
+    renamed = live.LivePipeline(
+        replace(read.pipeline, nodes=nodes), {names[name]: dataset for name, dataset in read.datasets.items()}
+    )
+    return ComparedPipeline(original, original.pipeline), ComparedPipeline(renamed, renamed.pipeline)
+
+
+def with_common_assertions(
+    original: ComparedPipeline, candidate: ComparedPipeline
+) -> tuple[ComparedPipeline, ComparedPipeline]:
+    """Returns the sides, with `shared_assertions` set to the cardinality assertions that both have."""
+    one, other = (
+        {node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in (original, candidate)
+    )
+    both = frozenset(one & other)
+    return replace(original, shared_assertions=both), replace(candidate, shared_assertions=both)
+
+
+def shared_operators(original: ComparedPipeline, candidate: ComparedPipeline) -> frozenset[str]:
+    """Returns the ids of the operators that are the same in both, together with everything upstream of them."""
+    found: set[str] = set()
+    for node in original.pipeline.nodes:
+        if node.id not in candidate.pipeline or node.id not in original.live.datasets:
+            continue
+        other = candidate.pipeline[node.id]
+        same = operator_identity(node) == operator_identity(other)
+        same_object = original.live.datasets[node.id] is candidate.live.datasets.get(node.id)
+        as_live = node.function is None or node.function.form is FunctionVariant.AS_TRACED
+        if same and same_object and as_live and found.issuperset(node.inputs):
+            found.add(node.id)
+    return frozenset(found)
+
+
+def operator_identity(node: Node) -> tuple[object, ...]:
+    """Returns the identity of an operator: its kind, inputs, arguments, and function (variant and digest)."""
+    function = (node.function.form, node.function.digest) if node.function is not None else None
+    return node.op, node.inputs, dict(node.arguments), function
+
+
+def gathered_arrays(original: ComparedPipeline, candidate: ComparedPipeline) -> dict[str, RowWindows | None]:
+    """Returns the ids of the original's in-memory arrays that the candidate gathers by index.
+
+    Each with the windows that are gathered; None if these are single rows.
+    """
+    return {
+        source.id: node.gathering.windows
+        for node in candidate.pipeline
+        if node.gathers_rows
+        and node.gathering is not None
+        and (source := candidate.pipeline.source_of(node.id)).id in original.live.datasets
+    }
+
+
+def frontier(original: ComparedPipeline, candidate: ComparedPipeline) -> dict[str, int]:
+    """Returns the shared operators furthest downstream whose elements can be recorded, and how many passes that takes.
+
+    No operator upstream of them makes random draws that can be pinned: these must be drawn again in each epoch. One
+    pass is needed if every epoch provably yields the same elements, three otherwise.
+    """
+    passes = dict.fromkeys(gathered_arrays(original, candidate), 1)
+    common = shared_operators(original, candidate)
+    for node in original.pipeline.nodes:
+        if node.id not in common:
+            continue
+        own = _recording_passes(node, original.live.datasets[node.id])
+        if own and all(name in passes for name in node.inputs):
+            passes[node.id] = max([own, *(passes[name] for name in node.inputs)])
+    ends = {original.pipeline.output.id, candidate.pipeline.output.id}
+    return {
+        name: count
+        for name, count in passes.items()
+        if name in ends
+        or any(node.id not in passes for side in (original, candidate) for node in side.pipeline.consumers(name))
+    }
+
+
+def inputs_selected_earlier(original: ComparedPipeline, candidate: ComparedPipeline) -> list[str]:
+    """Returns the inputs of operators that drop or reorder elements and have fewer maps upstream in the candidate.
+
+    Inputs that cannot be read again without side effects are left out.
+    """
+    found: list[str] = []
+    for op in sorted(_SELECTING_OPERATORS):
+        if _maps_upstream(op, candidate.pipeline) < _maps_upstream(op, original.pipeline):
+            found += [name for node in original.pipeline if node.op == op for name in node.inputs[:1]]
+    return [name for name in found if not _has_side_effects(name, original.pipeline)]
+
+
+def _has_side_effects(name: str, pipeline: Pipeline) -> bool:
+    """Whether reading the output of an operator may change state of the script."""
+    return any(
+        operator_facts(node.op).python
+        or (node.function.may_change_state if node.function else operator_facts(node.op).takes_function)
+        for node in (pipeline[name], *pipeline.upstream(name))
+    )
+
+
+def _maps_upstream(op: str, pipeline: Pipeline) -> int:
+    return sum(above.op == "map" for node in pipeline if node.op == op for above in pipeline.upstream(node.id))
+
+
+def expands_downstream(pipeline: Pipeline, node_id: str) -> bool:
+    """Whether one element of an operator (a file name) may become many downstream."""
+    for node in pipeline.downstream(node_id):
+        if node.op == "window":
+            return False  # a flat_map further downstream only undoes the window
+        if node.op in EXPANDING_OPERATORS:
+            return True
+    return False
+
+
+def expanded_without_draws(original: ComparedPipeline, candidate: ComparedPipeline) -> list[str]:
+    """Returns the ids of the operators of both pipelines that expand elements, upstream of all random functions."""
+    return [
+        node.id
+        for node in original.pipeline.nodes
+        if node.op in EXPANDING_OPERATORS - {"opaque"}
+        and node.id in candidate.pipeline
+        and _has_plain_elements(original.live.datasets[node.id])
+        and not any(
+            upper.function is not None and (upper.function.random or upper.function.random_python)
+            for side in (original, candidate)
+            for upper in (*side.pipeline.upstream(node.id), side.pipeline[node.id])
+        )
+    ]
+
+
+def cut_points(
+    original: ComparedPipeline, candidate: ComparedPipeline, recorded: Collection[str], count: int
+) -> dict[str, int]:
+    """Returns the ids of the operators after which data is cut, because no recording limits it, each with `count`.
+
+    Never downstream of a cache: a cache that is not read to its end keeps nothing, and would not repeat an epoch.
+
+    Args:
+        original: the original pipeline.
+        candidate: the pipeline to compare with it.
+        recorded: ids of the operators that were recorded.
+        count: number of elements to keep.
+    """
+    common = [node for node in original.pipeline.nodes if node.id in candidate.pipeline]
+    above = {upper.id for name in recorded for upper in original.pipeline.upstream(name)} | set(recorded)
+    return {
+        node.id: count
+        for node in common
+        if node.id not in above
+        and (node.op in EXPANDING_OPERATORS or not node.inputs)
+        and not any(_cached_upstream(side.pipeline, node.id) for side in (original, candidate))
+    }
+
+
+def expands_after_cache(pipeline: Pipeline, node_id: str) -> bool:
+    """Whether elements become many downstream of a cache: cut there, the cache would never be read to its end."""
+    return any(
+        node.op in EXPANDING_OPERATORS and _cached_upstream(pipeline, node.id) for node in pipeline.downstream(node_id)
+    )
+
+
+def _cached_upstream(pipeline: Pipeline, node_id: str) -> bool:
+    return any(node.op in ("cache", "snapshot") for node in pipeline.upstream(node_id))
+
+
+def _recording_passes(node: Node, dataset: Any) -> int:
+    """Returns how many passes a recording of this operator takes; 0 if it cannot be recorded."""
+    known, function = operator_facts(node.op), node.function
+    generator = node.op == "from_generator"
+    if not _has_plain_elements(dataset):
+        return 0
+    if (known.random or known.epochs not in (EpochEffect.SAME, EpochEffect.FREEZES)) and not generator:
+        return 0
+    if node.op in ("opaque", "snapshot") or (node.op == "cache" and node.argument("filename")):
+        return 0
+    if function is not None and not generator:
+        if function.random or function.random_python or function.writes_variables or function.mutable_tables:
+            return 0
+        if not function.stateless:
+            return 3
+    unordered = node.argument("deterministic") is False
+    return 3 if generator or unordered else 1
+
+
+def _has_plain_elements(dataset: Any) -> bool:
+    """Whether elements have components, and none of them is a dataset or an optional."""
+    components = tf.nest.flatten(dataset.element_spec)
+    return any(not isinstance(part, tensorflow_private.NoneTensorSpec) for part in components) and not any(
+        isinstance(part, tf.data.DatasetSpec | tf.OptionalSpec) for part in components
+    )

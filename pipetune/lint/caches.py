@@ -1,0 +1,230 @@
+"""Checks for caches that freeze what should change from epoch to epoch, or that are never complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipetune.core.distribution import COORDINATOR, CapturedKind, CapturedObject
+from pipetune.core.element_counts import element_bytes
+from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
+from pipetune.core.profile import Finding
+from pipetune.lint.dataset_use import (
+    BATCHING,
+    DatasetUse,
+    batch_size,
+    finding_at,
+    is_repeat,
+    nodes_with_op,
+    reshuffles_each_epoch,
+    runs_python,
+)
+
+
+def find_frozen_randomness(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on random draws and orders that a cache of training data repeats in every epoch."""
+    if use.is_evaluation:
+        return  # the same draws each time make two evaluations comparable
+    reported: set[str] = set()
+    for cache in nodes_with_op(use, "cache"):
+        above = [node for node in use.pipeline.upstream(cache.id) if node.id not in reported]
+        reported.update(node.id for node in above)
+        yield from _frozen_draws(cache, above)
+        yield from _frozen_order(use, cache, above)
+
+
+def _frozen_draws(cache: Node, above: Sequence[Node]) -> Iterator[Finding]:
+    if any(node.function is not None and node.function.random for node in above):
+        file = cache.argument("filename")
+        yield finding_at(
+            "cached-augmentation",
+            cache,
+            "cache() follows a random function: every epoch repeats the random draws of the first"
+            + (", and so does every later run that finds the file." if file else "."),
+            "Put the cache before the random function.",
+        )
+
+
+def _frozen_order(use: DatasetUse, cache: Node, above: Sequence[Node]) -> Iterator[Finding]:
+    """Reports a frozen order, unless single elements are reshuffled downstream: their order then still changes."""
+    shuffle = next(filter(reshuffles_each_epoch, above), None)
+    if shuffle is None:
+        return
+    batched = any(node.op in BATCHING for node in use.nodes_between(shuffle.id, cache.id))
+    reshuffled = any(reshuffles_each_epoch(node) for node in use.pipeline.downstream(cache.id))
+    if reshuffled and not batched:
+        return
+    what = "the same batches" if batched else "the order of the first"
+    yield finding_at(
+        "frozen-order",
+        cache,
+        f"cache() follows a shuffle: every epoch has {what}{', in another order' if reshuffled else ''}.",
+        "Put the cache before the shuffle (list_files also shuffles, unless shuffle=False is set).",
+    )
+
+
+def find_endless_caches(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on in-memory caches of infinite data."""
+    for cache in nodes_with_op(use, "cache"):
+        if cache.cardinality == INFINITE and not cache.argument("filename"):
+            repeat = next((node for node in use.pipeline.upstream(cache.id) if is_repeat(node)), None)
+            yield finding_at(
+                "endless-cache",
+                cache,
+                "cache() stores infinite data: it is never read back, and memory grows with every element.",
+                "Put cache() before repeat()." if repeat is not None else "Remove cache(), or put take() before it.",
+            )
+
+
+def find_incomplete_caches(use: DatasetUse, others: Sequence[DatasetUse]) -> Iterator[Finding]:
+    """Yields findings on caches whose consumer stops before the end: what they hold is then discarded each time."""
+    if use.role == "preview":
+        return  # a preview does not prevent the cache from being filled later
+    for cache in nodes_with_op(use, "cache"):
+        if cache.cardinality == INFINITE or any(_reads_to_end(other, cache, owner=use) for other in others):
+            continue
+        cut = _ending_operator(use, cache)
+        if cut is not None:
+            yield finding_at(
+                "partial-cache",
+                cache,
+                f"The consumer stops before the cache is complete ({cut.op} ends it after {cut.cardinality:,} "
+                "elements): the cached data is discarded each time.",
+                "Put take() before cache(), or read the whole dataset once.",
+            )
+        elif _stops_early(use, cache):
+            requested, has = use.steps or 0, use.pipeline.output.cardinality
+            yield finding_at(
+                "partial-cache",
+                cache,
+                f"The consumer stops before the cache is complete ({requested:,} of {has:,} batches): the cached "
+                "data is discarded each time.",
+                "Put take() before cache(), or read the whole dataset once.",
+            )
+
+
+def _reads_to_end(other: DatasetUse, cache: Node, *, owner: DatasetUse) -> bool:
+    """Whether another dataset of the script reads the same cache to its end."""
+    same = owner.dataset_ids.get(cache.id)
+    node = next((node for node in nodes_with_op(other, "cache") if other.dataset_ids.get(node.id, -1) == same), None)
+    if node is None or other.role == "preview":
+        return False
+    return _ending_operator(other, node) is None and not _stops_early(other, node)
+
+
+def _ending_operator(use: DatasetUse, cache: Node) -> Node | None:
+    """Returns the downstream operator that ends epochs before the cache is read whole; None if none certainly does."""
+    whole, repeated = {cache.id: cache.cardinality}, {cache.id: False}
+    for node in use.pipeline.downstream(cache.id):
+        (above, *more) = [name for name in node.inputs if name in whole]
+        passes, again = whole[above], repeated[above]
+        if node.op in ("take", "zip", "take_while") and 0 <= node.cardinality < passes:
+            kept = any(below.op == "cache" for below in use.pipeline.downstream(node.id))
+            return None if kept else node  # another cache serves the later epochs
+        if more:
+            return None  # the cache has two consumers
+        again = again or is_repeat(node)
+        size = batch_size(node)
+        if not again:
+            passes = node.cardinality
+        elif size is not None and passes >= 0:
+            passes = -(-passes // size)
+        elif not is_repeat(node) and operator_facts(node.op).count is not CountEffect.ONE_TO_ONE:
+            passes = UNKNOWN
+        whole[node.id], repeated[node.id] = passes, again
+    return None
+
+
+def _stops_early(use: DatasetUse, cache: Node) -> bool:
+    """Whether the requested steps end before the data does, even over all epochs together."""
+    has = use.pipeline.output.cardinality
+    if use.steps is None or has < 0 or any(map(is_repeat, use.pipeline.downstream(cache.id))):
+        return False
+    return use.steps * (1 if use.is_evaluation else use.epochs or 1) < has
+
+
+_MIN_BATCHES = 8  # batches: fewer may be intended
+
+
+def find_prefetch_of_batch_size(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on `batch(64).prefetch(64)`: prefetch counts its input elements, which are batches."""
+    for prefetch in nodes_with_op(use, "prefetch"):
+        held, batch = prefetch.argument("buffer_size"), _batch_above(use, prefetch)
+        size = batch_size(batch) if batch is not None else None
+        if size is None or held != size or size < _MIN_BATCHES:
+            continue
+        each = element_bytes(use.pipeline, use.profile, prefetch.id)
+        holds = f", {held * each / 2**20:,.0f} MiB" if each is not None and held * each >= 2**20 else ""
+        yield finding_at(
+            "prefetch-batch-size",
+            prefetch,
+            f"prefetch({held}) follows batch({size}) and counts batches, not examples: it fills up with "
+            f"{held:,} batches ({held * size:,} examples{holds}).",
+            "Use prefetch(tf.data.AUTOTUNE), or a buffer of two or three batches.",
+        )
+
+
+def _batch_above(use: DatasetUse, node: Node) -> Node | None:
+    """Returns the operator that built the batches that `node` receives, if they reach it one to one."""
+    while len(node.inputs) == 1:
+        node = use.pipeline[node.inputs[0]]
+        if batch_size(node) is not None:
+            return node
+        if operator_facts(node.op).count is not CountEffect.ONE_TO_ONE and node.op != "repeat":
+            return None
+    return None
+
+
+_INSIDE = (
+    "Build the whole dataset inside the function, from file names, numbers or arrays: these are sent with the function."
+)
+_FUNCTION = "The function that builds the dataset on each worker"
+
+
+def find_captured_objects(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on objects that the function that builds each worker's dataset uses but does not create."""
+    for captured in use.captured:
+        message, hint = _describe_captured(captured)
+        yield Finding(f"captured-{captured.kind}", message, hint, captured.file or None, captured.line or None)
+
+
+def _describe_captured(captured: CapturedObject) -> tuple[str, str]:
+    named = f"{captured.name}, " if captured.name else ""
+    match captured.kind:
+        case CapturedKind.DATASET:
+            return (
+                f"{_FUNCTION} uses {named}a dataset built outside of it: TensorFlow cannot send a dataset to "
+                "another process, and steps on such a worker fail.",
+                _INSIDE,
+            )
+        case CapturedKind.ITERATOR:
+            return (
+                f"{_FUNCTION} uses {named}an iterator created outside of it: it stays in the chief's process, "
+                "the workers share its elements, and a restarted worker does not receive them again.",
+                _INSIDE,
+            )
+        case CapturedKind.STATE:
+            return (
+                f"{_FUNCTION} uses {named or 'a variable, a table or an iterator, '}created outside of it: it "
+                "exists only in the chief's process, and a worker requests it from there over the network each "
+                "time.",
+                (
+                    "Create it inside strategy.scope(), where parameter servers hold variables and every worker "
+                    "holds tables."
+                ),
+            )
+
+
+def find_python_on_chief(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on Python code that all workers wait for: TensorFlow runs it where the function was traced."""
+    if use.handover is None or use.handover.how != COORDINATOR:
+        return
+    workers = use.handover.workers
+    who = f"{workers} workers wait" if workers > 1 else "the worker waits"
+    for node in filter(runs_python, use.pipeline):
+        yield finding_at(
+            "python-on-the-chief",
+            node,
+            f"{node.title} runs Python in the chief's process: {who} for it, for every element and over the network.",
+            "Use TensorFlow ops instead, or write the results to files and read those.",
+        )

@@ -1,0 +1,148 @@
+"""Advice about the code that consumes the data, which pipetune does not edit, with the measurements behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.profile import ConsumerProfile, Finding, Profile
+from pipetune.core.results import Interval
+
+STEPS_TRIED = (8, 32)
+"""Numbers of training steps per call that are tried, besides 1."""
+
+_SMALL_STEP_SECONDS = 0.005  # by judgement; larger: more pipelines measured in vain; smaller: gains are missed
+_SMALL_UNDER_A_STRATEGY = 0.02  # a strategy does additional work around each call, for every replica
+_MODEL_SHARE = 0.5  # of a real step; below it the input is the problem to look at
+_MIN_REPORTED_GAIN = 1.1  # rate ratio, by judgement: a smaller gain is not worth a change of the script
+_MIN_SIGNIFICANT_GAIN = 1.02  # above 1, as more steps per call also mean fewer calls of the per-batch callbacks
+_LAYER_SHARE = 0.1  # of the input's CPU time
+
+_GENERATOR = "seed_generator"  # in the name of the variable that a random Keras layer draws from
+
+
+@dataclass(frozen=True)
+class CallGains:
+    """Speedup of several steps per call on one cached batch, for the numbers of steps in `STEPS_TRIED`."""
+
+    step_seconds: Mapping[int, float]  # by steps per call, 1 included
+    gains: Mapping[int, Interval]  # rate with that many steps per call over the rate with one
+    most_over_fewer: Interval  # rate with the most steps per call over the rate with the next fewer
+
+    @property
+    def advised(self) -> int | None:
+        """The fewest steps per call that more do not significantly improve; None without a proven gain of 10 %."""
+        *_, fewer, most = STEPS_TRIED
+        if self.gains[fewer].low < _MIN_REPORTED_GAIN:
+            return most if self.gains[most].low >= _MIN_REPORTED_GAIN else None
+        return most if self.most_over_fewer.low > _MIN_SIGNIFICANT_GAIN else fewer
+
+
+def steps_are_small(consumer: ConsumerProfile, *, under_a_strategy: bool = False) -> bool:
+    """Whether a step is so short that the work around each call could be a large part of it."""
+    bound, real = consumer.bound_seconds, consumer.real_seconds
+    small = _SMALL_UNDER_A_STRATEGY if under_a_strategy else _SMALL_STEP_SECONDS
+    return bool(bound and real and bound < small and bound >= _MODEL_SHARE * real)
+
+
+def advise_steps_per_execution(measured: CallGains, *, strategy: str = "", file: str, line: int) -> Finding | None:
+    """Returns advice to take several steps per call; None without a proven gain of 10 %.
+
+    Args:
+        measured: the gains.
+        strategy: the distribution strategy in use; "" if there is none.
+        file, line: location of the call of `fit`.
+    """
+    number = measured.advised
+    if number is None:
+        return None
+    around = f"Keras and {strategy} do" if strategy else "Keras does"
+    return Finding(
+        code="steps-per-execution",
+        message=f"{_figures(measured, 'a step')} The difference is the work that {around} around each call.",
+        hint=(
+            f"Compile the model with steps_per_execution={number}; callbacks are then called for every {number}"
+            "th batch only."
+        ),
+        file=file,
+        line=line,
+    )
+
+
+def advise_steps_per_schedule(
+    measured: CallGains, *, workers: int, by_fit: bool = False, file: str, line: int
+) -> Finding | None:
+    """Returns advice to schedule functions of several steps; None without a proven gain of 10 %.
+
+    Args:
+        measured: the gains.
+        workers: number of workers, each of which runs its own steps.
+        by_fit: whether Keras schedules the steps.
+        file, line: location of the call that schedules them.
+    """
+    number = measured.advised
+    if number is None:
+        return None
+    what = f"a step of each of {workers} workers" if workers > 1 else "a step"
+    hint = (
+        (
+            f"Compile the model with steps_per_execution={number}; callbacks are then called for every {number}th "
+            "batch only."
+        )
+        if by_fit
+        else f"Schedule one tf.function that runs {number} steps (for _ in tf.range({number})), not {number} calls: "
+        "one value is then returned for all of them, and if a worker is lost, all of them run again."
+    )
+    return Finding(
+        code="steps-per-execution" if by_fit else "steps-per-schedule",
+        message=f"{_figures(measured, what)} The difference is the work that the coordinator does around each call.",
+        hint=hint,
+        file=file,
+        line=line,
+    )
+
+
+def _figures(measured: CallGains, what: str) -> str:
+    """Describes how long `what` takes, by number of steps per call."""
+    figures = [
+        f"{1e3 * measured.step_seconds[steps]:.3g} ms with {steps} steps per call ({gain.median:.2f}x, {gain.low:.2f} "
+        f"to {gain.high:.2f}, {gain.pairs} pairs)"
+        for steps, gain in measured.gains.items()
+    ]
+    return f"On one cached batch {what} takes {1e3 * measured.step_seconds[1]:.3g} ms, {' and '.join(figures)}."
+
+
+def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
+    """Yields findings on maps that call a random Keras layer and take `_LAYER_SHARE` or more of the CPU time."""
+    total = profile.input_cpu_seconds
+    for node in pipeline:
+        drawing = _keras_generator(node)
+        measured = profile.operator(node.id)
+        if not drawing or not total or measured is None or not measured.cpu_seconds or not measured.visits:
+            continue
+        share = measured.cpu_seconds * measured.visits / total
+        if share < _LAYER_SHARE:
+            continue
+        yield Finding(
+            code="keras-layer-in-map",
+            message=(
+                f"The function of {node.title} calls a Keras layer that draws random numbers from its own variable "
+                f"({drawing}) "
+                f"and takes {min(share, 1):.0%} of the input's CPU time. Each call changes that variable, so "
+                "TensorFlow runs one call at a time, and no rewrite can parallelize, move or cache it."
+            ),
+            hint=(
+                "Move the layer into the model, where it processes whole batches on the training device; or use "
+                "tf.image.stateless_random_* with seeds that are part of the elements."
+            ),
+            file=node.location.file if node.location else None,
+            line=node.location.line if node.location else None,
+        )
+
+
+def _keras_generator(node: Node) -> str:
+    """The name of the seed variable of a random Keras layer in the function; empty if there is none."""
+    if node.op != "map" or node.function is None or not node.function.writes_variables:
+        return ""
+    return next((name for name in node.function.reads_variables if _GENERATOR in name), "")

@@ -1,0 +1,251 @@
+"""Measures the cost of each operator by prefix differencing, within a given time.
+
+The runtime's own model counts the seconds between the start and the end of an operator, including waiting. Here every
+prefix of the pipeline is run, all of them in each round and in random order. Process CPU seconds and wall seconds per
+element are compared; wall time that is not CPU time was spent waiting.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core import files
+from pipetune.core.errors import CannotReplay
+from pipetune.core.pipeline import Node
+from pipetune.core.profile import OperatorProfile
+from pipetune.core.results import RunFailed
+from pipetune.measure import prefixes
+from pipetune.pipelines import live
+from pipetune.search.differencing import Cost, PrefixSeconds, operator_costs
+from pipetune.timing import windows
+
+FEWEST_ROUNDS = 3  # rounds needed for an interval, by judgement: with two it would be too wide to be useful
+_MOST_ROUNDS = 24  # by judgement: more rounds narrow the intervals little, and leave less time for the trials
+_ROUNDS = 8  # target, from which the length of the windows follows
+_GRACE = 0.5  # share of the time budget by which `FEWEST_ROUNDS` may exceed it
+_CALL_SECONDS = 0.004  # target time of one `next`: the overhead of Python is then below 1 %
+_WINDOW_SECONDS = 0.02  # shortest window
+_MOST_ELEMENTS = 1 << 20  # per call, by judgement: ends the search even if elements take no measurable time
+_COUNT_SECONDS = 0.25  # to count the inputs of one operator, by judgement: shorter counts are less exact
+
+
+@dataclass(frozen=True)
+class DifferencingResult:
+    """Result of prefix differencing."""
+
+    costs: Mapping[str, Cost]  # by operator id
+    visits: Mapping[str, float]  # by operator id: output elements per element of the pipeline, in later epochs
+    rounds: int
+
+    @property
+    def several_threads(self) -> tuple[str, ...]:
+        """Operators whose kernels use several threads."""
+        return tuple(node_id for node_id, cost in self.costs.items() if cost.several_threads)
+
+
+def measure_costs(
+    source: live.LivePipeline,
+    operators: Mapping[str, OperatorProfile],
+    *,
+    seconds: float,
+    seed: int = 0,
+    each_round: Callable[[], object] = lambda: None,
+) -> DifferencingResult:
+    """Returns the cost of every operator that matters, from rounds over all prefixes in about `seconds`.
+
+    Args:
+        source: the live pipeline; the caller restores variables and other state that it changes.
+        operators: profile of each operator from the runtime's model, by operator id.
+        seconds: time budget; `FEWEST_ROUNDS` may exceed it by half.
+        seed: seed of the random order of prefixes in each round.
+        each_round: called at the start of every round, to measure something else in the same rounds.
+
+    Raises:
+        RunFailed: the pipeline cannot be cut, raised, or is too slow for `FEWEST_ROUNDS` in that time.
+    """
+    deadline = time.perf_counter() + seconds
+    latest = deadline + _GRACE * seconds
+    drains: dict[str, _PrefixConsumer] = {}
+    windows.free_iterators()
+    try:
+        with windows.as_run_failed("a prefix of the pipeline"), files.temporary_folder("costs") as folder:
+            cuts = prefixes.cut(source, operators, folder)
+            if not cuts.measured_nodes:
+                raise RunFailed("all operators only pass elements through")
+            cuts.fill()
+            for node in cuts.nodes_to_count():
+                _count(cuts, source, node)
+            cuts.guess_ratios(operators)
+            overhead = _Overhead(cuts.options)
+            for node_id in cuts.measured_nodes:
+                drains[node_id] = _PrefixConsumer(cuts.every_nth, node_id, latest)
+
+            def between_rounds() -> None:
+                overhead.measure()
+                each_round()
+
+            rounds = _run_rounds(drains, between_rounds, deadline=deadline, latest=latest, seed=seed)
+    except CannotReplay as error:
+        raise RunFailed(error.message) from error
+    finally:
+        drains.clear()
+        windows.free_iterators()
+    readings = [
+        PrefixSeconds(
+            node_id,
+            cpu=tuple(overhead.cpu_without(one[node_id]) for one in rounds),
+            wall=tuple(overhead.wall_without(one[node_id]) for one in rounds),
+        )
+        for node_id in cuts.measured_nodes
+    ]
+    return DifferencingResult(
+        costs=operator_costs(readings, {node_id: cuts.visits(node_id) for node_id in cuts.measured_nodes}),
+        visits=cuts.visits(source.pipeline.output.id, source.pipeline),
+        rounds=len(rounds),
+    )
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Time that some calls of `next` on one prefix took."""
+
+    elements: int
+    calls: int
+    cpu_seconds: float
+    wall_seconds: float
+
+
+class _PrefixConsumer:
+    """One prefix, whose iterator stays alive across rounds, and how many of its elements one call consumes."""
+
+    def __init__(self, make: Callable[[str, int], Any], node_id: str, deadline: float) -> None:
+        """Finds the number of elements for which a call takes about `_CALL_SECONDS`.
+
+        Raises:
+            RunFailed: the deadline passed.
+        """
+        self.elements = 1
+        while True:
+            self._iterator = iter(make(node_id, self.elements))
+            next(self._iterator)  # fills the buffers
+            started = time.perf_counter()
+            next(self._iterator)
+            self.call_seconds = time.perf_counter() - started
+            if time.perf_counter() > deadline:
+                raise RunFailed(_TOO_LONG)
+            if self.call_seconds >= _CALL_SECONDS / 2 or self.elements >= _MOST_ELEMENTS:
+                return
+            per_call = round(self.elements * _CALL_SECONDS / self.call_seconds)
+            self.elements = min(_MOST_ELEMENTS, max(2 * self.elements, per_call))
+
+    def window(self, seconds: float) -> _Window:
+        """Consumes elements for about `seconds`, in at least one call, and returns the time they took."""
+        calls = max(1, round(seconds / self.call_seconds))
+        if calls > 3:
+            next(self._iterator)  # not timed: the processor's caches still hold data of the previous prefix
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(calls):
+            next(self._iterator)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        return _Window(calls * self.elements, calls, cpu, wall)
+
+
+class _Overhead:
+    """Cost of the consumer itself, per call and per element, measured on a prefix that is only a range."""
+
+    def __init__(self, options: Any) -> None:
+        numbers = tf.data.Dataset.range(1 << 20).repeat()
+
+        def make(_node: str, elements: int) -> Any:
+            return prefixes.every_nth_element(numbers, elements, options)
+
+        self._single = iter(make("", 1))
+        self._many = iter(make("", _OVERHEAD_ELEMENTS))
+        self._windows: list[tuple[float, float, float, float]] = []
+
+    def measure(self) -> None:
+        found = []
+        for iterator, calls in ((self._single, 100), (self._many, 4)):
+            next(iterator)
+            cpu, wall = time.process_time(), time.perf_counter()
+            for _ in range(calls):
+                next(iterator)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            found += [cpu / calls, wall / calls]
+        self._windows.append((found[0], found[1], found[2], found[3]))
+
+    def cpu_without(self, window: _Window) -> float:
+        return self._without(window.cpu_seconds, window, 0)
+
+    def wall_without(self, window: _Window) -> float:
+        return self._without(window.wall_seconds, window, 1)
+
+    def _without(self, seconds: float, window: _Window, which: int) -> float:
+        call = statistics.median(one[which] for one in self._windows)
+        many = statistics.median(one[which + 2] for one in self._windows)
+        element = max(0.0, many - call) / (_OVERHEAD_ELEMENTS - 1)
+        return (seconds - window.calls * (call - element)) / window.elements - element
+
+
+def _run_rounds(
+    drains: Mapping[str, _PrefixConsumer],
+    each_round: Callable[[], object],
+    *,
+    deadline: float,
+    latest: float,
+    seed: int,
+) -> list[dict[str, _Window]]:
+    """Measures a window of every prefix, round after round, until the deadline; returns the windows by operator id.
+
+    Raises:
+        RunFailed: `FEWEST_ROUNDS` would end after `latest`.
+    """
+    draw = random.Random(seed)
+    order = list(drains)
+    round_seconds = max(0.0, deadline - time.perf_counter()) / _ROUNDS
+    dear = [drain.call_seconds for drain in drains.values() if drain.call_seconds > round_seconds / len(order)]
+    share = (round_seconds - sum(dear)) / max(1, len(order) - len(dear))
+    seconds = max(_WINDOW_SECONDS, share)
+    longest = sum(max(seconds, drain.call_seconds) for drain in drains.values())
+    rounds: list[dict[str, _Window]] = []
+    while len(rounds) < _MOST_ROUNDS:
+        started = time.perf_counter()
+        missing = FEWEST_ROUNDS - len(rounds)
+        if started + max(1, missing) * longest > (latest if missing > 0 else deadline):
+            break
+        draw.shuffle(order)
+        each_round()
+        rounds.append({node_id: drains[node_id].window(seconds) for node_id in order})
+        longest = max(time.perf_counter() - started, longest if len(rounds) > 1 else 0.0)
+    if len(rounds) < FEWEST_ROUNDS:
+        raise RunFailed(_TOO_LONG)
+    return rounds
+
+
+def _count(cuts: prefixes.Prefixes, source: live.LivePipeline, node: Node) -> None:
+    """Runs `node` for `_COUNT_SECONDS` and stores how many elements it takes from each input per output element."""
+    try:
+        dataset, read = prefixes.counting_prefix(cuts, source, node)
+    except CannotReplay:
+        return
+    iterator = iter(prefixes.every_nth_element(dataset.repeat(), 1, cuts.options))
+    next(iterator)
+    first, end = read(), time.perf_counter() + _COUNT_SECONDS
+    while time.perf_counter() < end:
+        next(iterator)
+    last = read()
+    if last[""] == first[""]:
+        first = dict.fromkeys(first, 0)
+    for name in node.inputs:
+        cuts.ratios[node.id, name] = (last[name] - first[name]) / (last[""] - first[""])
+
+
+_TOO_LONG = "running every prefix a few times takes longer than the time budget"
+_OVERHEAD_ELEMENTS = 4096  # per call, by judgement: so many that together they cost more than the call itself

@@ -1,0 +1,332 @@
+"""Runs a pipeline through epochs and times each element; measures overheads of the runtime and of device copies."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
+from pipetune.core.errors import PipetuneError
+from pipetune.core.machine import CallCost, DeviceTransfer, Overheads
+from pipetune.core.results import RunFailed
+from pipetune.measure import known_costs
+from pipetune.pipelines import live, replay
+from pipetune.pipelines.errors import first_line
+from pipetune.search.course import Epoch
+from pipetune.timing import windows
+
+MOST_ELEMENTS = 100_000  # arrival times kept
+
+
+def run_epochs(
+    dataset: Any, *, seconds: float, most_epochs: int = 20, most_elements: int = MOST_ELEMENTS
+) -> list[Epoch]:
+    """Consumes the dataset as `fit` does, with a new iterator per epoch, for about `seconds`; returns the epochs seen.
+
+    An endless dataset is one epoch that does not end. The time to create an iterator counts towards its first
+    element.
+
+    Args:
+        dataset: the dataset.
+        seconds: approximate length of the run; the first epoch is cut off as well.
+        most_epochs: number of epochs, at most.
+        most_elements: number of elements in all epochs together, at most.
+
+    Raises:
+        RunFailed: the pipeline raised, or is empty.
+    """
+    end = time.perf_counter() + seconds
+    epochs: list[Epoch] = []
+    left = most_elements
+    while len(epochs) < most_epochs and left > 0 and (not epochs or time.perf_counter() < end):
+        windows.free_iterators()
+        epoch = _run_epoch(dataset, end, left)
+        if not epoch.arrivals:
+            if not epochs:
+                raise RunFailed("The dataset is empty.")
+            break
+        epochs.append(epoch)
+        left -= len(epoch.arrivals)
+        if not epoch.complete:
+            break
+    windows.free_iterators()
+    return epochs
+
+
+def first_seconds(dataset: Any) -> float:
+    """Returns the seconds from requesting an iterator to its first element.
+
+    Raises:
+        RunFailed: the pipeline raised, or is empty.
+    """
+    windows.free_iterators()
+    epoch = _run_epoch(dataset, time.perf_counter(), 1)
+    windows.free_iterators()
+    if not epoch.arrivals:
+        raise RunFailed("The dataset is empty.")
+    return epoch.first_seconds
+
+
+def without_shuffle(source: live.LivePipeline) -> Any | None:
+    """Returns the pipeline with shuffle buffers of one element; None if nothing shuffles or it cannot be rebuilt."""
+    return _edited(
+        source,
+        [
+            SetArgument(node.id, "buffer_size", 1)
+            for node in source.pipeline
+            if node.op == "shuffle" and node.argument("buffer_size") not in (None, 1)
+        ],
+    )
+
+
+def with_empty_caches(source: live.LivePipeline) -> Any | None:
+    """Returns the pipeline with new, empty memory caches instead of those that earlier windows have filled.
+
+    None if it has no memory cache or cannot be rebuilt. A cache in a file belongs to the user and is kept.
+    """
+    edits: list[Edit] = []
+    for node in source.pipeline:
+        if node.op == "cache" and not node.argument("filename"):
+            edits += [Insert(node.id, "cache", f"cache@{node.id}", {"filename": ""}), Remove(node.id)]
+    return _edited(source, edits)
+
+
+def _edited(source: live.LivePipeline, edits: list[Edit]) -> Any | None:
+    if not edits:
+        return None
+    try:
+        return replay.replay(source, apply_edits(source.pipeline, edits))
+    except (PipetuneError, tf.errors.OpError, ValueError, TypeError):
+        return None
+
+
+def _run_epoch(dataset: Any, end: float, most: int) -> Epoch:
+    arrivals: list[float] = []
+    complete = False
+    requested = time.perf_counter()
+    iterator: Any = None
+    try:
+        with windows.as_run_failed():
+            iterator = iter(dataset)
+            try:
+                while True:
+                    next(iterator)
+                    now = time.perf_counter()
+                    arrivals.append(now - requested)
+                    if now >= end or len(arrivals) >= most:
+                        break
+            except StopIteration:
+                complete = True
+    finally:
+        del iterator
+    return Epoch(tuple(arrivals), complete)
+
+
+_ROWS = {"brief": 64, "short": 32, "long": 8}
+"""Kinds of functions, with rows per batch of each: enough that taking a batch in Python costs little per row."""
+
+_TAKEN_ROWS = 256  # rows of other batches, by judgement: so many that taking a batch in Python costs little per row
+_READERS = 4  # as many as scripts open, regardless of the number of cores
+_WARM_UP_SHARE = 0.3  # of a window, by judgement: a shorter one would time threads that are still starting
+_LOWEST_CROWDED_SPEED = 0.5  # lower bound of `crowded_speed`
+
+
+@functools.cache
+def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 6) -> Overheads:
+    """Returns the overheads of this process, measured once, in about `seconds`.
+
+    Args:
+        cores: cores available to the process; all of them are kept busy for a moment.
+        seconds: approximate time for all windows.
+        rounds: number of windows of each pipeline.
+    """
+    datasets = _datasets(cores)
+    window = seconds / (rounds * len(datasets))
+    cpu: dict[str, list[float]] = defaultdict(list)
+    wall: dict[str, list[float]] = defaultdict(list)
+    windows.free_iterators()
+    for _ in range(rounds):
+        for name, dataset in datasets.items():
+            one = _window(dataset, window)
+            cpu[name].append(one[0])
+            wall[name].append(one[1])
+    return _from(
+        {name: statistics.median(found) for name, found in cpu.items()},
+        {name: statistics.median(found) for name, found in wall.items()},
+        cores,
+    )
+
+
+def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Overheads:
+    """Derives the overheads from CPU and wall seconds per batch of each pipeline."""
+    alone = {name: wall[name] / rows for name, rows in _ROWS.items()}
+
+    def busy(name: str, form: str) -> float:
+        """Returns the CPU seconds per call in addition to the function's own, including idle threads that spin."""
+        return max(0.0, cpu[f"{name}, {form}"] / _ROWS[name] - (1 + slower) * alone[name])
+
+    def excess(name: str, form: str) -> float:
+        """Returns the seconds of all cores together per call, in addition to the time of the call in one thread."""
+        return cores * wall[f"{name}, {form}"] / _ROWS[name] - alone[name]
+
+    # The excess is the same for all calls of some tens of microseconds; it grows with the length of the call where a
+    # core is slower while the others are busy.
+    least, most = (statistics.fmean(excess(name, form) for form in _FORMS) for name in ("short", "long"))
+    difference = alone["long"] - alone["short"]
+    slower = (
+        min(max(0.0, (most - least) / difference), 1 / _LOWEST_CROWDED_SPEED - 1)
+        if cores > 1 and difference > 0
+        else 0.0
+    )
+    calls = {
+        name: [max(0.0, excess(name, form) - slower * alone[name]) for form in _FORMS] for name in ("brief", "short")
+    }
+    row_ahead, row = wall["rows, ahead"] / _TAKEN_ROWS, wall["rows"] / _TAKEN_ROWS
+    return Overheads(
+        next_seconds=wall["taken"],
+        wake_seconds=max(0.0, wall["taken, ahead"] - wall["taken"]),
+        buffer_seconds=max(0.0, row_ahead - row / 2),  # two threads then share the row's own work
+        interleave_seconds=max(0.0, (wall["rows, interleaved"] - wall["rows, in turn"]) / _TAKEN_ROWS),
+        calls=tuple(
+            CallCost(alone[name], *calls[name], *(busy(name, form) for form in _FORMS))
+            for name in sorted(calls, key=lambda name: alone[name])
+        ),
+        spin_seconds=max(0.0, cpu["long"] / _ROWS["long"] - alone["long"]),
+        crowded_speed=1 / (1 + slower),
+    )
+
+
+_FORMS = ("parallel", "fused")
+
+
+def _datasets(cores: int) -> dict[str, Any]:
+    source = tf.data.Dataset.range(1 << 60)
+    element = source.batch(8)
+    plain, fusing = tf.data.Options(), tf.data.Options()
+    for options in (plain, fusing):
+        options.experimental_optimization.apply_default_optimizations = False
+        options.experimental_optimization.inject_prefetch = False
+    fusing.experimental_optimization.map_and_batch_fusion = True
+    made = {
+        "taken": element.with_options(plain),
+        "taken, ahead": element.prefetch(2).with_options(plain),
+        "rows": source.batch(_TAKEN_ROWS).with_options(plain),
+        "rows, ahead": source.prefetch(tf.data.AUTOTUNE).batch(_TAKEN_ROWS).with_options(plain),
+        "rows, in turn": _interleaved(source, None).with_options(plain),
+        "rows, interleaved": _interleaved(source, _READERS).with_options(plain),
+    }
+    functions: Mapping[str, Callable[..., Any]] = {
+        "brief": functools.partial(_spin, lanes=128, kernels=8),  # much shorter than the overhead of calling it
+        "short": functools.partial(_spin, lanes=512, kernels=10),  # some tens of microseconds in one thread
+        "long": known_costs.sorting_function(
+            2
+        ).function,  # most of a millisecond: here a slower core costs more than the call
+    }
+    for name, function in functions.items():
+        rows = _ROWS[name]
+        parallel = source.map(function, num_parallel_calls=cores).batch(rows)
+        made[name] = source.map(function, synchronous=True).batch(rows).with_options(plain)
+        made[f"{name}, parallel"] = parallel.prefetch(2).with_options(plain)  # as TensorFlow would insert it
+        made[f"{name}, fused"] = parallel.with_options(fusing)
+    return made
+
+
+def _interleaved(source: Any, parallel: int | None) -> Any:
+    """Returns batches of rows of negligible cost, interleaved from several sources, one row of each at a time."""
+    rows = source.interleave(lambda _: source, cycle_length=_READERS, num_parallel_calls=parallel)
+    return rows.batch(_TAKEN_ROWS)
+
+
+def _spin(value: Any, *, lanes: int, kernels: int) -> Any:
+    """Runs small kernels one after another, none of which is split over threads."""
+    vector = tf.fill([lanes], tf.cast(value % 2, tf.float32))
+    for _ in range(kernels):
+        vector = tf.sin(vector) + 1.0
+    return tf.reduce_sum(vector)
+
+
+def _window(dataset: Any, seconds: float) -> tuple[float, float]:
+    """Returns the CPU and wall seconds per element, without the warm-up at the start of the window."""
+    iterator = iter(dataset)
+    try:
+        end = time.perf_counter() + _WARM_UP_SHARE * seconds
+        next(iterator)
+        while time.perf_counter() < end:
+            next(iterator)
+        count, cpu, wall = 0, time.process_time(), time.perf_counter()
+        end = wall + (1 - _WARM_UP_SHARE) * seconds
+        while count < 1 or time.perf_counter() < end:
+            next(iterator)
+            count += 1
+        return (time.process_time() - cpu) / count, (time.perf_counter() - wall) / count
+    finally:
+        del iterator
+        windows.free_iterators()
+
+
+_WARM_UP = 2  # the first copies set up memory on the device
+_MOST = 30  # copies
+
+
+def measure_transfer(dataset: Any, device: str, *, limit_seconds: float = 0.5) -> DeviceTransfer | None:
+    """Copies the first element of `dataset` to `device` repeatedly, and waits for each copy.
+
+    Args:
+        dataset: the dataset that training consumes; if it already ends on a device, its part on the host is used.
+        device: TensorFlow's name of the target, such as "/GPU:0".
+        limit_seconds: time after which copying ends; at least three copies are made.
+
+    Returns:
+        The timings, or None if an element holds nothing that can be copied (strings stay on the host).
+
+    Raises:
+        RunFailed: the dataset is empty, or the device accepts no copy; the message says why.
+    """
+    try:
+        element = next(iter(windows.host_part(dataset).take(1)), None)
+        if element is None:
+            raise RunFailed("The dataset is empty.")
+        components = [component for component in tf.nest.flatten(element, expand_composites=True) if _copied(component)]
+        if not components:
+            return None
+        seconds, copied = _time_copies(components, device, limit_seconds)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise RunFailed(f"The copy to {device} could not be timed: {first_line(error)}") from error
+    return DeviceTransfer(
+        device=device,
+        element_bytes=sum(int(component.shape.num_elements() or 0) * component.dtype.size for component in components),
+        seconds=statistics.median(seconds[_WARM_UP:] or seconds),
+        copies=len(seconds[_WARM_UP:] or seconds),
+        equal=all(
+            np.asarray(one).tobytes() == np.asarray(other).tobytes()
+            for one, other in zip(components, copied, strict=True)
+        ),
+    )
+
+
+def _copied(component: Any) -> bool:
+    return isinstance(component, tf.Tensor) and component.dtype not in (tf.string, tf.variant, tf.resource)
+
+
+def _time_copies(components: list[Any], device: str, limit_seconds: float) -> tuple[list[float], list[Any]]:
+    seconds: list[float] = []
+    copied: list[Any] = []
+    end = time.perf_counter() + limit_seconds
+    while len(seconds) <= _WARM_UP or (len(seconds) < _MOST and time.perf_counter() < end):
+        windows.wait_for_device()
+        started = time.perf_counter()
+        with tf.device(device):
+            copied = [tf.identity(component) for component in components]
+        windows.wait_for_device()
+        seconds.append(time.perf_counter() - started)
+        # With soft placement, TensorFlow silently ignores a device that does not exist.
+        if f"/device:{device.strip('/')}".lower() not in copied[0].device.lower():
+            raise RunFailed(f"The copy to {device} could not be timed: TensorFlow put it on {copied[0].device}.")
+    return seconds, copied

@@ -1,0 +1,377 @@
+"""How fast the files of a pipeline can be read: from its own source, from the files alone, with a cold page cache."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import random
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core import files
+from pipetune.core.storage import PageCacheResidency, SmallFileCosts, Sweep, SweepReader
+from pipetune.measure.source_reads import Rates, sweep
+from pipetune.timing import windows
+
+SEGMENT_BYTES = 8 << 20
+"""Bytes of one file that a thread reads sequentially before it takes the next segment, chosen by judgement."""
+
+_BLOCK_BYTES = 1 << 20  # per system call, by judgement: smaller blocks cost more calls, larger ones delay the end
+
+Segment = tuple[str, int, int]
+"""A stretch of a file: path, offset of its first byte, length in bytes."""
+
+
+def sweep_files(
+    paths: Sequence[str], *, limit_seconds: float, seed: int = 0, before: Callable[[], None] | None = None
+) -> Sweep | None:
+    """Returns the rates of reading these files with 1 to 32 threads; None if there is nothing to read.
+
+    Small files are opened one after another, a large one is read at several offsets.
+
+    Args:
+        paths: the files.
+        limit_seconds: as in `sweep`.
+        seed: as in `sweep`, and for the order of segments.
+        before: as in `sweep`; if given, no segment is read twice in a window.
+    """
+    found = segments(paths)
+    if not found:
+        return None
+    random.Random(seed).shuffle(found)
+    again = SegmentQueue(found)
+
+    def window(parallel: int, seconds: float) -> Rates:
+        # Once read, a file is in the page cache: a cold window ends with the last segment and does not start over.
+        return Rates(
+            bytes=read_rate(SegmentQueue(found, once=True) if before is not None else again, parallel, seconds)
+        )
+
+    return sweep(
+        SweepReader.FILES,
+        window,
+        limit_seconds=limit_seconds,
+        seed=seed,
+        before=before,
+    )
+
+
+def segments(paths: Sequence[str]) -> list[Segment]:
+    """Returns the segments of the files, in order; missing and empty files have none."""
+    found = []
+    for path in paths:
+        try:
+            size = os.path.getsize(path)
+        except OSError:
+            continue
+        found += [(path, start, min(SEGMENT_BYTES, size - start)) for start in range(0, size, SEGMENT_BYTES)]
+    return found
+
+
+class SegmentQueue:
+    """Distributes segments one after another, starting over after the last; thread-safe."""
+
+    def __init__(self, found: Sequence[Segment], *, once: bool = False) -> None:
+        """With `once`, it does not start over."""
+        self._segments, self._once, self._next, self._lock = found, once, 0, threading.Lock()
+
+    def take(self) -> Segment | None:
+        """Returns the next segment; None if none is left."""
+        with self._lock:
+            if self._once and self._next >= len(self._segments):
+                return None
+            taken = self._segments[self._next % len(self._segments)]
+            self._next += 1
+        return taken
+
+
+def read_rate(stretches: SegmentQueue, parallel: int, seconds: float) -> float:
+    """Returns the bytes per second that `parallel` threads read in about `seconds`, or until no segment is left."""
+    totals = [0] * parallel
+    ready, stop = threading.Barrier(parallel + 1), threading.Event()
+
+    def work(number: int) -> None:
+        block = memoryview(bytearray(_BLOCK_BYTES))
+        ready.wait()
+        while not stop.is_set():
+            segment = stretches.take()
+            if segment is None:
+                break
+            try:
+                for count in _blocks(segment, block):
+                    if stop.is_set():
+                        break
+                    totals[number] += count
+            except OSError:
+                time.sleep(0.001)  # the file was removed in the meantime: continue with the others
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(parallel)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    started = time.perf_counter()
+    for thread in threads:
+        thread.join(max(0.0, started + seconds - time.perf_counter()))
+    total, spent = sum(totals), time.perf_counter() - started
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return total / spent
+
+
+def _blocks(segment: Segment, block: memoryview) -> Iterator[int]:
+    """Reads one segment and yields the number of bytes of each block."""
+    path, start, length = segment
+    end = start + length
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while start < end:
+            count = os.preadv(descriptor, [block[: end - start]], start)
+            if count == 0:
+                break
+            yield count
+            start += count
+    finally:
+        os.close(descriptor)
+
+
+_FILES = 256  # in the sample, from all over the data
+_ROUNDS = 3  # of both ways, alternately
+_MOST_BYTES = 64 << 20  # of the sample, by judgement: it is copied once, and read twice in each round
+
+
+def compare(paths: Sequence[str], *, folder: str = "") -> SmallFileCosts | None:
+    """Returns the costs of reading a sample of files individually and from one TFRecord file, in one thread.
+
+    None if a file cannot be read or the sample is too large.
+
+    Args:
+        paths: paths of all files; a sample spread over all of them is read.
+        folder: directory for the temporary TFRecord file; if it does not exist, the system's temporary directory.
+    """
+    chosen = list(paths[:: max(1, len(paths) // _FILES)])[:_FILES]
+    with files.temporary_folder("files", within=folder if os.path.isdir(folder) else None) as place:
+        together = os.path.join(place, "all.tfrecord")
+        try:
+            if not chosen or sum(map(os.path.getsize, chosen)) > _MOST_BYTES:
+                return None
+            with tf.io.TFRecordWriter(together) as writer:
+                for path in chosen:
+                    with open(path, "rb") as file:
+                        writer.write(file.read())
+            variants = (
+                tf.data.Dataset.from_tensor_slices(chosen).map(tf.io.read_file),
+                tf.data.TFRecordDataset(together),
+            )
+            rounds = [
+                [_seconds(windows.without_optimizations(variant)) for variant in variants] for _ in range(_ROUNDS)
+            ]
+        except (OSError, tf.errors.OpError):
+            return None
+    separate, as_one = (statistics.median(seconds) / len(chosen) for seconds in zip(*rounds, strict=True))
+    return SmallFileCosts(len(chosen), separate, as_one)
+
+
+def _seconds(dataset: Any) -> float:
+    """Returns the seconds for one pass over all elements, which are consumed inside TensorFlow."""
+    started = time.perf_counter()
+    dataset.reduce(0, lambda total, content: total + tf.strings.length(content)).numpy()
+    return time.perf_counter() - started
+
+
+_MAPPED_BYTES = 256 << 20  # mapped at a time; `mincore` returns one byte per page
+_FAILED = ctypes.c_void_p(-1).value
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Pages of files, and how many of them are in the page cache."""
+
+    pages: int = 0
+    resident: int = 0
+    hidden: int = 0  # files whose residency only their owner may see
+    unreadable: int = 0  # files that could not be opened
+    complete: bool = True  # False: the time limit ended before the last file
+
+    @property
+    def share(self) -> float | None:
+        """Share of the pages that are in the page cache; None if there are no pages."""
+        return self.resident / self.pages if self.pages else None
+
+
+def supported() -> bool:
+    """Whether this system can inspect and drop its page cache: Linux can."""
+    return sys.platform.startswith("linux") and hasattr(os, "posix_fadvise")
+
+
+def count_resident(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages:
+    """Returns how many pages of these files are in the page cache; stops after `limit_seconds`."""
+    end = time.perf_counter() + limit_seconds
+    looked_at = resident = hidden = unreadable = 0
+    complete = True
+    for path in paths:
+        if time.perf_counter() > end:
+            complete = False
+            break
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            unreadable += 1
+            continue
+        try:
+            if not _residency_visible(descriptor, path):
+                hidden += 1
+                continue
+            for pages, held in _mapped(descriptor):
+                looked_at += pages
+                resident += held
+        except OSError:
+            unreadable += 1
+        finally:
+            os.close(descriptor)
+    return Pages(looked_at, resident, hidden, unreadable, complete)
+
+
+def drop(paths: Iterable[str], *, limit_seconds: float = 5.0) -> bool:
+    """Asks the system to drop these files from its page cache; returns False if time ran out before the last one.
+
+    The system may keep pages: `count_resident` counts them.
+    """
+    end = time.perf_counter() + limit_seconds
+    for path in paths:
+        if time.perf_counter() > end:
+            return False
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError:  # a pipe, or a file system that does not support the advice
+            pass
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def filesystem(path: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
+    """Returns the type of the file system that holds a file ("ext4", "tmpfs", "overlay"); "" if unknown."""
+    best, kind = "", ""
+    try:
+        lines = mountinfo.read_text().splitlines()
+    except OSError:
+        return ""
+    real = os.path.realpath(path)
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) < 5 or not after:
+            continue
+        point = fields[4].replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):  # of two mounts on one point, the later hides the earlier
+            best, kind = point, after.split(" ")[0]
+    return kind
+
+
+def _residency_visible(descriptor: int, path: str) -> bool:
+    """Whether the kernel reveals which pages are resident: since 5.2 only to the owner and to those who may write."""
+    owner = os.fstat(descriptor).st_uid
+    return os.geteuid() in (0, owner) or os.access(path, os.W_OK)
+
+
+def _mapped(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yields the number of pages and of resident pages, for one stretch of the file after another."""
+    size, libc = os.fstat(descriptor).st_size, _libc()
+    for start in range(0, size, _MAPPED_BYTES):
+        length = min(_MAPPED_BYTES, size - start)
+        answer = np.zeros(-(-length // mmap.PAGESIZE), np.uint8)
+        # Python's own mmap does not expose the address of a read-only mapping.
+        address = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
+        if address is None or address == _FAILED:
+            raise OSError(ctypes.get_errno(), "mmap failed")
+        try:
+            if libc.mincore(address, length, answer.ctypes.data):
+                raise OSError(ctypes.get_errno(), "mincore failed")
+        finally:
+            libc.munmap(address, length)
+        yield len(answer), int((answer & 1).sum())
+
+
+@functools.cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return libc
+
+
+MOST_RESIDENT_SHARE = 0.05
+"""Share of the pages: with more than this still in the page cache, a window was not cold."""
+
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+_OWN_CACHE = frozenset({"zfs", "nfs", "nfs4", "cifs", "9p", "virtiofs", "fuse", "ceph", "glusterfs", "lustre"})
+_LOOK_SECONDS = 0.5  # to count resident pages, by judgement: in less time fewer files are inspected
+
+
+def drop_if_supported(paths: Sequence[str]) -> None:
+    """Drops these files from the page cache, as far as the system allows."""
+    if supported():
+        drop(paths)
+
+
+def residency(paths: Sequence[str], *, cold: bool) -> PageCacheResidency:
+    """Returns how much of these files is in the page cache; with `cold`, also how much stays after dropping them."""
+    if not paths:
+        return PageCacheResidency(why="the pipeline names no local file")
+    if not supported():
+        return PageCacheResidency(why="this system cannot inspect or drop its page cache; only Linux is supported")
+    before = count_resident(paths, limit_seconds=_LOOK_SECONDS)
+    if not cold:
+        return PageCacheResidency(share=before.share, why="" if before.share is not None else _unknown(before))
+    drop_if_supported(paths)
+    after = count_resident(paths, limit_seconds=_LOOK_SECONDS)
+    return PageCacheResidency(share=before.share, left=after.share, why=_why(paths, after))
+
+
+def filesystems(paths: Iterable[str]) -> tuple[str, ...]:
+    """Returns the types of these files' file systems, each once; checks one file per folder, up to 100 folders."""
+    folders = {path.rpartition("/")[0]: path for path in paths}
+    return tuple(sorted({kind for path in list(folders.values())[:100] if (kind := filesystem(path))}))
+
+
+def _why(paths: Sequence[str], after: Pages) -> str:
+    kinds = filesystems(paths)
+    in_memory = [kind for kind in kinds if kind in _IN_MEMORY]
+    if in_memory:
+        return f"files on {in_memory[0]} are held in memory and can never be cold"
+    if after.share is None:
+        return _unknown(after)
+    if after.share > MOST_RESIDENT_SHARE:
+        return (
+            f"{100 * after.share:.0f} % of the pages stayed in the page cache: they were just written, or "
+            "another process has mapped them"
+        )
+    beyond = [kind for kind in kinds if kind.partition(".")[0] in _OWN_CACHE]
+    if beyond:
+        return f"{beyond[0]} has its own cache, or one on its server, that cannot be dropped from this machine"
+    return ""
+
+
+def _unknown(pages: Pages) -> str:
+    if pages.hidden:
+        return "only the owner of the files may see how much of them is in memory"
+    return "the files could not be opened" if pages.unreadable else "the files are empty"

@@ -1,0 +1,173 @@
+"""Processes that execute requests at their first training step: workers in lockstep, and scripts under verification."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, raised_within_step
+from pipetune.core.edits import Plan
+from pipetune.core.errors import PipetuneError
+from pipetune.core.lockstep import (
+    ConnectionLost,
+    LockstepTeam,
+    MeasureInput,
+    MeasureTraining,
+    NoMoreRequests,
+    PreparePipeline,
+    RequestLink,
+    StepReply,
+    StepRequest,
+    TakeSteps,
+    WritePatch,
+)
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import RunFailed, Window
+from pipetune.core.session import PatchResult
+from pipetune.measure.runner import TensorFlowRunner
+from pipetune.pipelines.live import LivePipeline
+
+_AS_WRITTEN = Plan("defaults")
+_ORDER_SECONDS = 7200.0  # between two requests, while the chief works alone; its exit is noticed at once
+
+
+class LockstepRunner(TensorFlowRunner):
+    """The chief's runner: before a training window, every worker builds the pipeline to be measured."""
+
+    def __init__(self, source: LivePipeline, consumer: LockstepConsumer, *, team: LockstepTeam, **others: Any) -> None:
+        """Takes the arguments of `TensorFlowRunner`, and the team of workers."""
+        super().__init__(source, consumer, **others)
+        self._team = team
+
+    def training_window(self, plan: Plan, *, steps: int) -> Window:
+        """Returns a window of training steps of all workers on the pipeline with `plan` applied.
+
+        Raises:
+            RunFailed: a worker cannot build or run the pipeline.
+        """
+        self.training_dataset(plan)  # if this raises, the other workers need not build it
+        self._team.prepare(plan)
+        return super().training_window(plan, steps=steps)
+
+    def bound_window(self, *, steps: int) -> Window:
+        """Returns a window of training steps of all workers on one cached batch.
+
+        Raises:
+            RunFailed: a worker cannot build or run the pipeline.
+        """
+        self._team.prepare(None)
+        return super().bound_window(steps=steps)
+
+
+class LockstepWorker:
+    """A worker that is not the chief: executes the chief's requests on its own share of the data."""
+
+    def __init__(
+        self,
+        runner: TensorFlowRunner,
+        consumer: LocalConsumer | None,
+        link: RequestLink,
+        *,
+        on_lockstep_lost: Callable[[str, BaseException | None], None],
+    ) -> None:
+        """Takes the parts that measure in this process.
+
+        Args:
+            runner: measures the pipeline of this worker.
+            consumer: trains in this worker; None if it cannot be given another dataset.
+            link: connection to the chief.
+            on_lockstep_lost: called with the reason why this worker lost lockstep, and the exception of the user's
+                code.
+        """
+        self._runner, self._consumer, self._link, self._tell = runner, consumer, link, on_lockstep_lost
+        self._prepared: Any = None
+
+    def run(self) -> None:
+        """Reports that it is ready, then executes requests until it is released or the chief exits."""
+        serve_orders(self._link, self._do, first=StepReply(operators=operators_of(self._runner.source.pipeline)))
+
+    def _do(self, order: StepRequest) -> StepReply:
+        match order:
+            case PreparePipeline(plan=plan):
+                self._prepared = self._runner.training_dataset(plan)
+                return StepReply()
+            case TakeSteps(steps=steps, warmup=warmup):
+                return StepReply(window=self._train(steps, warmup))
+            case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
+                window = self._runner.input_window(_AS_WRITTEN, seconds=seconds, warmup_seconds=warmup_seconds)
+                return StepReply(window=window)
+        return StepReply(why="This worker does not support this order.")
+
+    def _train(self, steps: int, warmup: int) -> Window:
+        if self._consumer is None:
+            raise RunFailed("This worker does not train on the dataset, or its dataset cannot be switched.")
+        try:
+            with self._runner.measuring():
+                return self._consumer.exact_window(self._prepared, steps=steps, warmup=warmup)
+        except RunFailed as failure:
+            if raised_within_step(failure):
+                self._tell(str(failure), failure.__cause__)
+            raise
+
+
+class VerifiedScript:
+    """A script under verification, with or without the patch: measures the pipeline that it has built itself."""
+
+    def __init__(
+        self,
+        runner: TensorFlowRunner,
+        baselines: Mapping[str, Plan],
+        *,
+        patch: Callable[[tuple[str, ...]], PatchResult] | None = None,
+    ) -> None:
+        """Takes the objects that execute the requests.
+
+        Args:
+            runner: measures the pipeline.
+            baselines: plans that can be measured in place of the pipeline, by name.
+            patch: writes the patch of the rewrites with these keys; None if no patch can be written.
+        """
+        self._runner, self._baselines, self._patch, self._plan = runner, baselines, patch, _AS_WRITTEN
+
+    def serve(self, link: RequestLink, first: StepReply) -> None:
+        """Sends `first`, then executes requests until it is released or the process that sends them exits."""
+        serve_orders(link, self._do, first=first)
+
+    def _do(self, order: StepRequest) -> StepReply:
+        match order:
+            case PreparePipeline(plan=Plan(name=name)):
+                self._plan = self._baselines[name]
+                return StepReply()
+            case MeasureTraining(steps=steps):
+                return StepReply(window=self._runner.training_window(self._plan, steps=steps))
+            case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
+                window = self._runner.input_window(self._plan, seconds=seconds, warmup_seconds=warmup_seconds)
+                return StepReply(window=replace(window, intervals=()))
+            case WritePatch(rewrites=rewrites) if self._patch is not None:
+                return StepReply(patch=self._patch(rewrites))
+        return StepReply(why="A script under verification does not support this order.")
+
+
+def serve_orders(link: RequestLink, do: Callable[[StepRequest], StepReply], *, first: StepReply) -> None:
+    """Sends `first`, then executes and answers each request, until released or until the connection breaks.
+
+    Args:
+        link: the connection to the process that sends the requests.
+        do: executes a request and returns the reply.
+        first: the reply that reports that the process is ready.
+    """
+    with contextlib.suppress(ConnectionLost):  # the process that started the other end also ends this one
+        link.send_reply(first)
+        while not isinstance(order := link.receive_request(_ORDER_SECONDS), NoMoreRequests):
+            try:
+                answer = do(order)
+            except (RunFailed, PipetuneError) as failure:
+                answer = StepReply(why=str(failure) or type(failure).__name__)
+            link.send_reply(answer)
+
+
+def operators_of(pipeline: Pipeline) -> tuple[str, ...]:
+    """Returns the operators of a pipeline, in the notation of plans."""
+    return tuple(f"{node.op} ({node.id})" for node in pipeline)

@@ -1,0 +1,299 @@
+"""Measures plans on the live pipeline: the TensorFlow implementation of `search.runner.Runner`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.capture import consumption, loop_consumer, protection
+from pipetune.capture.distributed_input import DistributedInput
+from pipetune.core.edits import Plan, Remove, apply_edits
+from pipetune.core.errors import CannotReplay, StepFailed
+from pipetune.core.machine import Machine
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import Profile
+from pipetune.core.results import AutotuneValues, Comparison, RunFailed, StepRaised, Window
+from pipetune.equality import compare
+from pipetune.equality.compare import replica_check
+from pipetune.measure.autotune_log import ParameterLog, log_parameters
+from pipetune.measure.files import drop_if_supported
+from pipetune.measure.machine import throttling_group
+from pipetune.model.memory import expected_peak_bytes
+from pipetune.pipelines import live, replay
+from pipetune.pipelines.errors import first_line
+from pipetune.pipelines.files import NamedFiles, files_within, named_files, private_files, private_folder
+from pipetune.timing import windows
+from pipetune.timing.cpu_load import LoadMeter
+
+_COMPILATION_NOTE = (
+    "New shapes were compiled while training steps were measured, and again when the measurement was repeated, "
+    "so the step times include compilation. Causes are a smaller last batch (see drop_remainder) and batches "
+    "padded to their longest element."
+)
+_KEPT = 4  # datasets kept: a memory cache lives as long as its dataset object
+_SHORTEST_SETTLE_SECONDS = 0.3  # wait for AUTOTUNE, at least; by judgement: less leaves more windows unconverged
+_FILL_LIMIT_SECONDS = 60.0  # to fill one cache, by judgement: slower plans fail, a longer limit takes trial time
+
+
+class TensorFlowRunner:
+    """Replays plans and measures them alone and inside the user's own training step."""
+
+    def __init__(
+        self,
+        source: live.LivePipeline,
+        consumer: consumption.Consumer,
+        *,
+        machine: Machine,
+        examples_per_element: float,
+        seed: int = 0,
+        compare_seconds: float = 20.0,
+        cold_files: bool = False,
+        distributed_input: DistributedInput | None = None,
+    ) -> None:
+        """Takes what it measures, and how.
+
+        Args:
+            source: the live original pipeline.
+            consumer: trains on the dataset.
+            machine: its available cores and its target device.
+            examples_per_element: examples in one element of the pipeline's output.
+            seed: seed for proofs of equality.
+            compare_seconds: time limit of one proof of equality; as many elements as fit are compared.
+            cold_files: drop the files from the page cache before every window.
+            distributed_input: how a strategy distributes the dataset; the input alone is then the host pipeline that
+                the strategy builds from it.
+        """
+        self.source = source
+        self.consumer = consumer
+        self.profile: Profile | None = None  # set after profiling; predictions need it
+        self._machine = machine
+        self.examples_per_element = examples_per_element
+        self._seed = seed
+        self._compare_seconds = compare_seconds
+        self.cold_files = cold_files
+        self._distributed_input = distributed_input
+        self.max_datasets = _KEPT  # number of datasets that stay built
+        self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+        self._bound: Any = None
+        self._files = contextlib.ExitStack()
+        self._files.enter_context(private_files())
+        self._state = protection.snapshot()
+        self.load = LoadMeter(cgroup=throttling_group())
+        self.autotune_readings: dict[str, AutotuneValues] = {}  # by plan key: of the window observed longest
+        self.notes: list[str] = []  # remarks on the figures of training windows, for the report
+
+    @property
+    def trains(self) -> bool:
+        """Whether something trains on the dataset."""
+        return not isinstance(self.consumer, consumption.NoConsumer)
+
+    @property
+    def shares_processors(self) -> bool:
+        """Whether training runs on the same processors as the input."""
+        return self._machine.device == "cpu" and not isinstance(self.consumer, loop_consumer.EmulatedConsumer)
+
+    @functools.cached_property
+    def files(self) -> NamedFiles:
+        """The files that the original pipeline names."""
+        return named_files(self.source)
+
+    def drop_file_caches(self) -> None:
+        """With `cold_files`, drops the files from the page cache, including files of caches that trials wrote."""
+        if self.cold_files:
+            written = files_within(private_folder())
+            drop_if_supported([*self.files.paths, *written])
+
+    def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+        """Returns a window of the input alone, with `plan` applied.
+
+        Raises:
+            RunFailed: the pipeline cannot be built, raised, or is empty.
+        """
+        with self.measuring():
+            dataset = self._dataset(plan)
+            parts = 1 if self._distributed_input is None else self._distributed_input.parts_per_element
+            log = ParameterLog(repeated=not windows.is_endless(dataset), divided=parts > 1)
+            self.drop_file_caches()
+            with self.load.window():
+                window = windows.input_window(
+                    dataset
+                    if self._distributed_input is None
+                    else self._distributed_input.host_pipeline(windows.repeat_forever(dataset)),
+                    parts=parts,
+                    seconds=seconds,
+                    warmup_seconds=warmup_seconds,
+                    settle_seconds=max(_SHORTEST_SETTLE_SECONDS, 2 * warmup_seconds),
+                    examples_per_element=self.examples_per_element,
+                    epoch_elements=self.epoch_steps,
+                    on_poll=log.poll,
+                )
+            self._keep_longest_reading(plan, log)
+            return replace(window, others_seconds=self.load.last_others_seconds)
+
+    def training_window(self, plan: Plan, *, steps: int) -> Window:
+        """Returns a window of training steps on the pipeline with `plan` applied; `steps` counts its elements.
+
+        Raises:
+            RunFailed: the pipeline cannot be built, or a step or its input raised.
+            StepFailed: the step raised on the original pipeline.
+        """
+        return self._train(self.training_dataset(plan), steps, as_written=not plan.rewrites)
+
+    def bound_window(self, *, steps: int) -> Window:
+        """Returns a window of training steps on one batch, cached and repeated: the model's own bound.
+
+        Raises:
+            RunFailed: as in `training_window`.
+            StepFailed: the step raised.
+        """
+        return self._train(self.training_dataset(None), steps, as_written=True)
+
+    def training_dataset(self, plan: Plan | None) -> Any:
+        """Returns the dataset of training windows: the pipeline under `plan`, or one cached batch if it is None.
+
+        Raises:
+            RunFailed: it cannot be built.
+        """
+        if plan is not None:
+            return self._dataset(plan)
+        if self._bound is None:
+            self._bound = windows.apply_on_host(self.source.dataset, lambda dataset: dataset.take(1).cache())
+        return self._bound
+
+    def compare(self, plan: Plan) -> Comparison:
+        """Returns the comparison of the pipeline with `plan` applied and the original one.
+
+        Raises:
+            CannotReplay: the edited pipeline cannot be built.
+        """
+        with self.measuring():
+            found = compare.compare(
+                self.source,
+                _without_device_copies(self.edited(plan), self.source.pipeline),
+                plan.safety,
+                seed=self._seed,
+                time_limit_seconds=self._compare_seconds,
+            )
+            if self._distributed_input is None or not found.equal:
+                return found
+            return replace(found, checks=(*found.checks, *replica_check(self._distributed_input, self._dataset(plan))))
+
+    def predicted_bytes(self, plan: Plan) -> float:
+        """Returns the predicted peak memory of the pipeline with `plan` applied, in bytes; 0 before profiling."""
+        if self.profile is None:
+            return 0.0
+        cores = max(1.0, self._machine.cores_granted)
+        return expected_peak_bytes(self.source.pipeline, self.edited(plan), self.profile, cores=cores)
+
+    def edited(self, plan: Plan) -> Pipeline:
+        """Returns the pipeline with the plan's edits applied."""
+        return apply_edits(self.source.pipeline, plan.edits)
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Context manager for code that runs the pipeline: restores the state of the script on exit.
+
+        The state is all variables, mutable tables and random generators that functions or training steps may change.
+        """
+        try:
+            yield
+        finally:
+            self._state.restore()
+
+    def close(self) -> None:
+        """Frees every dataset built, with its caches in memory and on disk; the runner cannot be used afterwards."""
+        self._state.restore()
+        self._built.clear()
+        self._bound = None
+        windows.free_iterators()
+        self._files.close()
+
+    @property
+    def epoch_steps(self) -> int | None:
+        """Elements of the output per epoch; None if unknown."""
+        return self.source.pipeline.epoch_elements((self.profile.cardinality if self.profile else None) or {})
+
+    def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
+        self.drop_file_caches()
+        try:
+            with self.measuring(), self.load.window():
+                window = self.consumer.window(dataset, steps=steps, warmup=2)
+        except StepRaised as failure:
+            if not as_written:
+                raise  # a rewrite may pass elements to the step that it does not accept
+            raise StepFailed(f"{failure}. Its changes were undone.") from failure.__cause__
+        if window.compile_seconds and _COMPILATION_NOTE not in self.notes:
+            self.notes.append(_COMPILATION_NOTE)
+        examples = max(1, round(window.steps * self.examples_per_element))
+        return replace(window, examples=examples, others_seconds=self.load.last_others_seconds)
+
+    def watch_autotune(self, plan: Plan, *, seconds: float) -> AutotuneValues:
+        """Returns what AUTOTUNE chose under `plan`: consumes one iterator until values are stable, at most `seconds`.
+
+        Raises:
+            RunFailed: the pipeline raised, or is empty.
+        """
+        with self.measuring():
+            log = log_parameters(self._dataset(plan), seconds=seconds)
+            self._keep_longest_reading(plan, log)
+        return log.reading(self.edited(plan))
+
+    def _keep_longest_reading(self, plan: Plan, log: ParameterLog) -> None:
+        """Keeps the reading of the longest observation, which contains more about the same values."""
+        before = self.autotune_readings.get(plan.key)
+        if before is None or log.seconds >= before.seconds:
+            self.autotune_readings[plan.key] = log.reading(self.edited(plan))
+
+    def _dataset(self, plan: Plan) -> Any:
+        if not plan.edits:
+            return self.source.dataset
+        key = tuple(repr(edit) for edit in plan.edits)
+        if key not in self._built:
+            edited = self.edited(plan)
+            try:
+                nodes = replay.replay_nodes(self.source, edited)
+            except CannotReplay as error:
+                raise RunFailed(error.message) from error
+            except (tf.errors.OpError, ValueError, TypeError) as error:
+                raise RunFailed(f"The plan cannot be built: {first_line(error)}") from error
+            fill_caches(nodes[node] for node in added_caches(edited, self.source.pipeline))
+            self._built[key] = nodes[replay.OUTPUT]
+            while len(self._built) > self.max_datasets:
+                self._built.popitem(last=False)
+        self._built.move_to_end(key)
+        return self._built[key]
+
+
+def added_caches(edited: Pipeline, original: Pipeline) -> tuple[str, ...]:
+    """Returns the ids of the caches that edits have added."""
+    return tuple(node.id for node in edited if node.op == "cache" and node.id not in original)
+
+
+def _without_device_copies(edited: Pipeline, original: Pipeline) -> Pipeline:
+    """Returns the pipeline without added copies to a device, which keep all bytes and cannot be serialized."""
+    copies = [node.id for node in edited if node.op == "copy_to_device" and node.id not in original]
+    return apply_edits(edited, [Remove(name) for name in copies])
+
+
+def fill_caches(caches: Iterable[Any]) -> None:
+    """Reads every dataset that ends in a cache to its end once, so that trials measure what later epochs see.
+
+    Raises:
+        RunFailed: a dataset raised, or took too long.
+    """
+    for dataset in caches:
+        end = time.perf_counter() + _FILL_LIMIT_SECONDS
+        try:
+            for _ in dataset:
+                if time.perf_counter() > end:
+                    raise RunFailed(f"Filling the cache took longer than {_FILL_LIMIT_SECONDS:.0f} s.")
+        except tf.errors.OpError as error:
+            raise RunFailed(f"The pipeline raised while the cache was filled: {error.message[:200]}") from error
+    windows.free_iterators()

@@ -1,0 +1,396 @@
+"""Measures what a running pipeline reads, and the rate of its own source at several levels of parallelism."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import tensorflow as tf
+from scipy import special
+
+from pipetune import tensorflow_private
+from pipetune.core.pipeline import Node
+from pipetune.core.profile import OperatorProfile
+from pipetune.core.results import Interval
+from pipetune.core.storage import Sweep, SweepLevel, SweepReader
+from pipetune.model.throughput import find_knee
+from pipetune.pipelines import live
+from pipetune.search.statistics import ratio_interval
+from pipetune.timing import windows
+
+_LOOK_SECONDS = 0.005  # between two looks at open files, by judgement: a file open for less time may be missed
+_OWN = ("/proc/", "/sys/", "/dev/", sys.prefix + "/", sys.base_prefix + "/lib")  # not data
+_NOT_DATA = (".py", ".pyc", ".so", ".log")
+
+
+@dataclass(frozen=True)
+class ReadCounters:
+    """Bytes that this process has read since it started (proc(5), /proc/pid/io)."""
+
+    syscall_bytes: int  # rchar: by system calls, from memory or not
+    storage_bytes: int  # read_bytes: from storage
+
+
+@dataclass(frozen=True)
+class ReadObservation:
+    """What a running pipeline read in one period of time."""
+
+    elements: int
+    seconds: float
+    bytes_per_element: float | None  # None if the system does not count
+    storage_bytes_per_element: float | None
+    opened_files: frozenset[str]  # regular files seen open for reading that were not open before
+
+
+def read_counters(path: Path = Path("/proc/self/io")) -> ReadCounters | None:
+    """Returns the kernel's counters; None if it has none."""
+    try:
+        found = dict(line.split(": ") for line in path.read_text().splitlines())
+        return ReadCounters(int(found["rchar"]), int(found["read_bytes"]))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def observe(dataset: Any, *, seconds: float) -> ReadObservation:
+    """Returns what `dataset`, repeated forever, reads in about `seconds` after its first elements.
+
+    Raises:
+        RunFailed: the pipeline raised, or is empty.
+    """
+    windows.free_iterators()
+    iterator: Any = None
+    watch = OpenFileWatcher()
+    try:
+        with windows.as_run_failed(), watch:
+            iterator = iter(windows.repeat_forever(dataset))
+            started = time.perf_counter()
+            next(iterator)
+            filled = time.perf_counter()  # shuffle buffers are full now
+            while time.perf_counter() < filled + min(seconds / 4, 2 * (filled - started)):
+                next(iterator)
+            before, started, elements = read_counters(), time.perf_counter(), 0
+            while elements == 0 or time.perf_counter() < started + seconds:
+                next(iterator)
+                elements += 1
+            spent, after = time.perf_counter() - started, read_counters()
+    finally:
+        del iterator
+        windows.free_iterators()
+    read = None if before is None or after is None else ReadCounters(
+        after.syscall_bytes - before.syscall_bytes, after.storage_bytes - before.storage_bytes
+    )  # fmt: skip
+    return ReadObservation(
+        elements=elements,
+        seconds=spent,
+        bytes_per_element=None if read is None else read.syscall_bytes / elements,
+        storage_bytes_per_element=None if read is None else read.storage_bytes / elements,
+        opened_files=frozenset(watch.seen),
+    )
+
+
+class OpenFileWatcher:
+    """Context manager that polls which data files this process has open for reading; collects them in `seen`."""
+
+    def __init__(self, folder: Path = Path("/proc/self")) -> None:
+        self._folder = folder
+        self._before: set[str] = set()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.seen: set[str] = set()
+
+    def __enter__(self) -> OpenFileWatcher:
+        self._before = self.look()
+        self._thread = threading.Thread(target=self._watch, name="pipetune-open-files", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self) -> set[str]:
+        """Returns the data files that are open for reading now and were not seen before."""
+        found: set[str] = set()
+        try:
+            descriptors = os.listdir(self._folder / "fd")
+        except OSError:
+            return found
+        for descriptor in descriptors:
+            try:
+                name = os.readlink(self._folder / "fd" / descriptor)
+                if name in self._before or name in self.seen or not _may_be_data(name):
+                    continue
+                if stat.S_ISREG(os.stat(name).st_mode) and self._read_only(descriptor):
+                    found.add(name)
+            except OSError:
+                continue  # closed in the meantime
+        return found
+
+    def _watch(self) -> None:
+        while not self._done.wait(_LOOK_SECONDS):
+            self.seen |= self.look()
+
+    def _read_only(self, descriptor: str) -> bool:
+        for line in (self._folder / "fdinfo" / descriptor).read_text().splitlines():
+            if line.startswith("flags:"):
+                return int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY
+        return False
+
+
+def _may_be_data(name: str) -> bool:
+    return name.startswith("/") and not name.startswith(_OWN) and not name.endswith((*_NOT_DATA, " (deleted)"))
+
+
+LEVELS = (1, 2, 4, 8, 16, 32)  # numbers of parallel readers, by judgement: more levels make each window shorter
+_FEWEST_ROUNDS = 2  # the fewest that show a variance, from which the interval is computed
+_METHOD = "t on logs, pooled over levels, 95 %"
+_SHORTEST_SECONDS = 0.03  # of a window
+_PATIENCE = 2.5  # times the time limit: until then the fewest rounds must be done
+_WINDOWS = 0.6  # share of the time for windows; the rest is for the preparation of each
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of one window, per second; 0 if not counted."""
+
+    bytes: float = 0.0
+    elements: float = 0.0
+
+
+MeasureRates = Callable[[int, float], Rates]
+"""Reads with a number of parallel readers, for about a number of seconds; returns the rates."""
+
+
+def sweep(
+    reader: SweepReader,
+    window: MeasureRates,
+    *,
+    levels: Sequence[int] = LEVELS,
+    limit_seconds: float,
+    most_rounds: int = 4,
+    seed: int = 0,
+    before: Callable[[], None] | None = None,
+    node: str = "",
+) -> Sweep | None:
+    """Returns the curve of `window` over `levels`; None if nothing was read, or time was too short for two rounds.
+
+    Args:
+        reader: who reads, for the result.
+        window: measures one window.
+        levels: numbers of parallel readers.
+        limit_seconds: approximate time limit for all windows.
+        most_rounds: with fewer rounds, windows are longer.
+        seed: for the order of levels in each round.
+        before: called before each window (to drop the page cache).
+        node: id of the operator that reads, for the result.
+    """
+    rounds = _measure(window, levels, limit_seconds=limit_seconds, most_rounds=most_rounds, seed=seed, before=before)
+    if rounds is None:
+        return None
+    by_bytes = _intervals([[one.bytes for one in row] for row in rounds])
+    by_elements = _intervals([[one.elements for one in row] for row in rounds])
+    intervals = by_bytes or by_elements
+    if not intervals:
+        return None
+    knee = find_knee(levels, [one.median for one in intervals])
+    return Sweep(
+        reader=reader,
+        levels=tuple(
+            SweepLevel(
+                level,
+                bytes_per_second=by_bytes[index] if by_bytes else None,
+                elements_per_second=by_elements[index] if by_elements else None,
+            )
+            for index, level in enumerate(levels)
+        ),
+        node=node,
+        cold=before is not None,
+        knee=knee.parallelism,
+        falling=knee.falling and intervals[-1].high < max(one.low for one in intervals),
+        ceiling=knee.ceiling if by_bytes else None,
+    )
+
+
+def _measure(
+    window: MeasureRates,
+    levels: Sequence[int],
+    *,
+    limit_seconds: float,
+    most_rounds: int,
+    seed: int,
+    before: Callable[[], None] | None,
+) -> list[list[Rates]] | None:
+    """Returns, per round, the rates of every level; whole rounds only. None if two rounds took too long."""
+    started, draw = time.perf_counter(), random.Random(seed)
+    seconds = max(_SHORTEST_SECONDS, _WINDOWS * limit_seconds / (most_rounds * len(levels)))
+    window(levels[0], _SHORTEST_SECONDS)  # warm-up: some things are slow only the first time
+    rounds: list[list[Rates]] = []
+    while len(rounds) < most_rounds:
+        spent = time.perf_counter() - started
+        if len(rounds) >= _FEWEST_ROUNDS and spent * (len(rounds) + 1) / len(rounds) > limit_seconds:
+            break
+        found: dict[int, Rates] = {}
+        for level in draw.sample(list(levels), len(levels)):
+            if len(rounds) < _FEWEST_ROUNDS and time.perf_counter() - started > _PATIENCE * limit_seconds:
+                return None
+            if before is not None:
+                before()
+            found[level] = window(level, seconds)
+        rounds.append([found[level] for level in levels])
+    return rounds
+
+
+def _intervals(rounds: Sequence[Sequence[float]]) -> list[Interval]:
+    """Returns the rate of every level with its confidence interval; empty if a rate was not counted.
+
+    Few rounds of several levels still give an interval: the variance is pooled over the levels, after the effect of
+    each round as a whole is removed (the residual of the two-way layout of rounds and levels, on logs).
+    """
+    if any(rate <= 0 for row in rounds for rate in row):
+        return []
+    logs = [[math.log(rate) for rate in row] for row in rounds]
+    if len(logs[0]) == 1:
+        return [ratio_interval([row[0] for row in rounds])]
+    row_means, means = [fmean(row) for row in logs], [fmean(column) for column in zip(*logs, strict=True)]
+    residual = sum(
+        (value - row_mean - mean + fmean(means)) ** 2
+        for row, row_mean in zip(logs, row_means, strict=True)
+        for value, mean in zip(row, means, strict=True)
+    )
+    freedom = (len(logs) - 1) * (len(means) - 1)
+    reach = float(special.stdtrit(freedom, 0.975)) * math.sqrt(residual / freedom / len(logs))
+    return [
+        Interval(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), len(logs), _METHOD) for mean in means
+    ]
+
+
+_READERS = ("TFRecord", "TextLine", "FixedLength", "CSV", "Snapshot")  # prefixes of kernel names: V2 may follow
+SLOW_SECONDS = 0.002
+"""Seconds per element above which a source is assumed to wait: its sweep needs more time and can gain more."""
+
+_LONGEST_WARM_UP = 1.5  # seconds
+_FEWEST_ELEMENTS = 8  # per window, with one reader
+_COUNTED_SECONDS = 0.01  # elements that arrive in this time are counted together, inside TensorFlow
+
+
+def reading_operator(source: live.LivePipeline) -> Node | None:
+    """Returns the operator that reads, if its number of readers can be changed; None if there is none.
+
+    That is the first interleave or flat_map that opens readers, or a TFRecordDataset.
+    """
+    return next((node for node in source.pipeline if node.op == "TFRecordDataset" or opens_readers(node)), None)
+
+
+def opens_readers(node: Node) -> bool:
+    """Whether the function of this interleave or flat_map opens something that reads: files or a generator."""
+    if node.op not in ("interleave", "flat_map") or not node.inner:
+        return False
+    function = node.function
+    inside = function is not None and (function.reads_files or function.python)
+    return inside or any(kind.startswith(_READERS) for kind in node.inner)
+
+
+def sweep_source(
+    source: live.LivePipeline,
+    node: Node,
+    costs: OperatorProfile | None,
+    *,
+    limit_seconds: float,
+    seed: int = 0,
+    before: Callable[[], None] | None = None,
+) -> Sweep | None:
+    """Returns the rates of `node` (see `reading_operator`) with 1 to 32 readers, but no more than there are files.
+
+    The traced function that opens a reader is reused; its Python code is not called again. None if the source raised.
+
+    Args:
+        source: the live pipeline.
+        node: the operator that reads.
+        costs: profile of `node`, for its bytes per element, and its time, which decides how many are counted together.
+        limit_seconds: as in `sweep`.
+        seed: as in `sweep`.
+        before: as in `sweep`.
+    """
+    files = most_readers(source, node)
+    levels = [level for level in LEVELS if files is None or level < files]
+    if files is not None and files <= LEVELS[-1]:
+        levels.append(files)
+    size = (costs.bytes_out if costs else None) or 0.0
+    each = (costs.wall_seconds if costs else None) or 0.0
+    at_once = max(1, int(_COUNTED_SECONDS / each)) if each else 1
+
+    def window(parallel: int, seconds: float) -> Rates:
+        seconds = max(seconds, _FEWEST_ELEMENTS * each)
+        dataset = with_readers(source, node, parallel)
+        # A source that waits delivers in bursts until all readers are open and out of phase.
+        warm_up = (4 * parallel, _LONGEST_WARM_UP) if each > SLOW_SECONDS else (2 * parallel, seconds)
+        rate = _elements_per_second(dataset, seconds, at_once=at_once, warm_up=warm_up)
+        return Rates(bytes=rate * size, elements=rate)
+
+    try:
+        return sweep(
+            SweepReader.SOURCE,
+            window,
+            levels=levels,
+            limit_seconds=limit_seconds,
+            most_rounds=2 if each > SLOW_SECONDS else 4,
+            seed=seed,
+            before=before,
+            node=node.id,
+        )
+    except (tf.errors.OpError, ValueError, TypeError, StopIteration):
+        return None
+
+
+def most_readers(source: live.LivePipeline, node: Node) -> int | None:
+    """Returns the most readers that can run at once, which is the number of files; None if unknown."""
+    if node.op == "TFRecordDataset":
+        count = int(source.datasets[node.id]._filenames.cardinality())
+    else:
+        count = source.pipeline[node.inputs[0]].cardinality
+    return count if count >= 1 else None
+
+
+def with_readers(source: live.LivePipeline, node: Node, parallel: int) -> Any:
+    """Returns an endless dataset of the elements of `node`, with `parallel` readers open and reading at once."""
+    original = source.datasets[node.id]
+    if node.op == "TFRecordDataset":
+        return type(original)(original._filenames.repeat(), original._compression_type, num_parallel_reads=parallel)
+    with tensorflow_private.reusing_traced_functions():
+        return (
+            source.datasets[node.inputs[0]]
+            .repeat()
+            .interleave(original._map_func, cycle_length=parallel, num_parallel_calls=parallel, deterministic=False)
+        )
+
+
+def _elements_per_second(dataset: Any, seconds: float, *, at_once: int, warm_up: tuple[int, float]) -> float:
+    """Returns the elements per second after the first elements, which arrive while the readers are being opened.
+
+    `warm_up` is the number of these first elements, and the longest time to wait for them in seconds.
+    """
+    first, longest = warm_up
+    counted = windows.without_optimizations(dataset.map(lambda *_: tf.constant(1, tf.int64)).batch(at_once))
+    iterator: Any = iter(counted)
+    try:
+        taken, started = 0, time.perf_counter()
+        while taken == 0 or (taken < first and time.perf_counter() < started + longest):
+            taken += int(next(iterator).shape[0])
+        taken, started = 0, time.perf_counter()
+        while taken == 0 or time.perf_counter() < started + seconds:
+            taken += int(next(iterator).shape[0])
+        return taken / (time.perf_counter() - started)
+    finally:
+        del iterator
+        windows.free_iterators()

@@ -1,0 +1,351 @@
+"""Records, for every dataset created while recording is active, the call in the user's source that created it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import linecache
+import os
+import site
+import sys
+import sysconfig
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from pipetune import tensorflow_private
+from pipetune.core.pipeline import SourceLocation
+
+_workflow_thread = threading.local()
+
+
+@contextlib.contextmanager
+def running_workflow() -> Iterator[None]:
+    """Context manager: iterators used on this thread count as pipetune's, not as the script's."""
+    before = getattr(_workflow_thread, "busy", False)
+    _workflow_thread.busy = True
+    try:
+        yield
+    finally:
+        _workflow_thread.busy = before
+
+
+def inside_workflow() -> bool:
+    """Whether this thread is currently running pipetune's work."""
+    return bool(getattr(_workflow_thread, "busy", False))
+
+
+_WRAPPING = ("pipetune.", "tensorflow.python.autograph.")
+
+_FORWARDING = ("pipetune.capture.", "pipetune.pipelines.call_sites", "pipetune.tensorflow_private")
+
+
+def called_by_library() -> bool:
+    """Whether the intercepted call came from Keras or TensorFlow rather than from the user."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_WRAPPING):
+        frame = frame.f_back
+    return frame is not None and is_library(frame.f_code.co_filename)
+
+
+_SITE = "_pipetune_site"
+_PATH = "_pipetune_path"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call site in user code: code object and bytecode offset, or (`code` None) a statement AutoGraph converted."""
+
+    code: CodeType | None
+    offset: int
+    file: str
+    line: int
+    scope: str
+    method: str
+    library: str  # the package of the called function; "" for TensorFlow
+
+
+FramePosition = tuple[CodeType, int]
+"""The position of a frame: its code object and the bytecode offset in it."""
+
+CallPath = tuple[FramePosition, ...]
+"""The user's frames on a call stack, innermost first."""
+
+_calls: Counter[tuple[Site, str]] = Counter()
+_paths_by_site: dict[tuple[Site, str], dict[CallPath, None]] = {}  # distinct call stacks by call site and dataset class
+
+_live_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # every recorded dataset that is still alive
+
+_MOST_FRAMES = 8  # frames reported per call stack
+_MAX_PATHS = 64  # distinct call stacks kept per call site
+
+
+class Recorder:
+    """Context manager: records the source location of every dataset created while it is active."""
+
+    def __enter__(self) -> Recorder:
+        self._original = tensorflow_private.DatasetV2.__init__
+        original = self._original
+
+        @functools.wraps(original)
+        def record(dataset: Any, *args: Any, **kwargs: Any) -> None:
+            original(dataset, *args, **kwargs)
+            _record(dataset)
+
+        tensorflow_private.DatasetV2.__init__ = record
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tensorflow_private.DatasetV2.__init__ = self._original
+
+
+def location(dataset: Any) -> SourceLocation | None:
+    """Returns the source span of the call that created `dataset`; None if it was not recorded."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    return None if found is None else _span(found)
+
+
+def site_of(dataset: Any) -> Site | None:
+    """Returns the call site in the user's code that created `dataset`; None if it was not recorded."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    return found
+
+
+def live_datasets() -> list[Any]:
+    """Returns all recorded datasets that are still alive, including those of TensorFlow's private classes."""
+    return list(_live_datasets)
+
+
+def call_sites() -> list[SourceLocation]:
+    """Returns the source spans of all calls that created datasets, without duplicates."""
+    return list(dict.fromkeys(_span(found) for found, _ in _calls))
+
+
+def path_of(dataset: Any) -> CallPath:
+    """Returns the user's call stack at the creation of `dataset`; empty if it was not recorded."""
+    return getattr(dataset, _PATH, ())
+
+
+def enclosing_calls(dataset: Any) -> tuple[SourceLocation, ...]:
+    """Returns the script's calls around the one that created `dataset`, innermost first."""
+    return _locations(path_of(dataset))
+
+
+def other_enclosing_calls(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
+    """Returns `enclosing_calls` of other datasets from the same call site, where it differs from that of `dataset`."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    if found is None:
+        return ()
+    own = path_of(dataset)
+    paths = _paths_by_site.get((found, type(dataset).__name__), {})
+    return tuple(_locations(path) for path in paths if path != own)
+
+
+def _locations(path: CallPath) -> tuple[SourceLocation, ...]:
+    around = path[1 : _MOST_FRAMES + 1]
+    return _spans(around, tuple(code.co_filename for code, _ in around))  # code objects of two files may compare equal
+
+
+@functools.lru_cache(maxsize=1024)
+def _spans(path: CallPath, files: tuple[str, ...]) -> tuple[SourceLocation, ...]:
+    found = []
+    for (code, offset), name in zip(path, files, strict=True):
+        line, end_line, column, end_column = span_of((code, offset))
+        if line is None or end_line is None or column is None or end_column is None:
+            break
+        file = os.path.abspath(name)
+        found.append(SourceLocation(file, line, column, end_line, end_column, "", code.co_qualname))
+    return tuple(found)
+
+
+def path_from(frame: FrameType | None) -> CallPath:
+    """Returns the user's frames of the call stack that ends in `frame`."""
+    found = []
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def span_of(step: FramePosition) -> tuple[int | None, int | None, int | None, int | None]:
+    """Returns line, end line, column and end column of the code at a frame's position; columns count UTF-8 bytes."""
+    code, offset = step
+    return list(code.co_positions())[offset // 2]
+
+
+def datasets_at_call(dataset: Any) -> int:
+    """Returns how many datasets of its class the call site of `dataset` has created, at least 1."""
+    found: Site | None = getattr(dataset, _SITE, None)
+    return 1 if found is None else max(1, _calls[found, type(dataset).__name__])
+
+
+@contextlib.contextmanager
+def restoring_records() -> Iterator[None]:
+    """Context manager: discards what is recorded inside, for a call that pipetune repeats and the script makes once."""
+    before, ways, living = (
+        _calls.copy(),
+        {site: dict(paths) for site, paths in _paths_by_site.items()},
+        list(_live_datasets),
+    )
+    try:
+        yield
+    finally:
+        clear()
+        _calls.update(before)
+        _paths_by_site.update(ways)
+        _live_datasets.update(living)
+
+
+def clear() -> None:
+    """Clears everything that was recorded; for a new script in the same process."""
+    _calls.clear()
+    _live_datasets.clear()
+    _paths_by_site.clear()
+
+
+def user_frame(frame: FrameType | None) -> tuple[FrameType | None, str]:
+    """Returns the innermost frame of the user's code, and the name of the library function it called."""
+    user, called = _user_and_called(frame)
+    return user, _callee_name(called)
+
+
+def _user_and_called(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
+    """Returns the innermost frame of the user's code, and the frame of the library function it called."""
+    called: FrameType | None = None
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code.co_name not in _WRAPPERS:
+            called = frame
+        frame = frame.f_back
+    return frame, called
+
+
+def _package(called: FrameType | None) -> str:
+    """Returns the package that a library function belongs to; '' for TensorFlow."""
+    name = str(called.f_globals.get("__name__", "")).partition(".")[0] if called is not None else ""
+    return "" if name == "tensorflow" else name
+
+
+_WRAPPERS = frozenset(
+    {"error_handler", "wrapper", "wrapped", "op_dispatch_handler", "__call__", "__new__", "converted_call",
+     "_call_unconverted"}
+)  # fmt: skip
+
+
+def _callee_name(frame: FrameType | None) -> str:
+    """Returns the name by which the user called a library function; for a constructor, the name of the class."""
+    if frame is None:
+        return ""
+    if frame.f_code.co_name == "__init__" and frame.f_code.co_varnames:
+        return type(frame.f_locals.get(frame.f_code.co_varnames[0])).__name__.removesuffix("V2")
+    return frame.f_code.co_name
+
+
+@functools.cache
+def is_library(filename: str) -> bool:
+    """Whether a file belongs to Python, an installed package or pipetune rather than to the user."""
+    if "__autograph_generated_file" in filename:
+        return False
+    if filename.startswith("<"):
+        return not filename.startswith("<ipython")
+    path = os.path.abspath(filename)
+    if not _INSTALLED.isdisjoint(path.split(os.sep)):
+        return True
+    return any(path.startswith(folder + os.sep) for folder in _library_folders())
+
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folder names of installed packages; they also match other environments on the path (.pth files, PYTHONPATH)."""
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages())
+    folders.add(site.getusersitepackages())
+    folders.add(_PACKAGE)
+    return tuple(os.path.abspath(folder) for folder in folders)
+
+
+def _record(dataset: Any) -> None:
+    if hasattr(dataset, _SITE):
+        return  # two recorders are active: the script itself uses `pipetune.record`
+    frame, called = _user_and_called(sys._getframe(2))
+    if frame is None or _inside_pipetune(sys._getframe(2), frame):
+        return
+    code, method, library = frame.f_code, _callee_name(called), _package(called)
+    if "__autograph_generated_file" in code.co_filename:
+        origin = tensorflow_private.autograph_origin(code.co_filename, frame.f_lineno)
+        if origin is None:
+            return
+        found = Site(None, 0, origin[0], origin[1], origin[2], method, library)
+    else:
+        found = Site(code, frame.f_lasti, code.co_filename, frame.f_lineno, code.co_qualname, method, library)
+    object.__setattr__(dataset, _SITE, found)
+    _live_datasets.add(dataset)
+    path = path_from(frame)
+    object.__setattr__(dataset, _PATH, path)
+    _calls[found, type(dataset).__name__] += 1
+    paths = _paths_by_site.setdefault((found, type(dataset).__name__), {})
+    paths[path if len(paths) < _MAX_PATHS else ()] = None  # (): beyond the limit, stack not kept
+
+
+def _inside_pipetune(frame: FrameType | None, user: FrameType) -> bool:
+    """Whether pipetune itself creates this dataset, in a replay or a measurement.
+
+    Modules in `_FORWARDING` only pass on calls that the user or a library has made.
+    """
+    while frame is not None and frame is not user:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("pipetune.") and not module.startswith(_FORWARDING):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _span(found: Site) -> SourceLocation:
+    file = os.path.abspath(found.file)
+    if found.code is not None:
+        line, end_line, column, end_column = span_of((found.code, found.offset))
+        if line is not None and end_line is not None and column is not None and end_column is not None:
+            method = _called_name(found.file, line, column, end_line, end_column) or found.method
+            return SourceLocation(file, line, column, end_line, end_column, method, found.scope, library=found.library)
+    return SourceLocation(file, found.line, 0, found.line, 0, found.method, found.scope, False, found.library)
+
+
+def call_expression(file: str, line: int, column: int, end_line: int, end_column: int) -> ast.Call | None:
+    """Returns the call expression that a source span covers; None if it cannot be parsed or is no call.
+
+    Args:
+        file: path of the source file.
+        line, end_line: first and last line, from 1.
+        column, end_column: where the call begins and ends in them: UTF-8 bytes from 0, the end exclusive.
+    """
+    lines = [linecache.getline(file, number).encode() for number in range(line, end_line + 1)]
+    if not lines:
+        return None
+    lines[-1] = lines[-1][:end_column]
+    lines[0] = lines[0][column:]
+    try:
+        expression = ast.parse(b"(" + b"".join(lines).strip() + b"\n)", mode="eval").body
+    except SyntaxError:
+        return None
+    return expression if isinstance(expression, ast.Call) else None
+
+
+def _called_name(file: str, line: int, column: int, end_line: int, end_column: int) -> str:
+    """Returns the name of the called function in the call expression that a span covers, or ''."""
+    call = call_expression(file, line, column, end_line, end_column)
+    if call is not None and isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if call is not None and isinstance(call.func, ast.Name) else ""

@@ -1,0 +1,327 @@
+"""Splits a traced function in two: the second part continues from the tensors that the first passes on."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.pipelines.lifting import BatchProperties, is_elementwise, prove_rows
+from pipetune.pipelines.terms import CannotProve
+
+
+def rebuild_function(
+    graph: Any,
+    graph_def: Any,
+    outputs: Sequence[Any],
+    *,
+    arguments: Sequence[Any] | None = None,
+    leading_axes: tuple[int | None, ...] = (),
+) -> Any:
+    """Returns a concrete function built from `graph_def`, with the captures of `graph`.
+
+    Args:
+        graph: the graph of the original function.
+        graph_def: some ops of `graph`, or replacements for them.
+        outputs: tensors of `graph`; the tensors of the same names are returned, with the same static shapes.
+        arguments: tensors of `graph` that become the arguments; None for the arguments of `graph`.
+        leading_axes: sizes of additional leading axes of all arguments and results: (32,) or (None,) for batches.
+    """
+    if arguments is None:
+        arguments = graph.inputs[: len(graph.inputs) - len(graph.captures)]
+    specs = [
+        tf.TensorSpec([*leading_axes, *tensor.shape] if leading_axes else tensor.shape, tensor.dtype)
+        for tensor in arguments
+    ]
+    return tensorflow_private.data_function(
+        function_body(graph, graph_def, outputs, argument_tensors=arguments, leading_axes=leading_axes), specs
+    )
+
+
+def function_body(
+    graph: Any,
+    graph_def: Any,
+    outputs: Sequence[Any],
+    *,
+    argument_tensors: Sequence[Any],
+    leading_axes: tuple[int | None, ...] = (),
+) -> Callable[..., list[Any]]:
+    """Returns the Python function that `rebuild_function` traces; it imports the ops into the graph that calls it.
+
+    Args: as for `rebuild_function`, with `argument_tensors` in place of `arguments`.
+    """
+    captured = [(inner.name, outer) for outer, inner in graph.captures]
+    arguments = tuple(argument_tensors)
+
+    def body(*values: Any) -> list[Any]:
+        here = tf.compat.v1.get_default_graph()
+        feeds = {tensor.name: value for tensor, value in zip(arguments, values, strict=True)}
+        feeds |= {name: here.capture(outer) for name, outer in captured}
+        present = {node.name for node in graph_def.node} | _input_names(graph_def)
+        read = {name: value for name, value in feeds.items() if name.partition(":")[0] in present}
+        names = [tensor.name for tensor in outputs if tensor.name not in feeds]
+        made = tf.graph_util.import_graph_def(graph_def, input_map=read, return_elements=names, name="edited")
+        feeds |= dict(zip(names, made, strict=True))
+        results = [feeds[tensor.name] for tensor in outputs]
+        for result, original in zip(results, outputs, strict=True):
+            result.set_shape([*leading_axes, *original.shape] if leading_axes else original.shape)
+        return results
+
+    return body
+
+
+def _input_names(graph_def: Any) -> set[str]:
+    return {name.lstrip("^").partition(":")[0] for node in graph_def.node for name in node.input}
+
+
+def statement_indices(function: Any, ops: Sequence[Any]) -> list[int] | None:
+    """Returns, for every op, the index of the statement in the function's body that created it.
+
+    An op that no statement created gets the index of the op before it (inputs 0). None if the function is not a plain
+    `def`, its source cannot be read, or its statements did not run in order.
+    """
+    body = _body(function)
+    if body is None:
+        return None
+    lines = [(one.lineno, one.end_lineno or one.lineno) for one in body]
+    found, last = list[int](), 0
+    for op in ops:
+        line = _line_within(function, op, first=lines[0][0], last=lines[-1][1])
+        places = [place for place, (start, end) in enumerate(lines) if line is not None and start <= line <= end]
+        if places and places[0] < last:
+            return None
+        last = places[0] if places else last
+        found.append(last)
+    return found
+
+
+def _body(function: Any) -> list[ast.stmt] | None:
+    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
+        return None
+    code = function.__code__
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return None
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and node.name == code.co_name
+        and node.lineno == code.co_firstlineno
+        and not node.decorator_list
+    ]
+    return found[0].body if len(found) == 1 else None
+
+
+def _line_within(function: FunctionType, op: Any, *, first: int, last: int) -> int | None:
+    """Returns the line of the body that ran when an op was created: that of the outermost frame of the function."""
+    file, name = function.__code__.co_filename, function.__code__.co_name
+    for frame in op.traceback or ():
+        if frame.filename == file and frame.name in (name, f"tf__{name}") and first <= frame.lineno <= last:
+            return int(frame.lineno)
+    return None
+
+
+class CannotSplit(Exception):
+    """The function cannot be split there; the message is the last clause of a sentence about it."""
+
+
+class SplittableFunction:
+    """The graph of a traced function, and its two parts for a cut after its first `position` ops."""
+
+    def __init__(self, traced: Any) -> None:
+        self.traced = traced
+        self.graph = traced.function.graph
+        self.ops: list[Any] = list(self.graph.get_operations())
+        self.arguments = list(self.graph.inputs[: len(self.graph.inputs) - len(self.graph.captures)])
+
+    @cached_property
+    def varying_ops(self) -> frozenset[int]:
+        """Ids of the ops whose results depend on the element, or differ from call to call."""
+        found = {id(tensor.op) for tensor in self.arguments}
+        for op in self.ops:
+            stateful = op.type != "Placeholder" and tensorflow_private.op_is_stateful(op.type)
+            if stateful or any(id(tensor.op) in found for tensor in op.inputs):
+                found.add(id(op))
+        return frozenset(found)
+
+    def working_ops(self, ops: Iterable[Any]) -> list[Any]:
+        """Returns those of `ops` that compute something from the element."""
+        return [op for op in ops if id(op) in self.varying_ops and op.type not in _IDLE]
+
+    def passed_tensors(self, position: int) -> list[Any]:
+        """Returns the tensors passed from the first part to the second, each once, in the order they were created."""
+        above = {id(op): place for place, op in enumerate(self.ops[:position])}
+        needed = [tensor for op in self.ops[position:] for tensor in op.inputs]
+        found: dict[int, Any] = {}
+        for tensor in (*needed, *self.graph.outputs):
+            if id(tensor.op) in above and id(tensor.op) in self.varying_ops:
+                found[id(tensor)] = tensor
+        return sorted(found.values(), key=lambda tensor: (above[id(tensor.op)], tensor.value_index))
+
+    def passed_components(self, position: int) -> tuple[int, ...]:
+        """Returns the indices of the components of the element that are passed to the second part unchanged."""
+        places = {id(tensor): place for place, tensor in enumerate(self.arguments)}
+        return tuple(sorted(places[id(one)] for one in self.passed_tensors(position) if id(one) in places))
+
+    def head(self, position: int) -> Any:
+        """Returns the first part as a traced function; it returns the tensors of `passed_tensors`.
+
+        Raises:
+            CannotSplit: there are none, or one has a dtype that no element can hold (resource or variant).
+        """
+        handed = self.passed_tensors(position)
+        if not handed:
+            raise CannotSplit("its first part would pass nothing to its second part")
+        if any(tensor.dtype in (tf.resource, tf.variant) for tensor in handed):
+            raise CannotSplit("its second part would need a resource handle created in its first part")
+        specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in handed)
+        return tensorflow_private.with_function(
+            self.traced, self._head(position), output_spec=specs if len(specs) > 1 else specs[0]
+        )
+
+    def tail(self, position: int) -> Any:
+        """Returns the second part as a traced function from `passed_tensors` to the results of the whole."""
+        return tensorflow_private.with_function(self.traced, self._tail(position))
+
+    def head_on_batches(self, position: int, rows: int | None) -> tuple[Any, BatchProperties]:
+        """Returns the first part for whole batches, and the numerical properties of its rows.
+
+        Args:
+            rows: rows per batch, the first axis of every argument and result; None if it varies.
+
+        Raises:
+            CannotSplit: it is not proven to compute for each row what it computes for an element.
+        """
+        batched = self._head(position, rows=(rows,))
+        specs = tuple(tf.TensorSpec([rows, *tensor.shape], tensor.dtype) for tensor in self.passed_tensors(position))
+        gives = specs if len(specs) > 1 else specs[0]
+        return tensorflow_private.with_function(self.traced, batched, output_spec=gives), _prove_rows(
+            self._head(position), batched
+        )
+
+    def _head(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
+        given = {id(tensor.op) for tensor in self.graph.inputs}
+        return rebuild_function(
+            self.graph, self._part(self.ops[:position], leave=given), self.passed_tensors(position), leading_axes=rows
+        )
+
+    def _tail(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
+        handed = self.passed_tensors(position)
+        return rebuild_function(
+            self.graph, self._tail_ops(position), self.graph.outputs, arguments=handed, leading_axes=rows
+        )
+
+    def tail_function(self, position: int) -> Callable[..., Any]:
+        """Returns the second part as a Python function with one argument for each of `passed_tensors`."""
+        body = function_body(
+            self.graph, self._tail_ops(position), self.graph.outputs, argument_tensors=self.passed_tensors(position)
+        )
+        return lambda *handed: tf.nest.pack_sequence_as(self.traced.output_structure, body(*handed))
+
+    def tail_on_batches(self, position: int, rows: int | None) -> tuple[Any, BatchProperties]:
+        """Returns the second part for whole batches, and the numerical properties of its rows.
+
+        Args:
+            rows: rows per batch, the first axis of every argument and result; None if it varies.
+
+        Raises:
+            CannotSplit: it is not proven to compute for each row what it computes for an element.
+        """
+        if not all(id(tensor.op) in self.varying_ops for tensor in self.graph.outputs):
+            raise CannotSplit("its result does not depend on the element and would be produced only once per batch")
+        if not all(tensor.shape.is_fully_defined() for tensor in self.passed_tensors(position)):
+            raise CannotSplit("the output of its first part has no fixed shape")
+        batched = self._tail(position, rows=(rows,))
+        gives = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec([rows, *spec.shape], spec.dtype), self.traced.output_structure
+        )
+        return tensorflow_private.with_function(self.traced, batched, output_spec=gives), _prove_rows(
+            self._tail(position), batched
+        )
+
+    def _tail_ops(self, position: int) -> Any:
+        above = {id(op) for op in self.ops[:position] if id(op) in self.varying_ops}
+        inputs = {id(tensor.op) for tensor in self.graph.inputs}
+        return self._part(self.ops, leave=above | inputs)
+
+    def _part(self, ops: Sequence[Any], *, leave: set[int]) -> Any:
+        """Returns the GraphDef of `ops` without those in `leave` (ids).
+
+        Control inputs and colocation constraints that name other ops are dropped: those ops have run by then, and need
+        not be on the same device.
+        """
+        names = {op.name for op in ops if id(op) not in leave}
+        graph_def = self.graph.as_graph_def()
+        kept = [node for node in graph_def.node if node.name in names]
+        del graph_def.node[:]
+        graph_def.node.extend(kept)
+        for node in graph_def.node:
+            waited = [name for name in node.input if name.startswith("^") and name[1:] not in names]
+            for name in waited:
+                node.input.remove(name)
+            places = [one for one in node.attr["_class"].list.s if one.decode().removeprefix("loc:@") in names]
+            node.attr["_class"].list.s[:] = places
+            if not places:
+                del node.attr["_class"]
+        return graph_def
+
+
+def _prove_rows(single: Any, batched: Any) -> BatchProperties:
+    try:
+        return prove_rows(single, batched)
+    except CannotProve as reason:
+        raise CannotSplit(f"a part of it {reason}") from reason
+
+
+_IDLE = frozenset({"Identity", "NoOp", "Placeholder"})
+
+
+def first_random_op(whole: SplittableFunction) -> int:
+    """Returns the index of the first op that draws random numbers, itself or in a function it calls.
+
+    Raises:
+        CannotSplit: no op does.
+    """
+    library = {function.signature.name: function.node_def for function in whole.graph.as_graph_def().library.function}
+    known: dict[str, bool] = {}
+
+    def draws(nodes: Iterable[Any]) -> bool:
+        return any(
+            (tensorflow_private.op_has_seed(node.op) and tensorflow_private.op_is_stateful(node.op))
+            or any(map(called, _functions(node)))
+            for node in nodes
+        )
+
+    def called(name: str) -> bool:
+        if name not in known:
+            known[name] = False  # a recursive call adds no new ops
+            known[name] = draws(library.get(name, ()))
+        return known[name]
+
+    for place, op in enumerate(whole.ops):
+        if draws([op.node_def]):
+            return place
+    raise CannotSplit("its graph does not show where it draws random numbers")
+
+
+def _functions(node: Any) -> Iterator[str]:
+    for value in node.attr.values():
+        if value.WhichOneof("value") == "func":
+            yield value.func.name
+        yield from (function.name for function in value.list.func)
+
+
+def elementwise_end(whole: SplittableFunction) -> int:
+    """Returns the first index from which all ops that depend on the element treat every value independently."""
+    place = len(whole.ops)
+    while place and (id(whole.ops[place - 1]) not in whole.varying_ops or is_elementwise(whole.ops[place - 1])):
+        place -= 1
+    return place

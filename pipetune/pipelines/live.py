@@ -1,0 +1,378 @@
+"""Reads the `Pipeline` of a live dataset, and applies plans to live datasets."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.functions import FunctionFacts
+from pipetune.core.pipeline import SERVICE, Node, Pipeline, Value
+from pipetune.pipelines import call_sites, functions
+from pipetune.pipelines.objects import live_objects
+
+
+@dataclass(frozen=True)
+class OperatorKind:
+    """How to read one dataset class: its operator, and the attributes that hold its arguments and its functions."""
+
+    op: str
+    arguments: Mapping[str, str] = field(default_factory=dict)  # public argument -> attribute of the object
+    functions: tuple[str, ...] = ()
+    transparent: bool = False  # internal wrapper that adds nothing: not shown as an operator
+
+
+_MAP = {"num_parallel_calls": "_num_parallel_calls", "deterministic": "_deterministic"}
+_BATCH = {"batch_size": "_batch_size", "drop_remainder": "_drop_remainder"}
+_INTERLEAVE = {"cycle_length": "_cycle_length", "block_length": "_block_length"}
+
+KINDS: Mapping[str, OperatorKind] = {
+    "_RangeDataset": OperatorKind("range", {"start": "_start", "stop": "_stop", "step": "_step"}),
+    "_RandomDataset": OperatorKind("random"),
+    "_TensorDataset": OperatorKind("from_tensors"),
+    "_TensorSliceDataset": OperatorKind("from_tensor_slices"),
+    "_SparseTensorSliceDataset": OperatorKind("from_sparse_tensor_slices"),
+    "_LoadDataset": OperatorKind("load", {"path": "_path"}),
+    "TFRecordDatasetV2": OperatorKind(
+        "TFRecordDataset",
+        {"compression_type": "_compression_type", "num_parallel_reads": "_num_parallel_reads"},
+    ),
+    "TextLineDatasetV2": OperatorKind("TextLineDataset", {"compression_type": "_compression_type"}),
+    "FixedLengthRecordDatasetV2": OperatorKind("FixedLengthRecordDataset", {"record_bytes": "_record_bytes"}),
+    "CsvDatasetV2": OperatorKind("CsvDataset"),
+    "_MapDataset": OperatorKind("map", _MAP, ("_map_func",)),
+    "_ParallelMapDataset": OperatorKind("map", _MAP, ("_map_func",)),
+    "_FilterDataset": OperatorKind("filter", {}, ("_predicate",)),
+    "_FlatMapDataset": OperatorKind("flat_map", {}, ("_map_func",)),
+    "_InterleaveDataset": OperatorKind("interleave", {**_INTERLEAVE, **_MAP}, ("_map_func",)),
+    "_ParallelInterleaveDataset": OperatorKind("interleave", {**_INTERLEAVE, **_MAP}, ("_map_func",)),
+    "_BatchDataset": OperatorKind("batch", {**_BATCH, **_MAP}),
+    "_ParallelBatchDataset": OperatorKind("batch", {**_BATCH, **_MAP}),
+    "_PaddedBatchDataset": OperatorKind("padded_batch", _BATCH),
+    "_UnbatchDataset": OperatorKind("unbatch"),
+    "_RestructuredDataset": OperatorKind("restructure", transparent=True),
+    "_DenseToRaggedDataset": OperatorKind("to_ragged"),
+    "_ShuffleDataset": OperatorKind(
+        "shuffle", {"buffer_size": "_buffer_size", "reshuffle_each_iteration": "_reshuffle_each_iteration"}
+    ),
+    "_RepeatDataset": OperatorKind("repeat", {"count": "_count"}),
+    "_TakeDataset": OperatorKind("take", {"count": "_count"}),
+    "_SkipDataset": OperatorKind("skip", {"count": "_count"}),
+    "_ShardDataset": OperatorKind("shard", {"num_shards": "_num_shards", "index": "_index"}),
+    "_PrefetchDataset": OperatorKind("prefetch", {"buffer_size": "_buffer_size"}),
+    "CacheDataset": OperatorKind("cache", {"filename": "_filename"}),
+    "_WindowDataset": OperatorKind(
+        "window",
+        {"size": "_size", "shift": "_shift", "stride": "_stride", "drop_remainder": "_drop_remainder"},
+    ),
+    "_TakeWhileDataset": OperatorKind("take_while", {}, ("_predicate",)),
+    "_ScanDataset": OperatorKind("scan", {}, ("_scan_func",)),
+    "_GroupByWindowDataset": OperatorKind("group_by_window", {}, ("_key_func", "_reduce_func", "_window_size_func")),
+    "_IgnoreErrorsDataset": OperatorKind("ignore_errors"),
+    "_UniqueDataset": OperatorKind("unique"),
+    "_ConcatenateDataset": OperatorKind("concatenate"),
+    "_ZipDataset": OperatorKind("zip"),
+    "_DirectedInterleaveDataset": OperatorKind("choose", {"stop_on_empty_dataset": "_stop_on_empty_dataset"}),
+    "_SnapshotDataset": OperatorKind("snapshot"),
+    "_RebatchDataset": OperatorKind("rebatch", {"batch_size": "_batch_sizes", "drop_remainder": "_drop_remainder"}),
+    "_OptionsDataset": OperatorKind("with_options"),
+    "_CopyToDeviceDataset": OperatorKind("copy_to_device", {"target_device": "_target_device"}),
+    "_AssertCardinalityDataset": OperatorKind("assert_cardinality", {"expected_cardinality": "_expected_cardinality"}),
+}
+
+OPAQUE = OperatorKind("opaque")
+
+_LABELS: Mapping[str, str] = {"_DataServiceDatasetV2": SERVICE}
+
+READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
+"""Readers of any number of files."""
+
+_DEFAULTS: Mapping[str, Mapping[str, Value]] = {
+    "map": {"num_parallel_calls": None, "deterministic": None},
+    "interleave": {"num_parallel_calls": None, "deterministic": None},
+    "batch": {"num_parallel_calls": None, "deterministic": None},
+}
+
+
+def label_of(dataset: Any) -> str:
+    """Returns the display name of a live dataset of a class that pipetune does not know."""
+    name = type(dataset).__name__
+    return _LABELS.get(name, name)
+
+
+def kind_of(dataset: Any) -> OperatorKind:
+    """Returns the kind of a live dataset; `OPAQUE` for a class that pipetune does not know."""
+    return KINDS.get(type(dataset).__name__, OPAQUE)
+
+
+def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
+    """Returns the public arguments of a live dataset's operator as JSON values."""
+    found: dict[str, Value] = dict(_DEFAULTS.get(kind.op, {}))
+    for name, attribute in kind.arguments.items():
+        if hasattr(dataset, attribute):
+            found[name] = to_json_value(getattr(dataset, attribute))
+    if "deterministic" in found and isinstance(found["deterministic"], str):
+        found["deterministic"] = {"true": True, "false": False}.get(found["deterministic"])
+    if kind.op in READERS:
+        found.setdefault("num_parallel_reads", _parallel_reads(dataset))
+        found["files"] = _name_count(dataset._filenames)
+    if kind.op == "shuffle":
+        seeds = (to_json_value(dataset._seed), to_json_value(dataset._seed2))
+        found["seed"] = None if seeds == (0, 0) else f"{seeds[0]},{seeds[1]}"
+    return found
+
+
+def _name_count(names: Any) -> Value:
+    """Returns the number of names in a dataset of file names; None if TensorFlow does not know it."""
+    count = int(names.cardinality()) if tf.executing_eagerly() else -1
+    return count if count >= 0 else None
+
+
+def _parallel_reads(reader: Any) -> Value:
+    """Returns `num_parallel_reads` of a reader that does not keep it, from the dataset that it wraps."""
+    made = reader._impl
+    calls = getattr(made, "_num_parallel_calls", None)  # of the interleave that a reader with AUTOTUNE wraps
+    return to_json_value(calls if calls is not None else getattr(made, "_cycle_length", None))
+
+
+def to_json_value(value: Any) -> Value:
+    """Converts a tensor, NumPy scalar or plain value to a JSON value; None for what JSON cannot express.
+
+    Of a tensor with axes, the first 64 values are returned in a flat tuple.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    try:
+        array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    except (AttributeError, NotImplementedError, ValueError):
+        return None
+    if array.ndim == 0:
+        return to_json_value(array.item())
+    return tuple(to_json_value(item) for item in array.reshape(-1)[:64].tolist())
+
+
+@dataclass(frozen=True)
+class LivePipeline:
+    """A `Pipeline` and the live dataset of each of its nodes."""
+
+    pipeline: Pipeline
+    datasets: Mapping[str, Any]
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset the consumer iterates."""
+        return self.datasets[self.pipeline.output.id]
+
+
+def read(dataset: Any, *, name: str = "dataset") -> LivePipeline:
+    """Returns the pipeline that ends in `dataset`; what cannot be read becomes an opaque node, never an error."""
+    order: list[Any] = []
+    _visit(dataset, order, set())
+    ids = {id(live): f"n{index}" for index, live in enumerate(order)}
+    deterministic = _deterministic_interleaves(order, dataset)
+    nodes = tuple(_node(live, ids, deterministic) for live in order)
+    pipeline = Pipeline(nodes=nodes, name=name, options=explicit_options(dataset))
+    return LivePipeline(pipeline, {ids[id(live)]: live for live in order})
+
+
+def explicit_options(dataset: Any) -> dict[str, Value]:
+    """Returns the fields of `tf.data.Options` that were set explicitly, by dotted name."""
+    found: dict[str, Value] = {}
+    _flatten(dataset.options(), "", found)
+    return found
+
+
+# TensorFlow itself sets these when it merges options.
+_SET_BY_ITSELF = frozenset({("experimental_distribute.auto_shard_policy", "AUTO")})
+
+
+def _flatten(options: Any, prefix: str, found: dict[str, Value]) -> None:
+    for name, value in sorted(options._options.items()):
+        if hasattr(value, "_options"):
+            _flatten(value, f"{prefix}{name}.", found)
+        elif value is not None and (prefix + name, getattr(value, "name", "")) not in _SET_BY_ITSELF:
+            found[prefix + name] = value.name if hasattr(value, "name") else to_json_value(value)
+
+
+def upstream_datasets(dataset: Any) -> tuple[Any, ...]:
+    """Returns the datasets directly upstream of `dataset` as operators; wrappers that add nothing are skipped."""
+    kind = kind_of(dataset)
+    if is_generator(dataset):
+        return ()
+    if kind.op in READERS:
+        files = dataset._filenames
+        return () if kind_of(files).op == "from_tensor_slices" else (files,)
+    found = []
+    for above in tensorflow_private.inputs(dataset):
+        while kind_of(above).transparent:
+            (above,) = tensorflow_private.inputs(above)
+        found.append(above)
+    return tuple(found)
+
+
+def is_generator(dataset: Any) -> bool:
+    """Whether `dataset` is a `from_generator`: a flat_map over one tensor whose function creates the generator."""
+    if kind_of(dataset).op != "flat_map":
+        return False
+    above = tensorflow_private.inputs(dataset)
+    if not above or kind_of(above[0]).op != "from_tensors":
+        return False
+    return "GeneratorDataset" in functions.inner_operators(dataset._map_func)
+
+
+def element_bytes(spec: Any) -> float | None:
+    """Returns the bytes of one element; None unless every component is dense, of fixed shape and not a string."""
+    total = 0
+    for component in tf.nest.flatten(spec):
+        shape, dtype = getattr(component, "shape", None), getattr(component, "dtype", None)
+        if not isinstance(component, tf.TensorSpec) or shape is None or dtype is None or dtype == tf.string:
+            return None
+        count = shape.num_elements()
+        if count is None:
+            return None
+        total += count * dtype.size
+    return float(total)
+
+
+def _visit(dataset: Any, order: list[Any], seen: set[int]) -> None:
+    stack = [(dataset, False)]
+    while stack:
+        current, expanded = stack.pop()
+        if expanded:
+            order.append(current)
+        elif id(current) not in seen:
+            seen.add(id(current))
+            stack.append((current, True))
+            stack.extend((above, False) for above in reversed(upstream_datasets(current)))
+
+
+def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Value]) -> Node:
+    kind = kind_of(dataset)
+    generator = is_generator(dataset)
+    wrappers = [getattr(dataset, attribute) for attribute in kind.functions]
+    facts = [functions.read_facts(wrapper) for wrapper in wrappers]
+    arguments = read_arguments(dataset, kind)
+    if id(dataset) in deterministic:
+        arguments["deterministic"] = deterministic[id(dataset)]
+    if kind.op == "with_options":
+        arguments = dict(explicit_options(dataset))
+    return Node(
+        id=ids[id(dataset)],
+        op="from_generator" if generator else kind.op,
+        inputs=tuple(ids[id(above)] for above in upstream_datasets(dataset)),
+        arguments=arguments,
+        function=_merge(facts),
+        inner=functions.inner_operators(wrappers[0]) if len(wrappers) == 1 and not generator else (),
+        location=call_sites.location(dataset),
+        shared=call_sites.datasets_at_call(dataset),
+        calls=call_sites.enclosing_calls(dataset),
+        other_calls=call_sites.other_enclosing_calls(dataset),
+        spec=str(dataset.element_spec),
+        cardinality=int(dataset.cardinality()) if not tensorflow_private.executing_in_function() else -2,
+        element_bytes=element_bytes(dataset.element_spec),
+        label=label_of(dataset) if kind is OPAQUE else "",
+    )
+
+
+def _merge(facts: list[FunctionFacts]) -> FunctionFacts | None:
+    """Merges the facts of an operator with several functions: everything that any of them does."""
+    if len(facts) < 2:
+        return facts[0] if facts else None
+    return FunctionFacts(
+        name=facts[0].name,
+        digest="+".join(fact.digest for fact in facts),
+        operations=tuple(sorted({kind for fact in facts for kind in fact.operations})),
+        size=sum(fact.size for fact in facts),
+        random=any(fact.random for fact in facts),
+        seeded=all(fact.seeded for fact in facts if fact.random),
+        random_python=any(fact.random_python for fact in facts),
+        python=any(fact.python for fact in facts),
+        reads_variables=tuple(sorted({name for fact in facts for name in fact.reads_variables})),
+        writes_variables=any(fact.writes_variables for fact in facts),
+        mutable_tables=any(fact.mutable_tables for fact in facts),
+        side_effects=tuple(sorted({kind for fact in facts for kind in fact.side_effects})),
+        reads_files=any(fact.reads_files for fact in facts),
+        can_raise=any(fact.can_raise for fact in facts),
+    )
+
+
+def _deterministic_interleaves(order: list[Any], dataset: Any) -> dict[int, Value]:
+    """Reads `deterministic` of parallel interleaves, by dataset id, from the graph: live objects do not keep it."""
+    parallel = [live for live in order if type(live).__name__ == "_ParallelInterleaveDataset"]
+    if not parallel:
+        return {}
+    graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
+    found = [
+        node.attr["deterministic"].s.decode() for node in graph.node if node.op.startswith("ParallelInterleaveDataset")
+    ]
+    if len(found) != len(parallel):
+        return {}
+    words: dict[str, Value] = {"true": True, "false": False}
+    return {id(live): words.get(text) for live, text in zip(parallel, found, strict=True)}
+
+
+COMPLEMENT_CLASS = {"take": "_SkipDataset", "skip": "_TakeDataset"}
+
+
+def has_complement(node: Node, source: LivePipeline) -> bool:
+    """Whether another live dataset is the complement of this take or skip: same input, same count."""
+    above = tensorflow_private.inputs(source.datasets[node.id])
+    return any(
+        type(one).__name__ == COMPLEMENT_CLASS[node.op]
+        and any(given is above[0] for given in tensorflow_private.inputs(one))
+        and to_json_value(one._count) == node.argument("count")
+        for one in live_objects()
+    )
+
+
+_IN_MEMORY = (list, tuple, dict, np.ndarray, tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
+
+
+def require_dataset(value: Any, *, caller: str) -> None:
+    """Checks that `value` is a dataset.
+
+    Args:
+        caller: the public function that was called, for the message: "pipetune.tune".
+
+    Raises:
+        TypeError: it is not a dataset; the message says what was given and how to make a dataset of it.
+    """
+    if not isinstance(value, tf.data.Dataset):
+        raise TypeError(f"{caller} takes a tf.data.Dataset, not {_describe_type(value)}.{_advice(value)}")
+
+
+def _describe_type(value: Any) -> str:
+    if inspect.isgeneratorfunction(value):
+        return "a generator function"
+    if inspect.isroutine(value):
+        return "a function"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _advice(value: Any) -> str:
+    if isinstance(value, str | bytes | os.PathLike):
+        return " To read files, use tf.data.TFRecordDataset(path) or tf.data.Dataset.list_files(pattern)."
+    if inspect.isgeneratorfunction(value) or inspect.isgenerator(value):
+        return " tf.data.Dataset.from_generator(function, output_signature=...) turns a generator function into one."
+    if inspect.isroutine(value):
+        return " If it returns a dataset, call it and pass the result."
+    if isinstance(value, tf.data.Iterator):
+        return " Pass the dataset itself, without iter()."
+    if isinstance(value, tf.distribute.DistributedDataset):
+        return " Pass the dataset that you gave to the strategy."
+    if isinstance(value, tf.keras.utils.PyDataset):
+        return " Keras runs it in Python, which pipetune cannot rewrite: read the same data with tf.data."
+    if isinstance(value, _IN_MEMORY) or hasattr(value, "to_numpy"):
+        return " tf.data.Dataset.from_tensor_slices(...) turns in-memory data into one."
+    if isinstance(value, Iterator) or hasattr(value, "__iter__"):
+        return " tf.data.Dataset.from_generator(lambda: ..., output_signature=...) turns an iterable into one."
+    return ""

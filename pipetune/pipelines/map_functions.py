@@ -1,0 +1,178 @@
+"""Selects the function that a map of an edited pipeline calls: the traced original or a variant that an edit made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.functions import FunctionFacts, FunctionVariant, MapFusion
+from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
+from pipetune.pipelines import function_splitting, functions, gathering, live, window_decoding
+from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.lifting import output_terms
+from pipetune.pipelines.terms import CannotProve, Term
+
+
+def build_variant(
+    function: Callable[..., Any], variant: FunctionVariant, spec: Any, *, allow_loops: bool = True
+) -> Callable[..., Any]:
+    """Returns the function to pass to `map` in place of `function`.
+
+    Args:
+        spec: element spec of the map's input: of batches, whose components have the shape [rows, ...]. A tuple is
+            passed to the function as several arguments.
+        allow_loops: whether `tf.vectorized_map` may fall back to a loop over the rows of a batch; otherwise it raises.
+    """
+    if variant is FunctionVariant.PARSING:
+        return _parsing_batches(function)
+    if variant is not FunctionVariant.VECTORIZED:
+        return function
+    if type(spec) is not tuple:
+        return lambda batch: tf.vectorized_map(function, batch, fallback_to_while_loop=allow_loops)
+    return lambda *batch: tf.vectorized_map(lambda row: function(*row), batch, fallback_to_while_loop=allow_loops)
+
+
+def compose(first: Callable[..., Any], second: Callable[..., Any], *, unpack: bool) -> Callable[..., Any]:
+    """Returns the function that calls `second` on the result of `first`, unpacked into arguments if `unpack`."""
+    if unpack:
+        return lambda *element: second(*first(*element))
+    return lambda *element: second(first(*element))
+
+
+def _parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
+    def parsing(*batch: Any) -> Any:
+        with _parse_example_in_place():
+            return function(*batch)
+
+    return parsing
+
+
+@contextmanager
+def _parse_example_in_place() -> Iterator[None]:
+    """While open, `tf.io.parse_single_example` is `tf.io.parse_example`, which takes a 1-D tensor of examples."""
+    places = [(tf.io, tf.io.parse_example), (tf.compat.v1.io, tf.compat.v1.io.parse_example)]
+    originals = [module.parse_single_example for module, _ in places]
+    for module, parse in places:
+        module.parse_single_example = parse
+    try:
+        yield
+    finally:
+        for (module, _), original in zip(places, originals, strict=True):
+            module.parse_single_example = original
+
+
+def annotate_fusions(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with the most downstream map of every run annotated with what the fused function would be."""
+    facts = {
+        lowest.id: replace(lowest.function, fused=_probe(source, run))
+        for run in consecutive_maps(pipeline)
+        if (lowest := run[-1]).function is not None
+    }
+    return pipeline.with_functions(facts)
+
+
+def compose_maps(source: live.LivePipeline, node_ids: tuple[str, ...]) -> Any:
+    """Returns the composition of the Python functions of these maps; `node_ids` are node ids, most upstream first."""
+    maps = [source.datasets[name] for name in node_ids]
+    function = tensorflow_private.python_function(maps[0]._map_func)
+    for above, below in pairwise(maps):
+        several = type(above.element_spec) is tuple
+        function = compose(function, tensorflow_private.python_function(below._map_func), unpack=several)
+    return function
+
+
+def _probe(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
+    first = tuple(node.id for node in run[:-1])
+    return unknown_on_error(lambda why: MapFusion(first, why_not=why))(_probe_fusion)(source, run)
+
+
+def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
+    names = tuple(node.id for node in run)
+    first = names[:-1]
+    above, last = source.datasets[run[0].inputs[0]], source.datasets[run[-1].id]
+    try:
+        mapped = above.map(compose_maps(source, names))
+    except Exception as error:  # the user's functions are called on inputs they were not written for
+        return MapFusion(first, why_not=f"their functions cannot be composed ({type(error).__name__})")
+    if mapped.element_spec != last.element_spec:
+        return MapFusion(first, why_not="composed into one, their functions return different shapes or dtypes")
+    facts = functions.read_facts(mapped._map_func)
+    checks = any(node.function is not None and node.function.can_raise for node in run)
+    if not facts.stateless or facts.can_raise != checks:
+        return MapFusion(first, why_not="composed into one, their functions have state or check other values")
+    try:
+        terms: list[Term] | None = None
+        for name in names:
+            terms = output_terms(source.datasets[name]._map_func.function, terms)
+        if terms != output_terms(mapped._map_func.function):
+            return MapFusion(first, why_not="composed into one, their functions compute something different")
+    except CannotProve as reason:
+        return MapFusion(first, why_not=f"one of their functions {reason}")
+    return MapFusion(first, digest=facts.digest)
+
+
+def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: Any) -> Any:
+    """Returns the function that the map `node` calls on the elements of the rebuilt upstream dataset `above`.
+
+    Args:
+        source: the live pipeline the edits were made on.
+        pipeline: the edited pipeline that contains `node`.
+
+    Raises:
+        CannotReplay: the live pipeline does not hold what the function is made of.
+    """
+    function = node.function
+    if node.gathers_rows:
+        windows = node.gathering.windows if node.gathering is not None else None
+        return gathering.gather_from(source.datasets[pipeline.source_of(node.id).id], windows)
+    if function is not None and function.part_of:
+        return _part(function, source.datasets[function.part_of], above)
+    if function is not None and function.first:
+        return compose_maps(source, (*function.first, node.id))
+    return _function_variant(function, source.datasets[node.id], above)
+
+
+def has_rebuilt_function(node: Node) -> bool:
+    """Whether a map's function is built from others or from part of one, so that an edit determines its input."""
+    function = node.function
+    return node.gathers_rows or (function is not None and bool(function.part_of or function.first))
+
+
+def filter_predicate(node: Node, original: Any) -> Any:
+    """Returns the predicate of the filter `node`, where `original` is the user's filter dataset.
+
+    An edit that moved the filter needs the Python function, which is traced again on the new input.
+    """
+    again = node.function is not None and node.function.form is FunctionVariant.ON_INPUT
+    return tensorflow_private.python_function(original._predicate) if again else original._predicate
+
+
+def _function_variant(function: FunctionFacts | None, original: Any, above: Any) -> Any:
+    """Returns the function of the map `original` in the variant that an edit chose."""
+    form = function.form if function is not None else FunctionVariant.AS_TRACED
+    traced = original._map_func
+    if function is not None and function.called_on_batches:
+        return build_variant(tensorflow_private.python_function(traced), form, above.element_spec)
+    return window_decoding.decode_only_window(traced) if form is FunctionVariant.DECODE_AND_CROP else traced
+
+
+def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
+    """Returns the part of the function of the map `original` that `function` describes."""
+    assert function.cut is not None
+    whole = function_splitting.SplittableFunction(original._map_func)
+    if function.form is FunctionVariant.HEAD:
+        return whole.head(function.cut.position)
+    if function.form is FunctionVariant.TAIL:
+        return whole.tail(function.cut.position)
+    if function.form is FunctionVariant.VECTORIZED:
+        return build_variant(whole.tail_function(function.cut.position), function.form, above.element_spec)
+    rows = tf.nest.flatten(above.element_spec)[0].shape[0]
+    if function.form is FunctionVariant.ON_BATCHES:
+        return whole.head_on_batches(function.cut.position, rows)[0]
+    return whole.tail_on_batches(function.cut.position, rows)[0]

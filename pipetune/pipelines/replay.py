@@ -1,0 +1,299 @@
+"""Builds the dataset of an edited `Pipeline` from the live one: traced functions and the user's objects are reused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.errors import CannotReplay
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.pipelines import files, live, map_functions
+
+
+def build_options(values: Mapping[str, Any]) -> tf.data.Options:
+    """Returns `tf.data.Options` with these values, by dotted option name."""
+    options = tf.data.Options()
+    for name, value in values.items():
+        target: Any = options
+        *path, last = name.split(".")
+        for part in path:
+            target = getattr(target, part)
+        setattr(target, last, _NAMED[name][value] if name in _NAMED and isinstance(value, str) else value)
+    return options
+
+
+_NAMED: Mapping[str, Any] = {"autotune.autotune_algorithm": tf.data.experimental.AutotuneAlgorithm}
+"""Options whose values are members of an enumeration; an edit stores the name of the member."""
+
+
+def build_map(node: Node, function: Any, original: Any, above: Any) -> Any:
+    """Returns the dataset of the map `node`.
+
+    Args:
+        node: the map.
+        function: a Python function or a dataset's traced function.
+        original: the script's map that `node` comes from; None for a map that an edit adds.
+        above: the dataset that it maps.
+    """
+    calls = node.argument("num_parallel_calls")
+    if calls is None:
+        forced = bool(getattr(original, "_force_synchronous", False))
+        return above.map(function, synchronous=True if forced else None)
+    return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
+
+
+def _argument(node: Node, name: str, default: Any) -> Any:
+    value = node.arguments.get(name)
+    return default if value is None else value
+
+
+def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
+    calls = node.argument("num_parallel_calls")
+    return above[0].interleave(
+        original._map_func,
+        cycle_length=node.argument("cycle_length"),
+        block_length=node.argument("block_length"),
+        num_parallel_calls=calls,
+        deterministic=node.argument("deterministic") if calls is not None else None,
+    )
+
+
+def _reader(node: Node, original: Any, above: list[Any]) -> Any:
+    """Builds a reader of the same files; each constructor argument is read from the attribute of the same name."""
+    names = ("compression_type", "buffer_size", "record_bytes", "header_bytes", "footer_bytes")
+    kept = {name: getattr(original, f"_{name}") for name in names if hasattr(original, f"_{name}")}
+    files = above[0] if above else original._filenames
+    return type(original)(files, num_parallel_reads=node.argument("num_parallel_reads"), **kept)
+
+
+def _batch(node: Node, _original: Any, above: list[Any]) -> Any:
+    calls = node.argument("num_parallel_calls")
+    return above[0].batch(
+        node.argument("batch_size"),
+        drop_remainder=bool(node.argument("drop_remainder")),
+        num_parallel_calls=calls,
+        deterministic=node.argument("deterministic") if calls is not None else None,
+    )
+
+
+def _padded_batch(node: Node, original: Any, above: list[Any]) -> Any:
+    return above[0].padded_batch(
+        node.argument("batch_size"),
+        padded_shapes=original._padded_shapes,
+        padding_values=original._padding_values,
+        drop_remainder=bool(node.argument("drop_remainder")),
+    )
+
+
+def _shuffle(node: Node, original: Any, above: list[Any]) -> Any:
+    reshuffle = _argument(node, "reshuffle_each_iteration", True)
+    if original is None:
+        return above[0].shuffle(node.argument("buffer_size"), reshuffle_each_iteration=reshuffle)
+    with tensorflow_private.fixed_seeds(original._seed, original._seed2):
+        return above[0].shuffle(node.argument("buffer_size"), reshuffle_each_iteration=reshuffle)
+
+
+def _group_by_window(_node: Node, original: Any, above: list[Any]) -> Any:
+    return above[0].group_by_window(
+        original._key_func, original._reduce_func, window_size_func=original._window_size_func
+    )
+
+
+def _window(node: Node, _original: Any, above: list[Any]) -> Any:
+    return above[0].window(
+        node.argument("size"),
+        shift=node.argument("shift"),
+        stride=_argument(node, "stride", 1),
+        drop_remainder=bool(node.argument("drop_remainder")),
+    )
+
+
+def _cache(node: Node, original: Any, above: list[Any]) -> Any:
+    return above[0].cache(files.cache_file(_argument(node, "filename", ""), original))
+
+
+def _snapshot(_node: Node, original: Any, above: list[Any]) -> Any:
+    return type(original)(
+        above[0],
+        files.snapshot_folder(original),
+        shard_func=original._shard_func,
+        compression=original._compression,
+        reader_func=original._reader_func,
+    )
+
+
+def _to_ragged(_node: Node, original: Any, above: list[Any]) -> Any:
+    before, after = (
+        tf.nest.flatten(tensorflow_private.inputs(original)[0].element_spec),
+        tf.nest.flatten(original.element_spec),
+    )
+    kinds = [new.row_splits_dtype for old, new in zip(before, after, strict=True) if old != new]
+    return type(original)(above[0], kinds[0] if kinds else tf.int64)
+
+
+def _rebatch(_node: Node, original: Any, above: list[Any]) -> Any:
+    return type(original)(above[0], original._batch_sizes, original._drop_remainder)
+
+
+def _zip(_node: Node, original: Any, above: list[Any]) -> Any:
+    return tf.data.Dataset.zip(tf.nest.pack_sequence_as(original._datasets, above))
+
+
+def _choose(_node: Node, original: Any, above: list[Any]) -> Any:
+    return type(original)(above[0], list(above[1:]), original._stop_on_empty_dataset)
+
+
+def _copy_to_device(node: Node, original: Any, above: list[Any]) -> Any:
+    host = tensorflow_private.source_device(original) if original is not None else "/cpu:0"
+    return above[0].apply(tf.data.experimental.copy_to_device(node.argument("target_device"), host))
+
+
+def _assert_cardinality(node: Node, _original: Any, above: list[Any]) -> Any:
+    return above[0].apply(tf.data.experimental.assert_cardinality(node.argument("expected_cardinality")))
+
+
+BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
+    "range": lambda node, original, above: tf.data.Dataset.range(
+        node.argument("start"), node.argument("stop"), node.argument("step")
+    ),
+    "TFRecordDataset": _reader,
+    "TextLineDataset": _reader,
+    "FixedLengthRecordDataset": _reader,
+    "interleave": _interleave,
+    "flat_map": lambda node, original, above: above[0].flat_map(original._map_func),
+    "filter": lambda node, original, above: above[0].filter(map_functions.filter_predicate(node, original)),
+    "take_while": lambda node, original, above: above[0].take_while(original._predicate),
+    "scan": lambda node, original, above: above[0].scan(original._initial_state, original._scan_func),
+    "group_by_window": _group_by_window,
+    "batch": _batch,
+    "padded_batch": _padded_batch,
+    "unbatch": lambda node, original, above: type(original)(above[0]),
+    "rebatch": _rebatch,
+    "to_ragged": _to_ragged,
+    "shuffle": _shuffle,
+    "repeat": lambda node, original, above: above[0].repeat(_argument(node, "count", -1)),
+    "take": lambda node, original, above: above[0].take(node.argument("count")),
+    "skip": lambda node, original, above: above[0].skip(node.argument("count")),
+    "shard": lambda node, original, above: above[0].shard(node.argument("num_shards"), node.argument("index")),
+    "prefetch": lambda node, original, above: above[0].prefetch(node.argument("buffer_size")),
+    "cache": _cache,
+    "snapshot": _snapshot,
+    "window": _window,
+    "ignore_errors": lambda node, original, above: above[0].ignore_errors(),
+    "unique": lambda node, original, above: above[0].unique(),
+    "concatenate": lambda node, original, above: above[0].concatenate(above[1]),
+    "zip": _zip,
+    "choose": _choose,
+    "with_options": lambda node, original, above: above[0].with_options(
+        original.options() if original is not None else build_options(node.arguments)
+    ),
+    "assert_cardinality": _assert_cardinality,
+    "copy_to_device": _copy_to_device,
+}
+
+NEED_ORIGINAL = frozenset(
+    {"map", "interleave", "flat_map", "filter", "take_while", "scan", "group_by_window", "padded_batch", "to_ragged",
+     "unbatch", "rebatch", "zip", "choose", "snapshot",
+     "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
+)  # fmt: skip
+
+assert {kind.op for kind in live.KINDS.values()} >= set(BUILDERS), "a builder for an unknown operator"
+
+
+def read(dataset: Any, *, name: str = "dataset") -> live.LivePipeline:
+    """Returns `live.read` with datasets that write none of the script's files; nodes keep their original arguments.
+
+    If the pipeline cannot be rebuilt, the script's own datasets are used: the undo journal knows their files.
+    """
+    source = live.read(dataset, name=name)
+    if not any(map(files.needs_private_file, source.datasets.values())):
+        return source
+    try:
+        datasets = replay_nodes(source, source.pipeline)
+    except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
+        return source
+    return live.LivePipeline(source.pipeline, {node.id: datasets[node.id] for node in source.pipeline})
+
+
+def replay(source: live.LivePipeline, pipeline: Pipeline, *, replacements: Mapping[str, Any] | None = None) -> Any:
+    """Returns the dataset that `pipeline` describes; see `replay_nodes`."""
+    return replay_nodes(source, pipeline, replacements=replacements)[OUTPUT]
+
+
+OUTPUT = ""
+"""The key of the finished dataset, options included, in the result of `replay_nodes`."""
+
+
+def replay_nodes(
+    source: live.LivePipeline, pipeline: Pipeline, *, replacements: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the dataset of every node of `pipeline`, and under `OUTPUT` the one for the consumer to iterate.
+
+    Args:
+        source: the live pipeline the edits were made on.
+        pipeline: the edited pipeline; ids of untouched operators are those of `source`.
+        replacements: by node id, datasets to use in place of nodes (a recorded source); everything downstream is
+            rebuilt.
+
+    Raises:
+        CannotReplay: an operator downstream of an edit cannot be rebuilt; the message names it.
+    """
+    replacements = replacements or {}
+    built: dict[str, Any] = {}
+    with tensorflow_private.reusing_traced_functions():
+        for node in pipeline.nodes:
+            if node.id in replacements:
+                built[node.id] = replacements[node.id]
+            elif all(name in built for name in node.inputs):
+                built[node.id] = _build(node, source, pipeline, [built[name] for name in node.inputs])
+        result = built[pipeline.output.id]
+        changed = {
+            name: value for name, value in pipeline.options.items() if source.pipeline.options.get(name) != value
+        }
+        built[OUTPUT] = result.with_options(build_options(changed)) if changed else result
+        return built
+
+
+def _build(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: list[Any]) -> Any:
+    original = source.datasets.get(node.id)
+    if original is not None and _is_unchanged(node, source, above):
+        return original
+    if map_functions.has_rebuilt_function(node):
+        if node.function is not None and node.function.part_of:
+            original = source.datasets[node.function.part_of]
+        return build_map(node, map_functions.map_function(node, source, pipeline, above[0]), original, above[0])
+    if (node.op != "map" and node.op not in BUILDERS) or (original is None and node.op in NEED_ORIGINAL):
+        raise CannotReplay(
+            f"The operator {node.title} cannot be rebuilt on a changed input.",
+            hint="Rewrites upstream of it are skipped.",
+        )
+    above = _restructure_input(original, above)
+    if node.op == "map":
+        return build_map(node, map_functions.map_function(node, source, pipeline, above[0]), original, above[0])
+    return BUILDERS[node.op](node, original, above)
+
+
+def _is_unchanged(node: Node, source: live.LivePipeline, above: list[Any]) -> bool:
+    """Whether neither the operator nor anything upstream of it was changed."""
+    before = source.pipeline[node.id]
+    same_form = before.function is None or node.function is None or before.function.form == node.function.form
+    if files.needs_private_file(source.datasets[node.id]):
+        return False
+    same_inputs = len(before.inputs) == len(above) and all(
+        source.datasets[name] is dataset for name, dataset in zip(before.inputs, above, strict=True)
+    )
+    return same_inputs and same_form and dict(before.arguments) == dict(node.arguments)
+
+
+def _restructure_input(original: Any, above: list[Any]) -> list[Any]:
+    """Returns the input in the structure of that of `original`: `unbatch` and `rebatch` first flatten it by a map."""
+    given = tensorflow_private.inputs(original) if original is not None else ()
+    if len(given) != 1 or len(above) != 1 or not live.kind_of(given[0]).transparent:
+        return above
+    spec = given[0].element_spec
+    if above[0].element_spec != tensorflow_private.inputs(given[0])[0].element_spec:
+        spec = tf.nest.pack_sequence_as(spec, tf.nest.flatten(above[0].element_spec))
+    return [tensorflow_private.with_structure(above[0], spec)]

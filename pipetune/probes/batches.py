@@ -1,0 +1,395 @@
+"""Probes what functions of maps upstream of a batch do on batches: as they are, in two parts, or vectorized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.functions import (
+    BatchedCall,
+    FunctionFacts,
+    FunctionSplit,
+    FunctionVariant,
+    PredicatePushdown,
+    SplitPosition,
+)
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.pipelines import functions, lifting, live, map_functions
+from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.function_splitting import CannotSplit, SplittableFunction, statement_indices
+from pipetune.pipelines.gathering import receives_windows
+from pipetune.pipelines.lifting import BatchProperties, is_elementwise, output_terms, rounding_properties
+from pipetune.pipelines.terms import CannotProve, input_term, input_terms, needed_ops
+
+_DECODER = "DecodeRaw"  # fails on a batch of strings of several lengths; tf.io.decode_raw(fixed_length=) is another op
+
+
+def check_lengths(graph: Any) -> None:
+    """Refuses a function that may decode strings of several lengths.
+
+    They have one length if the decoded values are returned unchanged (a batch holds elements of one shape), or if the
+    function takes them apart into pieces of fixed sizes, which determine the length.
+
+    Args:
+        graph: of the function traced on single elements.
+
+    Raises:
+        CannotProve: nothing shows that they have one length.
+    """
+    needed = _ancestors(graph.outputs)
+    given = {id(tensor) for tensor in graph.outputs}
+    for op in graph.get_operations():
+        if op.type != _DECODER or id(op) not in needed:
+            continue
+        if not any(
+            id(tensor) in given or _fixes_length(tensor, needed) for tensor in _tensors_of_same_length(op.outputs[0])
+        ):
+            raise CannotProve(
+                "decodes strings that may differ in length, and those of a batch must have the same length"
+            )
+
+
+def _ancestors(outputs: Any) -> set[int]:
+    """Returns the ids of the ops that the outputs depend on; other ops do not run."""
+    found: set[int] = set()
+    waiting = [tensor.op for tensor in outputs]
+    while waiting:
+        op = waiting.pop()
+        if id(op) not in found:
+            found.add(id(op))
+            waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return found
+
+
+def _tensors_of_same_length(tensor: Any) -> Iterator[Any]:
+    """Yields the tensor and all tensors that elementwise ops compute from it, which have the same length."""
+    yield tensor
+    for reader in tensor.consumers():
+        others = [one for one in reader.inputs if one is not tensor]
+        if is_elementwise(reader) and reader.type != _DECODER and all(one.shape.rank == 0 for one in others):
+            yield from _tensors_of_same_length(reader.outputs[0])
+
+
+def _fixes_length(tensor: Any, needed: set[int]) -> bool:
+    """Whether an op that runs reads `tensor` and accepts only one length of it."""
+    return any(id(op) in needed and op.inputs[0] is tensor and _accepts_one_length(op) for op in tensor.consumers())
+
+
+def _accepts_one_length(op: Any) -> bool:
+    if op.type == "EnsureShape":
+        return bool(op.outputs[0].shape.is_fully_defined())
+    if op.type not in ("Reshape", "SplitV"):
+        return False
+    sizes = tf.get_static_value(op.inputs[1])
+    return sizes is not None and bool((sizes >= 0).all())
+
+
+def check_converters(single: Any, vectorized: Any) -> BatchProperties:
+    """Returns the numerical properties of the rows of a function called through `tf.vectorized_map`.
+
+    Args:
+        single: the concrete function, traced on one element.
+        vectorized: the concrete function of the map that calls it, traced on batches.
+
+    Raises:
+        CannotProve: it has an op whose conversion is not proven correct, or would process the rows in a loop.
+    """
+    loop = next((op.type for op in vectorized.graph.get_operations() if op.type in _LOOPS), None)
+    if loop is not None:
+        raise CannotProve(f"would run a loop ({loop})")
+    for op in needed_ops(single.graph):
+        if not _is_proven(op):
+            raise CannotProve(f"has an op that tf.vectorized_map is not proven to convert correctly ({op.type})")
+        if op.type == "ParseExampleV2" and (op.get_attr("num_sparse") or op.get_attr("ragged_value_types")):
+            raise CannotProve("has sparse or ragged features, whose rows tf.vectorized_map does not keep separate")
+        if op.type == "ParseExampleV2" and not all(one.shape.is_fully_defined() for one in op.outputs):
+            raise CannotProve("parses sequences of variable length, which cannot be batched, or only with padding")
+    return rounding_properties(output_terms(single))
+
+
+def _is_proven(op: Any) -> bool:
+    """Whether the converter of an op gives each row the same result as an element."""
+    if op.type == "Squeeze" and not op.get_attr("squeeze_dims"):  # it would squeeze a batch of one row
+        return False
+    if op.type == "Roll":  # of axes counted from the end, the last one would become that of the rows
+        shift, axes = map(tf.get_static_value, op.inputs[1:])
+        if shift is None or axes is None or (axes < 0).any():
+            return False
+    return op.type in PROVEN_OPS
+
+
+_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+PROVEN_OPS = frozenset(
+    {"Abs", "Acos", "Acosh", "AddN", "AddV2", "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "All", "Any",
+     "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "AvgPool", "BatchMatMulV2", "BiasAdd", "BitwiseAnd",
+     "BitwiseOr", "BitwiseXor", "BroadcastTo", "Bucketize", "Cast", "Ceil", "ClipByValue", "Complex", "ComplexAbs",
+     "ConcatV2", "Const", "Conv2D", "Cos", "Cosh", "Cumprod", "Cumsum", "DecodeCSV", "Digamma", "DivNoNan", "Einsum",
+     "Elu", "Equal", "Erf", "Erfc", "Exp", "ExpandDims", "Expm1", "Fill", "Floor", "FloorDiv", "FloorMod", "GatherNd",
+     "GatherV2", "Greater", "GreaterEqual", "Identity", "IdentityN", "Invert", "IsFinite", "IsInf", "IsNan",
+     "LeakyRelu", "LeftShift", "Less", "LessEqual", "Lgamma", "Log", "Log1p", "LogSoftmax", "LogicalAnd", "LogicalNot",
+     "LogicalOr", "LowerBound", "MatMul", "MatrixBandPart", "MatrixDiagPartV3", "MatrixDiagV3", "Max", "MaxPool",
+     "Maximum", "Mean", "Min", "Minimum", "Mul", "Neg", "NoOp", "NotEqual", "OneHot", "Pack", "Pad", "ParseExampleV2",
+     "Placeholder", "Pow", "Prod", "RFFT", "Range", "RealDiv", "Reciprocal", "Relu", "Relu6", "Reshape", "ReverseV2",
+     "RightShift", "Rint", "Roll", "Round", "Rsqrt", "Select", "SelectV2", "Selu", "Shape", "Sigmoid", "Sign", "Sin",
+     "Sinh", "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "SplitV", "Sqrt", "Square",
+     "SquaredDifference", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Tan", "Tanh",
+     "TensorScatterUpdate", "Tile", "TopKV2", "Transpose", "TruncateDiv", "TruncateMod", "Unpack",
+     "UnsortedSegmentSum", "Xdivy", "Xlogy"}
+)  # fmt: skip
+"""Ops whose converters gave each row the same result as an element, on every function of
+`tests/rewrites/on_data/op_cases.py`; `Squeeze` and `Roll` only with some arguments.
+
+Not among them: `PadV2`, whose converter pads with zeros whatever the pad value.
+"""
+
+
+def probe_two_parts(source: live.LivePipeline, node: Node, batch: Node) -> BatchedCall:
+    """Returns how the function of `node`, split in two, can be called on batches, or why it cannot."""
+    try:
+        return _probe_cut(source, node, batch, SplittableFunction(source.datasets[node.id]._map_func))
+    except CannotSplit as reason:
+        return BatchedCall(why_not=str(reason))
+    except CannotProve as reason:
+        return BatchedCall(why_not=f"its function {reason}")
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
+        return BatchedCall(why_not=f"its graph cannot be cut ({type(error).__name__})")
+
+
+def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: SplittableFunction) -> BatchedCall:
+    position, statement = _place_after_parsing(whole)
+    check_lengths(whole.graph)
+    above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
+    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
+    head, tail, first = map_two_parts(above.batch(size, drop_remainder=drops), whole, position)
+    if tail.element_spec != original.batch(size, drop_remainder=drops).element_spec:
+        raise CannotSplit("its shapes would not be known any more")
+    parts = [functions.read_facts(made._map_func) for made in (head, tail)]
+    if any(not part.stateless or part.can_raise for part in parts):
+        raise CannotSplit("its function has state or checks values when it is traced on batches")
+    rest = check_converters(whole.tail(position).function, tail._map_func.function)
+    inexact = tuple(sorted({*first.inexact, *rest.inexact}))
+    zero_signs = first.zero_signs or rest.zero_signs
+    specs = tuple(tf.TensorSpec(one.shape, one.dtype) for one in whole.passed_tensors(position))
+    cut = FunctionSplit(
+        SplitPosition.AFTER_PARSING,
+        position=position,
+        spec=str(specs if len(specs) > 1 else specs[0]),
+        element_bytes=live.element_bytes(list(specs)),
+        head=parts[0].digest,
+        tail=parts[1].digest,
+        inexact=inexact,
+        zero_signs=zero_signs,
+        statement=statement,
+        handed=len(specs),
+        taken=whole.passed_components(position),
+        components=len(whole.arguments),
+    )
+    return BatchedCall(
+        form=FunctionVariant.VECTORIZED, digest=cut.tail, inexact=inexact, zero_signs=zero_signs, cut=cut
+    )
+
+
+def map_two_parts(
+    batches: Any, whole: SplittableFunction, position: int, *, synchronous: bool = False
+) -> tuple[Any, Any, BatchProperties]:
+    """Returns a map of the first part over `batches`, a map of the rest after it, and properties of the first's rows.
+
+    Args:
+        batches: a dataset with components of shape [rows, ...].
+        position: the number of ops in the first part.
+        synchronous: whether both maps are forced to run synchronously, as by the argument of `map`.
+
+    Raises:
+        CannotSplit: the first part cannot be called on batches.
+        ValueError: `tf.vectorized_map` has no converter for an op of the rest.
+    """
+    rows = tf.nest.flatten(batches.element_spec)[0].shape[0]
+    first, lifted = whole.head_on_batches(position, rows)
+    with tensorflow_private.reusing_traced_functions():
+        head = batches.map(first, synchronous=synchronous)
+    rest = map_functions.build_variant(
+        whole.tail_function(position), FunctionVariant.VECTORIZED, head.element_spec, allow_loops=False
+    )
+    return head, head.map(rest, synchronous=synchronous), lifted
+
+
+def _place_after_parsing(whole: SplittableFunction) -> tuple[int, int | None]:
+    """Places the cut after the last op that `tf.vectorized_map` has no converter for, between statements if possible.
+
+    Raises:
+        CannotSplit: there is no such op, or an op before the cut does not treat every value independently.
+    """
+    without = [place for place, op in enumerate(whole.ops) if not tensorflow_private.op_is_vectorizable(op.type)]
+    lacking = [place for place in without if whole.working_ops([whole.ops[place]])]
+    if not lacking:
+        raise CannotSplit("tf.vectorized_map has a form for every op of it")
+    first = lacking[-1] + 1
+    other = next((op for op in whole.working_ops(whole.ops[:first]) if not is_elementwise(op)), None)
+    if other is not None:
+        raise CannotSplit(f"its op {other.type} does not treat every number by itself")
+    statements = statement_indices(tensorflow_private.python_function(whole.traced), whole.ops)
+    for place in range(first, len(whole.ops)):
+        if statements is not None and statements[place] > statements[place - 1]:
+            return place, statements[place]
+        if whole.working_ops([whole.ops[place]]) and not is_elementwise(whole.ops[place]):
+            break
+    return first, None
+
+
+def annotate_batches(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with the functions that could be called on batches annotated with what they do there."""
+    facts: dict[str, FunctionFacts] = {}
+    for node in pipeline:
+        batch = downstream_batch(pipeline, node)
+        if batch is None or not reaches_unjoined(pipeline, node, batch):
+            continue
+        if node.op == "map" and node.inputs and node.function and node.function.stateless:
+            facts[node.id] = replace(node.function, on_batches=probe(source, node, batch))
+    return pipeline.with_functions(facts)
+
+
+def downstream_batch(pipeline: Pipeline, node: Node) -> Node | None:
+    """Returns the nearest batch downstream of an operator, after which its function could be called; None if none."""
+    return next((below for below in pipeline.downstream(node.id) if below.op == "batch"), None)
+
+
+def reaches_unjoined(pipeline: Pipeline, node: Node, batch: Node) -> bool:
+    """Whether the output of `node` reaches `batch` without another input being joined to it."""
+    between = takewhile(lambda below: below.id != batch.id, pipeline.downstream(node.id))
+    return all(len(below.inputs) == 1 for below in between)
+
+
+@unknown_on_error(lambda why: BatchedCall(why_not=why))
+def probe(source: live.LivePipeline, node: Node, batch: Node) -> BatchedCall:
+    """Returns how the function of `node` can be called on the batches of `batch`, or why it cannot.
+
+    It is called unchanged, else vectorized, else parsing, else split in two.
+    """
+    components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
+    fixed = all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components)
+    if not fixed and not receives_windows(source, node):  # windows have one length that no static shape shows
+        return BatchedCall(why_not="its input has a component without a fixed shape")
+    reasons = []
+    for form in _VARIANTS:
+        if form is FunctionVariant.PARSING and node.function is not None and _PARSER not in node.function.operations:
+            continue
+        found = probe_variant(source, node, batch, form)
+        if not found.why_not:
+            return found
+        reasons.append(found.why_not)
+    found = probe_two_parts(source, node, batch)
+    if not found.why_not:
+        return found
+    return BatchedCall(why_not=f"{reasons[0]}, and tf.vectorized_map cannot be used: {reasons[1]}")
+
+
+_VARIANTS = (FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED, FunctionVariant.PARSING)
+_PARSER = "ParseExampleV2"
+
+
+def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: FunctionVariant) -> BatchedCall:
+    """Returns how the function of `node` can be called on batches in the variant `variant`, or why it cannot.
+
+    Args:
+        source: the live pipeline.
+        node: a map.
+        batch: the batch downstream of it, which determines the size of the batches.
+        variant: how the function is called.
+
+    An error raised while the function is traced on batches becomes the reason.
+    """
+    above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
+    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
+    batches = above.batch(size, drop_remainder=drops)
+    function = map_functions.build_variant(
+        tensorflow_private.python_function(original._map_func), variant, batches.element_spec, allow_loops=False
+    )
+    try:
+        mapped = batches.map(function)
+    except Exception as error:  # the user's function is called on inputs it was not written for
+        return BatchedCall(why_not=f"its function cannot be called on batches ({type(error).__name__})")
+    if mapped.element_spec != original.batch(size, drop_remainder=drops).element_spec:
+        return BatchedCall(why_not="its function returns different shapes or dtypes on batches")
+    facts = functions.read_facts(mapped._map_func)
+    if not facts.stateless or facts.can_raise:
+        return BatchedCall(why_not="its function has state or checks values when it is traced on batches")
+    single, batched = original._map_func.function, mapped._map_func.function
+    try:
+        if variant is FunctionVariant.VECTORIZED:
+            again = above.map(tensorflow_private.python_function(original._map_func))._map_func.function
+            if lifting.output_terms(again) != lifting.output_terms(single):
+                raise CannotProve("computes something different each time it is traced")
+            lifted = check_converters(single, batched)
+        else:
+            check_lengths(single.graph)
+            lifted = lifting.prove_rows(single, batched)
+    except CannotProve as reason:
+        return BatchedCall(why_not=f"its function {reason}")
+    return BatchedCall(form=variant, digest=facts.digest, inexact=lifted.inexact, zero_signs=lifted.zero_signs)
+
+
+_MAP_RESULT = "Made"
+"""The op of a term that is a component computed by the upstream map: the predicate must not read it."""
+
+_PASSES_THROUGH = frozenset({"prefetch", "with_options"})
+
+
+def annotate_predicates(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its predicates annotated with what they decide upstream of the maps that feed them."""
+    facts = {
+        node.id: replace(node.function, on_inputs=tuple(_probe(source, pipeline, node)))
+        for node in pipeline
+        if node.op == "filter" and node.function is not None and node.function.stateless
+    }
+    return pipeline.with_functions(facts)
+
+
+def _probe(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[PredicatePushdown]:
+    """Yields the result of the predicate of `node` on the input of each upstream map, nearest first.
+
+    The last one may hold a reason why the filter cannot be moved.
+    """
+    predicate = source.datasets[node.id]._predicate
+    places: Sequence[int] | None = None  # per input of the predicate, its index in the map's input, or -1
+    above = pipeline[node.inputs[0]]
+    while len(above.inputs) == 1 and (above.op == "map" or above.op in _PASSES_THROUGH):
+        if above.op == "map":
+            if above.function is None or not above.function.stateless:
+                return  # no rule would move the filter past it
+            given = above.function.hands_on
+            places = given if places is None else [given[place] if place >= 0 else -1 for place in places]
+            answer = _probe_at(predicate, source.datasets[above.inputs[0]], places)
+            yield answer
+            if answer.why_not:
+                return
+        above = pipeline[above.inputs[0]]
+
+
+@unknown_on_error(lambda why: PredicatePushdown(why_not=why))
+def _probe_at(predicate: Any, dataset: Any, places: Sequence[int]) -> PredicatePushdown:
+    try:
+        there = dataset.filter(tensorflow_private.python_function(predicate))._predicate
+    except Exception as error:  # the user's function is called on inputs it was not written for
+        return PredicatePushdown(why_not=f"its predicate cannot be called there ({type(error).__name__})")
+    facts = functions.read_facts(there)
+    if not facts.stateless:
+        return PredicatePushdown(why_not="its predicate has state when it is traced there")
+    try:
+        own = input_terms(predicate.function)
+        given = [
+            input_term(place, dtype=term.dtype, shape=term.shape) if place >= 0 else replace(term, op=_MAP_RESULT)
+            for place, term in zip(places, own, strict=True)
+        ]
+        here = output_terms(predicate.function, given)
+        if any(term.op == _MAP_RESULT for result in here for term in result.ancestors()):
+            raise CannotProve("reads a component that the map computes")
+        if here != output_terms(there.function):
+            return PredicatePushdown(why_not="its predicate computes something different when it is traced there")
+    except CannotProve as reason:
+        return PredicatePushdown(why_not=f"its predicate {reason}")
+    return PredicatePushdown(digest=facts.digest)

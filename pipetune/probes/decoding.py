@@ -1,0 +1,219 @@
+"""Probes whether functions that decode JPEGs could decode only the window they crop, or at a smaller scale."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.functions import CropDecoding, ScaledDecoding
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.equality import recordings
+from pipetune.pipelines import functions, live
+from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.function_splitting import rebuild_function
+from pipetune.pipelines.window_decoding import (
+    DECODER,
+    Resize,
+    WholeImageNeeded,
+    decode_only_window,
+    find_crop,
+    find_resize,
+)
+
+_SAMPLED = 48  # elements examined
+_MIN_SAMPLED = 8  # elements that must be read in time, unless the dataset has fewer
+_SECONDS = 1.0  # to read the sample, by judgement: with less, slow sources yield too few; more delays the analysis
+_BYTES = 64e6  # of the sample, by judgement: bounds the memory it takes
+_JPEG = b"\xff\xd8\xff"
+
+
+@dataclass(frozen=True)
+class JpegSample:
+    """Encoded images from the start, the middle and the end of a function's input."""
+
+    contents: tuple[bytes, ...]
+    description: str  # for reports: "48 elements: start, middle and end"
+
+
+def sample_jpegs(upstream: Any, traced: Any, decode: Any) -> JpegSample:
+    """Returns the bytes that the op `decode` of a function receives for a sample of the dataset `upstream`.
+
+    Raises:
+        WholeImageNeeded: one is not a JPEG, or too few could be read in time.
+    """
+    with tensorflow_private.reusing_traced_functions():
+        encoded = upstream.map(_function_before_decode(traced, decode.inputs[0]))
+    found = recordings.record(encoded, count=_SAMPLED, deadline=time.monotonic() + _SECONDS, max_bytes=_BYTES)
+    (elements,) = found.passes
+    if not elements:
+        raise WholeImageNeeded("no element could be read" + (f" ({found.error})" if found.error else ""))
+    contents = tuple(element.numpy() for element in elements)
+    others = sum(not one.startswith(_JPEG) for one in contents)
+    if others:
+        raise WholeImageNeeded(f"{others} of the {len(contents)} elements examined are not JPEGs")
+    if len(contents) < _MIN_SAMPLED and not found.complete:
+        raise WholeImageNeeded(f"only {len(contents)} elements could be read in time")
+    return JpegSample(contents, f"{len(contents)} elements: {found.covered_part}")
+
+
+def subgraph(graph: Any, target: Any, *, stop_at: Any = None) -> Any:
+    """Returns the GraphDef of the ops that compute the tensor `target` when the tensor `stop_at` is given."""
+    needed, waiting = set[str](), [target.op]
+    while waiting:
+        op = waiting.pop()
+        if op.name not in needed and (stop_at is None or op is not stop_at.op):
+            needed.add(op.name)
+            waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    graph_def = graph.as_graph_def()
+    kept = [node for node in graph_def.node if node.name in needed]
+    del graph_def.node[:]
+    graph_def.node.extend(kept)
+    return graph_def
+
+
+def _function_before_decode(traced: Any, contents: Any) -> Any:
+    """Returns the part of the function before the decode; it returns the encoded bytes, a scalar string."""
+    graph = traced.function.graph
+    concrete = rebuild_function(graph, subgraph(graph, contents), [contents])
+    return tensorflow_private.with_function(traced, concrete, output_spec=tf.TensorSpec([], tf.string))
+
+
+def annotate_crops(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode only a window.
+
+    Args:
+        pipeline: that of `source`, with or without other annotations.
+    """
+    facts = {
+        node.id: replace(node.function, cropping=probe_crop(source, node))
+        for node in pipeline
+        if node.op == "map" and node.inputs and node.function is not None and DECODER in node.function.operations
+    }
+    return pipeline.with_functions(facts)
+
+
+@unknown_on_error(lambda why: CropDecoding(why_not=why))
+def probe_crop(source: live.LivePipeline, node: Node) -> CropDecoding:
+    """Returns whether the function of `node` could decode only the window it crops, or why not."""
+    original = source.datasets[node.id]
+    try:
+        edited = decode_only_window(original._map_func)
+        decode = find_crop(original._map_func.function.graph).decode
+        seen = sample_jpegs(source.datasets[node.inputs[0]], original._map_func, decode)
+        with tensorflow_private.reusing_traced_functions():
+            mapped = source.datasets[node.inputs[0]].map(edited)
+    except WholeImageNeeded as reason:
+        return CropDecoding(why_not=str(reason))
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
+        return CropDecoding(why_not=f"its graph cannot be changed ({type(error).__name__})")
+    if mapped.element_spec != original.element_spec:
+        return CropDecoding(why_not="its static shapes would be lost")
+    return CropDecoding(digest=functions.read_facts(mapped._map_func).digest, seen=seen.description)
+
+
+_MAX_MEAN_DIFFERENCE = 0.1
+"""Largest mean difference, as a share of the largest value; beyond it, the result counts as another image."""
+
+
+def annotate_scales(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode at a smaller scale.
+
+    Args:
+        pipeline: that of `source`, with or without other annotations.
+    """
+    facts = {
+        node.id: replace(node.function, shrinking=probe_scale(source, node))
+        for node in pipeline
+        if node.op == "map" and node.inputs and node.function is not None and DECODER in node.function.operations
+    }
+    return pipeline.with_functions(facts)
+
+
+@unknown_on_error(lambda why: ScaledDecoding(why_not=why))
+def probe_scale(source: live.LivePipeline, node: Node) -> ScaledDecoding:
+    """Returns the smallest scale that suffices for what the function of `node` resizes to, or why there is none."""
+    original, above = source.datasets[node.id], source.datasets[node.inputs[0]]
+    traced = original._map_func
+    try:
+        resize = find_resize(traced.function.graph)
+        seen = sample_jpegs(above, traced, resize.decode)
+        ratio = _largest_ratio(resize.size, seen.contents)
+        most, mean = _pixel_difference(traced.function.graph, resize, ratio, seen.contents)
+        with tensorflow_private.reusing_traced_functions():
+            mapped = above.map(decode_at_scale(traced, ratio))
+    except WholeImageNeeded as reason:
+        return ScaledDecoding(why_not=str(reason))
+    except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
+        return ScaledDecoding(why_not=f"its graph cannot be changed ({type(error).__name__})")
+    if mapped.element_spec != original.element_spec:
+        return ScaledDecoding(why_not="its shapes would not be known any more")
+    if mean > _MAX_MEAN_DIFFERENCE:
+        return ScaledDecoding(why_not=f"what it resizes to would be {mean:.0%} of the greatest value apart on average")
+    return ScaledDecoding(ratio=ratio, seen=seen.description, most_apart=most, mean_apart=mean)
+
+
+def decode_at_scale(traced: Any, ratio: int) -> Any:
+    """Returns a dataset's traced function with the same ops and seeds that decodes 1/`ratio` of the rows and columns.
+
+    Raises:
+        WholeImageNeeded: it needs the image at full scale.
+    """
+    graph = traced.function.graph
+    graph_def = _with_ratio(graph.as_graph_def(), find_resize(graph).decode, ratio)
+    return tensorflow_private.with_function(traced, rebuild_function(graph, graph_def, graph.outputs))
+
+
+def _with_ratio(graph_def: Any, decode: Any, ratio: int) -> Any:
+    for node in graph_def.node:
+        if node.name == decode.name:
+            node.attr["ratio"].i = ratio
+    return graph_def
+
+
+def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
+    """Returns the largest of the decoder's ratios 2, 4 and 8 that makes no image smaller than the resize target.
+
+    Args:
+        size: height and width of the resize target.
+
+    Raises:
+        WholeImageNeeded: there is none.
+    """
+    shapes = [tf.io.extract_jpeg_shape(one).numpy()[:2] for one in contents]
+    times = min(min(shape[0] / size[0], shape[1] / size[1]) for shape in shapes)
+    fitting = [ratio for ratio in (2, 4, 8) if ratio <= times]
+    if not fitting:
+        raise WholeImageNeeded(
+            f"an image is {times:.1f} times as large as what it is resized to, and would have to be twice"
+        )
+    return max(fitting)
+
+
+def _pixel_difference(graph: Any, resize: Resize, ratio: int, contents: Sequence[bytes]) -> tuple[float, float]:
+    """Returns the largest and the mean pixel difference after the resize, as shares of the largest pixel value."""
+    pairs = [_resize_function(graph, resize, scale) for scale in (1, ratio)]
+    most, total, count, greatest = 0.0, 0.0, 0, 0.0
+    for data in contents:
+        one, other = (np.asarray(function(tf.constant(data))[0], np.float64) for function in pairs)
+        distance = np.abs(one - other)
+        most, greatest = max(most, float(distance.max())), max(greatest, float(np.abs(one).max()))
+        total, count = total + float(distance.sum()), count + distance.size
+    return (most / greatest, total / count / greatest) if greatest and count else (0.0, 0.0)
+
+
+def _resize_function(graph: Any, resize: Resize, ratio: int) -> Any:
+    """Returns the concrete function from the bytes of an image (scalar string), decoded at 1/`ratio`, to its resize."""
+    contents, resized = resize.decode.inputs[0], resize.op.outputs[0]
+    graph_def = _with_ratio(subgraph(graph, resized, stop_at=contents), resize.decode, ratio)
+
+    def body(data: Any) -> list[Any]:
+        names = {contents.name: data}
+        return list(tf.graph_util.import_graph_def(graph_def, input_map=names, return_elements=[resized.name], name=""))
+
+    return tensorflow_private.data_function(body, [tf.TensorSpec([], tf.string)])

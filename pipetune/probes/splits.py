@@ -1,0 +1,235 @@
+"""Probes where functions of maps could be split in two, from graph and data; only where a rule may use the cut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.functions import FunctionFacts, FunctionSplit, RowGathering, SplitPosition
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.equality import elements, recordings
+from pipetune.pipelines import functions, gathering, live
+from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.function_splitting import (
+    CannotSplit,
+    SplittableFunction,
+    elementwise_end,
+    first_random_op,
+    statement_indices,
+)
+from pipetune.pipelines.gathering import flat_map_windows, gather_from
+from pipetune.pipelines.lifting import BatchProperties
+from pipetune.probes.batches import downstream_batch, reaches_unjoined
+
+_SAMPLED = 48  # elements whose size is measured
+_SECONDS = 1.0  # to read the sample, by judgement: with less, slow sources yield no element; more delays the analysis
+_BYTES = 64e6  # of the sample, by judgement: bounds the memory it takes
+
+
+def annotate_splits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its functions annotated with where they could be split in two.
+
+    Args:
+        pipeline: that of `source`, already annotated with what its functions do on batches.
+    """
+    facts = {
+        node.id: replace(node.function, cuts=tuple(probe(source, pipeline, node)))
+        for node in pipeline
+        if node.op == "map" and node.inputs and node.function is not None and _has_only_random_state(node.function)
+    }
+    return pipeline.with_functions(facts)
+
+
+def _has_only_random_state(function: FunctionFacts) -> bool:
+    """Whether the function keeps no state other than that of the random ops in its graph."""
+    return replace(function, random=False).stateless and not function.random_python
+
+
+def probe(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[FunctionSplit]:
+    """Yields the cuts of the function of `node` that a rule may use, or why there is none where one is expected."""
+    assert node.function is not None
+    batch = downstream_batch(pipeline, node)
+    answer = node.function.on_batches
+    if node.function.random:
+        yield _try_cut(SplitPosition.BEFORE_DRAWS, source, node)
+    elif batch is not None and answer is not None and answer.why_not:  # otherwise all of it can run after the batch
+        found = _try_cut(SplitPosition.BEFORE_ELEMENTWISE_OPS, source, node, batch=batch)
+        if found.why_not != _NO_ELEMENTWISE_END:
+            yield found
+
+
+_NO_ELEMENTWISE_END = "it does not end in elementwise ops"
+
+
+def _try_cut(kind: SplitPosition, source: live.LivePipeline, node: Node, *, batch: Node | None = None) -> FunctionSplit:
+    original = source.datasets[node.id]
+    try:
+        whole = SplittableFunction(original._map_func)
+        placed = _place_before_draws(whole) if batch is None else _place_before_elementwise_end(whole)
+        return _describe_cut(kind, source, node, whole, placed, batch=batch)
+    except CannotSplit as reason:
+        return FunctionSplit(kind, why_not=str(reason))
+    except Exception as error:  # the graph cannot be rebuilt, or a user's function fails on its elements
+        return FunctionSplit(kind, why_not=f"its graph cannot be split ({type(error).__name__})")
+
+
+CutPlace = tuple[int, int | None]
+"""A cut: the number of ops before it, and the index of the statement that begins there (None inside a statement)."""
+
+
+def _place_before_draws(whole: SplittableFunction) -> CutPlace:
+    """Places the cut before the statement that first draws, or before that op if earlier statements do no work.
+
+    Raises:
+        CannotSplit: no op of the graph draws, or nothing is computed before the first that does.
+    """
+    place = first_random_op(whole)
+    statements = statement_indices(tensorflow_private.python_function(whole.traced), whole.ops)
+    if statements is not None:
+        between = statements.index(statements[place])
+        if whole.working_ops(whole.ops[:between]):
+            return between, statements[place]
+    if not whole.working_ops(whole.ops[:place]):
+        raise CannotSplit("it does no work before its first random draw")
+    return place, None
+
+
+def _place_before_elementwise_end(whole: SplittableFunction) -> CutPlace:
+    """Places the cut where the fewest bytes are passed on; ties go to a place between statements, then to the first.
+
+    Raises:
+        CannotSplit: the function does not end in elementwise ops, has no others, or passes on tensors of unknown size.
+    """
+    first = elementwise_end(whole)
+    if not whole.working_ops(whole.ops[first:]):
+        raise CannotSplit(_NO_ELEMENTWISE_END)
+    if not whole.working_ops(whole.ops[:first]):
+        raise CannotSplit("all of its ops are elementwise")
+    statements = statement_indices(tensorflow_private.python_function(whole.traced), whole.ops)
+    found: list[tuple[float, bool, int]] = []
+    for place in range(first, len(whole.ops)):
+        starts = statements is not None and place > 0 and statements[place] > statements[place - 1]
+        if not whole.working_ops(whole.ops[place:]) or not (starts or id(whole.ops[place]) in whole.varying_ops):
+            continue
+        size = live.element_bytes([tf.TensorSpec(one.shape, one.dtype) for one in whole.passed_tensors(place)])
+        if size is None:
+            raise CannotSplit("the output size of its first part is not fixed")
+        found.append((size, not starts, place))
+    _, inside, place = min(found)
+    return place, None if inside or statements is None else statements[place]
+
+
+def _describe_cut(
+    kind: SplitPosition,
+    source: live.LivePipeline,
+    node: Node,
+    whole: SplittableFunction,
+    placed: CutPlace,
+    *,
+    batch: Node | None,
+) -> FunctionSplit:
+    position, statement = placed
+    above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
+    lifted = BatchProperties()
+    with tensorflow_private.reusing_traced_functions():
+        head = above.map(whole.head(position))
+        if batch is None:
+            tail = head.map(whole.tail(position))
+            expected_spec = original.element_spec
+        else:
+            size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
+            batches = head.batch(size, drop_remainder=drops)
+            rows = size if drops and isinstance(size, int) else None
+            function, lifted = whole.tail_on_batches(position, rows)
+            tail = batches.map(function)
+            expected_spec = original.batch(size, drop_remainder=drops).element_spec
+    if tail.element_spec != expected_spec:
+        raise CannotSplit("its static shapes would be lost")
+    return FunctionSplit(
+        kind,
+        position=position,
+        spec=str(head.element_spec),
+        element_bytes=_element_bytes(head, sampled=not _python_upstream(source.pipeline, node)),
+        head=functions.read_facts(head._map_func).digest,
+        tail=functions.read_facts(tail._map_func).digest,
+        inexact=lifted.inexact,
+        zero_signs=lifted.zero_signs,
+        statement=statement,
+        handed=len(whole.passed_tensors(position)),
+        taken=whole.passed_components(position),
+        components=len(whole.arguments),
+    )
+
+
+def _python_upstream(pipeline: Pipeline, node: Node) -> bool:
+    """Whether Python code produces the input: it is not run to measure a size, and no cache may be put after it."""
+    return any(
+        above.op == "from_generator" or (above.function is not None and above.function.python)
+        for above in pipeline.upstream(node.id)
+    )
+
+
+def _element_bytes(head: Any, *, sampled: bool) -> float | None:
+    """Returns the bytes per element of `head`: from static shapes, else the mean of start, middle and end of the data.
+
+    None if the shapes are not static and `sampled` is False, or no element could be read.
+    """
+    static = live.element_bytes(tf.nest.flatten(head.element_spec))
+    if static is not None or not sampled:
+        return static
+    found = recordings.record(head, count=_SAMPLED, deadline=time.monotonic() + _SECONDS, max_bytes=_BYTES)
+    (sample,) = found.passes
+    return sum(map(elements.element_bytes, sample)) / len(sample) if sample else None
+
+
+def annotate_gathers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with in-memory sources upstream of a batch annotated with how a batch of rows is gathered.
+
+    Where functions take windows of the rows by index, the most downstream operator that emits them is annotated.
+    """
+    answers: dict[str, RowGathering] = {}
+    covered: set[str] = set()
+    for node in reversed(pipeline.nodes):
+        batch = downstream_batch(pipeline, node)
+        if batch is None or node.id in covered or not reaches_unjoined(pipeline, node, batch):
+            continue
+        if node.op == "from_tensor_slices":
+            answers[node.id] = probe_gathering(source, pipeline, node, batch)
+        elif node.op in _SERIES_OUTPUTS and gathering.read(source.datasets[node.id]) is not None:
+            answers[node.id] = replace(probe_gathering(source, pipeline, node, batch), singly=True)
+            covered |= {above.id for above in pipeline.upstream(node.id)}
+    return replace(
+        pipeline, nodes=tuple(replace(node, gathering=answers.get(node.id, node.gathering)) for node in pipeline)
+    )
+
+
+_SERIES_OUTPUTS = frozenset({"map", "zip", "prefetch"})
+
+
+@unknown_on_error(lambda why: RowGathering(why_not=why))
+def probe_gathering(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) -> RowGathering:
+    """Returns how the rows of `node`, or windows of them, could be gathered into batches, or why they cannot.
+
+    Args:
+        source: the live pipeline.
+        pipeline: that of `source`, with or without annotations.
+        node: a source of arrays in memory.
+        batch: the batch downstream of it.
+    """
+    dataset = source.datasets[node.id]
+    if not all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
+        return RowGathering(why_not="they are sparse or ragged")
+    flat_map = next((below for below in pipeline.downstream(node.id) if below.op == "flat_map"), None)
+    windows = flat_map_windows(source, pipeline, flat_map) if flat_map is not None else None
+    as_now = source.datasets[flat_map.id] if flat_map is not None and windows is not None else dataset
+    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
+    numbers = tf.data.Dataset.range(int(dataset.cardinality()))
+    gathered = numbers.batch(size, drop_remainder=drops).map(gather_from(dataset, windows))
+    if gathered.element_spec != as_now.batch(size, drop_remainder=drops).element_spec:
+        return RowGathering(why_not="gathered rows would have a different structure, shape or dtype")
+    return RowGathering(digest=functions.read_facts(gathered._map_func).digest, windows=windows)

@@ -1,0 +1,98 @@
+"""The rules: one module per family of rewrites, found by scanning this package for values of type `Rule`.
+
+To add a rule, add a file; there is no list to maintain. Modules without a `Rule` contain what several of them need.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import replace
+
+from pipetune.core.edits import Edit, NoProposal, Rewrite, Safety, apply_edits
+from pipetune.core.errors import PipetuneError, did_you_mean
+from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
+from pipetune.core.pipeline import Pipeline
+from pipetune.rewrites.conflicts import remainder_conflict, shuffle_conflict
+from pipetune.rewrites.parallel_reads import add_read_config_note
+from pipetune.rewrites.pricing import format_bytes, limit_to_cores
+from pipetune.rewrites.resuming import adapt_to_resuming
+from pipetune.rewrites.rule import Rule, RuleContext
+
+__all__ = ["Rule", "RuleContext", "find_rule", "find_rules", "propose_all"]
+
+
+def find_rules() -> tuple[Rule, ...]:
+    """Returns all rules of this package, sorted by `order`, then by name."""
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    found = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Rule)}
+    return tuple(sorted(found.values(), key=lambda rule: (rule.order, rule.name)))
+
+
+def find_rule(name: str) -> Rule:
+    """Returns the rule called `name`.
+
+    Raises:
+        PipetuneError: no rule has this name; the hint lists the valid names.
+    """
+    rules = find_rules()
+    for rule in rules:
+        if rule.name == name:
+            return rule
+    names = [rule.name for rule in rules]
+    raise PipetuneError(
+        f"There is no rule called {name!r}.{did_you_mean(name, names)}", hint="Rules: " + ", ".join(names)
+    )
+
+
+def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
+    """Returns the proposals of all rules, and the reasons where a rule proposes nothing.
+
+    If the script resumes earlier runs, the safety class of each rewrite is adapted to that (`resuming`).
+    If two rules propose the same edits, the first keeps them, and takes over `equal_is_enough` and the notes of a
+    second that sets it. Rewrites that leave a value to AUTOTUNE are limited to the available cores, and a rewrite that
+    alone exceeds the memory limit becomes a `NoProposal`. Rewrites chosen from the list are applied in its order.
+    """
+    rewrites: dict[str, Rewrite] = {}
+    silences: list[NoProposal] = []
+    for rule in find_rules():
+        for found in rule.propose(context):
+            proposal = found if isinstance(found, NoProposal) else adapt_to_resuming(found, context)
+            if isinstance(proposal, NoProposal):
+                silences.append(proposal)
+                continue
+            proposal = add_read_config_note(limit_to_cores(proposal, context), context)
+            edited = apply_edits(context.pipeline, proposal.edits)
+            proposal = _with_fusion_safety(proposal, context, edited)
+            same = rewrites.get(identity := _edits_key(proposal.edits))
+            if why_not := remainder_conflict(context, edited) or shuffle_conflict(context, edited):
+                silences.append(NoProposal(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
+            elif proposal.predicted_bytes > context.memory_limit_bytes:
+                silences.append(_exceeds_memory(proposal, context.memory_limit_bytes))
+            elif same is None:
+                rewrites[identity] = proposal
+            elif proposal.equal_is_enough:
+                notes = (*same.notes, *proposal.notes)
+                rewrites[identity] = replace(same, equal_is_enough=True, notes=notes)
+    return list(rewrites.values()), list(dict.fromkeys(silences))
+
+
+def _with_fusion_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:
+    """Returns the rewrite as REORDERS if TensorFlow's fusion of shuffle and repeat then changes a seeded order."""
+    if rewrite.safety >= Safety.REORDERS or not any(node.op == "shuffle" for node in context.pipeline):
+        return rewrite
+    if fused_shuffles(edited) == fused_shuffles(context.pipeline):
+        return rewrite
+    return replace(rewrite, safety=Safety.REORDERS, notes=(*rewrite.notes, f"{FUSED_SHUFFLE}."))
+
+
+def _edits_key(edits: tuple[Edit, ...]) -> str:
+    return repr(edits)
+
+
+def _exceeds_memory(rewrite: Rewrite, limit: float) -> NoProposal:
+    why = (
+        f"{rewrite.summary} This would need {format_bytes(rewrite.predicted_bytes)} more memory, above the "
+        f"limit of {format_bytes(limit)}."
+    )
+    return NoProposal(rewrite.rule, rewrite.node, why)

@@ -1,0 +1,108 @@
+"""The baselines that every gain is measured against. They are not rules: TensorFlow provides them without pipetune."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
+from pipetune.rewrites.legality import last_active_operator
+from pipetune.rewrites.parallel_reads import effective_block_length, effective_cycle_length
+from pipetune.rewrites.pricing import core_limits
+from pipetune.rewrites.rule import RuleContext
+
+
+def off_plan(pipeline: Pipeline) -> Plan:
+    """Returns the original graph with all of TensorFlow's graph optimizations off.
+
+    AUTOTUNE stays on: without it, the runtime keeps no performance model of the run.
+    """
+    edits = (
+        SetOption("experimental_optimization.apply_default_optimizations", False),
+        SetOption("experimental_optimization.inject_prefetch", False),
+    )
+    return Plan("off", (_baseline("off", pipeline, edits, "Switch off TensorFlow's own graph optimizations."),))
+
+
+def defaults_plan(pipeline: Pipeline) -> Plan:
+    """Returns the original pipeline as TensorFlow runs it: an empty plan."""
+    return Plan("defaults")
+
+
+def autotune_plan(
+    pipeline: Pipeline, serial_cycle_length: int, *, cores: int = 1, detected_cores: int | None = None
+) -> Plan:
+    """Returns AUTOTUNE everywhere and a final prefetch, as the performance guide advises; cycle lengths are kept.
+
+    If TensorFlow detects more cores than are available, AUTOTUNE is limited to those: the baseline at its best.
+
+    Args:
+        pipeline: the original pipeline.
+        serial_cycle_length: TensorFlow's default cycle length of a serial interleave on this machine. It is
+            set explicitly, because the default changes when parallel calls are added.
+        cores: available to this process.
+        detected_cores: the number that AUTOTUNE detects; None if it is the same.
+    """
+    context = RuleContext(pipeline, cores=cores, serial_cycle_length=serial_cycle_length, detected_cores=detected_cores)
+    edits = (*parallelism_edits(context, lambda node: AUTOTUNE, prefetch=AUTOTUNE), *core_limits(context))
+    return baseline_plan("autotune", pipeline, edits, "Set AUTOTUNE everywhere.")
+
+
+def parallelism_edits(
+    context: RuleContext, parallel_calls: Callable[[Node], int], *, prefetch: int
+) -> tuple[Edit, ...]:
+    """Returns edits that set the parallel calls of every map and interleave, and a prefetch at the end.
+
+    Batches are left alone: a parallel batch is not fused with the map upstream. A synchronous map accepts no parallel
+    calls. The order of an interleave is kept: its effective cycle length is set explicitly, and limits the calls,
+    because the runtime refuses more.
+
+    Args:
+        context: provides the pipeline and the default cycle length.
+        parallel_calls: returns the parallel calls for an operator; AUTOTUNE is allowed.
+        prefetch: buffer size of the prefetch, in elements; AUTOTUNE is allowed.
+    """
+    edits: list[Edit] = []
+    for node in context.pipeline:
+        if not accepts_parallel_calls(node):
+            continue
+        number = parallel_calls(node)
+        if node.op == "interleave":
+            length = effective_cycle_length(node, context)
+            edits.extend(_set(node, "cycle_length", length))
+            edits.extend(_set(node, "block_length", effective_block_length(node)))
+            number = min(number, length)
+        edits.extend(_set(node, "num_parallel_calls", number))
+    last, output = last_active_operator(context.pipeline), context.pipeline.output
+    if last.op == "prefetch":
+        edits.extend(_set(last, "buffer_size", prefetch))
+    else:
+        edits.append(Insert(output.id, "prefetch", f"prefetch@{output.id}", {"buffer_size": prefetch}))
+    return tuple(edits)
+
+
+def accepts_parallel_calls(node: Node) -> bool:
+    """Whether a baseline can set `num_parallel_calls` of `node`."""
+    return node.op in ("map", "interleave") and node.argument("synchronous") is not True
+
+
+def baseline_plan(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Plan:
+    """Returns a plan with these edits; without edits it is the original pipeline.
+
+    Args:
+        name: of the plan.
+        pipeline: the original pipeline.
+        edits: the edits of its only rewrite.
+        summary: what the plan does, one sentence.
+    """
+    return Plan(name, (_baseline(name, pipeline, edits, summary),) if edits else ())
+
+
+def _set(node: Node, name: str, value: int) -> list[Edit]:
+    return [] if node.argument(name) == value else [SetArgument(node.id, name, value)]
+
+
+def _baseline(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Rewrite:
+    # Baselines are measured, never recommended. The class is the worst that parallel calls of a random map can have.
+    safety = Safety.EXACT if name == "off" else Safety.STATISTICAL
+    return Rewrite(rule=f"baseline-{name}", node=pipeline.output.id, safety=safety, edits=edits, summary=summary)

@@ -1,0 +1,235 @@
+"""`cache`: keep the elements of the first epoch if every later epoch would compute the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
+from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.pipeline import INFINITE, Node
+from pipetune.rewrites.cache_places import (
+    CachePosition,
+    available_cache_bytes,
+    describe_file_saving,
+    describe_memory_saving,
+    price_position,
+    saves_more,
+    select_for_trial,
+    suggest_saved_dataset,
+)
+from pipetune.rewrites.epoch_constancy import MAY_STOP_EARLY, Constancy, constancy_after, variation_lost_in_fixed_order
+from pipetune.rewrites.legality import describe_operator
+from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes
+from pipetune.rewrites.rule import Rule, RuleContext
+
+NAME = "cache"
+
+_OPAQUE_READERS = frozenset({"opaque", "scan"})
+
+_MAX_PROPOSALS = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
+"""Maximum number of in-memory places proposed per safety class: each costs the search a whole epoch to fill. A place of
+a weaker class must save more than the best place of the stricter classes."""
+
+
+def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields proposals for caches in memory or in files, and why other places get none."""
+    output = context.pipeline.output
+    if context.partial_read:
+        yield NoProposal(
+            NAME,
+            output.id,
+            "No cache: a consumer stops before the end of the data, so the cache would never be complete.",
+        )
+        return
+    places: list[CachePosition] = []
+    stopped = ""
+    for node in context.pipeline:
+        if not _is_worth_caching(context, node):
+            continue
+        answer = position_after(context, node)
+        if isinstance(answer, CachePosition):
+            places.append(answer)
+        elif answer.why != stopped:  # report the deciding operator once, not again for each one downstream
+            stopped = answer.why
+            yield answer
+    if any(place.never_pays for place in places):
+        yield _no_proposal_for_single_read(context, output)
+        places = [place for place in places if not place.never_pays]
+    best: CachePosition | None = None
+    for safety, most in _MAX_PROPOSALS.items():
+        here = [one for one in places if one.safety is safety and (best is None or saves_more(one, best))]
+        yield from _proposals(context, here, most=most)
+        best = next(iter(select_for_trial(_fitting(context, here), most=1)), best)
+
+
+def best_position(context: RuleContext) -> CachePosition | None:
+    """Returns the place where storing elements saves most, whatever their size; None if none repeats or has a price.
+
+    Places upstream of every shuffle are preferred: the order then still differs between epochs.
+    """
+    answers = [position_after(context, node) for node in context.pipeline if _is_worth_caching(context, node)]
+    places = [one for one in answers if isinstance(one, CachePosition)]
+    in_order = [one for one in places if one.constancy is Constancy.SAME]
+    return next(iter(select_for_trial(in_order or places, most=1)), None)
+
+
+def _is_worth_caching(context: RuleContext, node: Node) -> bool:
+    """Whether a cache directly after `node` saves work that no cache upstream saves, or holds less than all those."""
+    here = operator_facts(node.op)
+    fewer = here.count is CountEffect.FEWER and not here.batches
+    if _does_no_work(node) and not here.batches and not fewer:
+        return False
+    from_files = here.reads_files or (here.source and not _in_memory(node))
+    works = (*context.pipeline.upstream(node.id), node)
+    if all(_in_memory(work) or _does_no_work(work) for work in works):
+        return False  # arrays in memory are a cache already
+    return here.takes_function or here.batches or from_files or fewer
+
+
+def _does_no_work(node: Node) -> bool:
+    here = operator_facts(node.op)
+    return (here.same_elements or here.batches) and not here.takes_function
+
+
+def _in_memory(node: Node) -> bool:
+    return (
+        operator_facts(node.op).source
+        and not operator_facts(node.op).reads_files
+        and not operator_facts(node.op).python
+    )
+
+
+def position_after(context: RuleContext, node: Node) -> CachePosition | NoProposal:
+    """Returns the priced place directly after `node`, or why no cache is allowed there."""
+    found = constancy_after(context, node.id)
+    if found.constancy is Constancy.DIFFERENT:
+        return NoProposal(
+            NAME, found.node, f"No cache after {describe_operator(context.pipeline[found.node])}: {found.why}."
+        )
+    below = context.pipeline.downstream(node.id)
+    for reader in below:
+        if (
+            reader.op in MAY_STOP_EARLY
+            or reader.op in _OPAQUE_READERS
+            or operator_facts(reader.op) is operator_facts("opaque")
+        ):
+            why = f"{describe_operator(reader)} may stop reading before the end, so the cache would never be complete"
+            return NoProposal(NAME, reader.id, f"No cache upstream of it: {why}.")
+    cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)
+    if cached is not None:
+        return NoProposal(
+            NAME, cached.id, "The script already stores elements here; a cache upstream would save nothing."
+        )
+    elements, size = element_count(context, node.id), bytes_per_element(context, node.id)
+    if elements == INFINITE:
+        return NoProposal(NAME, node.id, "No cache: the data is infinite.")
+    if elements is None or size is None:
+        unknown = "the number of elements" if elements is None else "the size of an element"
+        return NoProposal(
+            NAME,
+            node.id,
+            f"No cache after {describe_operator(node)}: {unknown} is unknown, so the cost cannot be estimated.",
+        )
+    place = price_position(context, node, found.constancy, elements=elements, element_bytes=size)
+    if place.constancy is Constancy.SAME_ELEMENTS and place.moved_shuffle is None:
+        for reader in below:
+            if why := variation_lost_in_fixed_order(reader):
+                return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
+    return place
+
+
+def _no_proposal_for_single_read(context: RuleContext, output: Node) -> NoProposal:
+    requested = f"{context.epochs} epoch" + ("s" if context.epochs != 1 else "")
+    if context.steps_per_epoch is not None:
+        requested += f" of {context.steps_per_epoch:,} steps"
+    why = f"the script trains for {requested} and reads its data at most once; a cache pays off only in later epochs"
+    return NoProposal(NAME, output.id, f"No cache: {why}. Data stored with Dataset.save would speed up later runs.")
+
+
+def _fitting(context: RuleContext, places: list[CachePosition]) -> list[CachePosition]:
+    return [place for place in places if place.size_bytes <= available_cache_bytes(context)]
+
+
+def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) -> Iterator[Rewrite | NoProposal]:
+    """Yields the fitting places worth a trial, and alternatives in files if the best place exceeds the memory limit."""
+    for best in select_for_trial(places, most=1):
+        if best.size_bytes > available_cache_bytes(context):
+            yield suggest_saved_dataset(context, best, rule=NAME)
+            yield _rewrite(context, best, to_file=True)
+    for place in select_for_trial(_fitting(context, places), most=most):
+        yield _rewrite(context, place, to_file=False)
+
+
+def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Rewrite:
+    node, below = place.node, place.moved_shuffle
+    filename = f"pipetune-cache-{context.cache_fingerprint}" if to_file else ""
+    where = "in a file" if to_file else "in memory"
+    paid = describe_file_saving(context, place) if to_file else describe_memory_saving(place)
+    notes = [*([paid] if paid else []), *_sharing_notes(context, node)]
+    if below is not None:
+        notes += below.notes
+    elif place.safety is Safety.REORDERS:
+        notes.append(
+            "Every epoch then has the order of the first one: the cache freezes the order of the shuffle upstream."
+        )
+    if to_file:
+        notes.append(
+            f"The file {filename} remains after the run. It serves stale data after a function or a file has "
+            "changed, and a second writer fails: delete it whenever the pipeline changes."
+        )
+    return Rewrite(
+        rule=NAME,
+        node=node.id,
+        safety=place.safety,
+        edits=(*([below.move] if below else []), Insert(node.id, "cache", f"cache@{node.id}", {"filename": filename})),
+        summary=(
+            f"Cache the output of {node.title} {where} ({place.elements:,} elements, "
+            f"{format_bytes(place.size_bytes)}), so that only the first epoch computes it"
+            + (", and shuffle the cached elements." if below else ".")
+        ),
+        needs=frozenset({Consent.FILE_CACHE}) if to_file else frozenset(),
+        group=NAME,  # two caches on one path hold the same data twice
+        notes=tuple(notes),
+        predicted_bytes=0.0 if to_file else place.size_bytes,
+    )
+
+
+def _sharing_notes(context: RuleContext, node: Node) -> list[str]:
+    """Returns the notes for the user if other pipelines or branches read the same operators."""
+    notes = []
+    if context.pipeline.shared_with:
+        others = ", ".join(context.pipeline.shared_with)
+        notes.append(f"This pipeline shares operators with {others}: a cache before the branch serves both.")
+    if node.shared > 1:
+        notes.append(
+            f"This call site creates {node.shared} datasets: if the source is changed, each of them gets a cache."
+        )
+    below = (node, *context.pipeline.downstream(node.id))
+    if any(len(context.pipeline.consumers(other.id)) > 1 for other in below):
+        notes.append("Two branches read from this cache: it serves both.")
+    return notes
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Caches the elements of the first epoch where that saves the most time, or the most time per byte.",
+    legality=(
+        "Only if every upstream operator yields the same elements in every epoch: never after a random op, a Python "
+        "function or generator, a function that reads a variable or a mutable table, a side effect, "
+        "`deterministic=False`, a repeat, an unknown operator, or one that selects by position (take, skip, shard, "
+        "enumerate, a dropped last batch) after a shuffle. Not if a consumer reads the data only in part, not before "
+        "take, take_while, zip or a choice between datasets, and not if the script is known to train for one epoch. "
+        "Only if the price (elements times bytes) is known and below the memory limit. Of the remaining places, up to "
+        "three are tried that no other place beats in both time saved and memory used. If the best place does not "
+        "fit, the size and cost of a saved dataset are reported instead, and a file cache is offered, which requires "
+        "--allow file-cache; its file name contains the fingerprint of the pipeline. If other pipelines share the "
+        "branch, the rewrite says so."
+    ),
+    safety=(
+        "EXACT if the order repeats as well, and also after maps with only a shuffle upstream: the shuffle "
+        "then moves after the cache, and its order still differs in every epoch. REORDERS after any other "
+        "`shuffle` or `list_files` (which shuffles by default): all epochs then have the order of the first "
+        "one."
+    ),
+    propose=propose,
+)

@@ -1,0 +1,373 @@
+"""Where a `cache()` may be inserted and what it saves there: positions, their costs, and a shuffle moved after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
+from pipetune.core.pipeline import INFINITE, Node
+from pipetune.rewrites.epoch_constancy import Constancy, constancy_after
+from pipetune.rewrites.legality import describe_operator
+from pipetune.rewrites.pricing import (
+    blocked_seconds_per_output,
+    format_bytes,
+    format_seconds,
+    seconds_per_output,
+    shuffle_buffer_elements,
+)
+from pipetune.rewrites.reorder import Obstacle, shuffle_move_class, upstream_chain, upstream_moves
+from pipetune.rewrites.rule import RuleContext
+
+MIN_EPOCHS = 3
+"""Minimum number of epochs, if known, to propose it: in the first one the buffer fills with finished elements before
+training gets any, so that the two do not overlap there; a second epoch at best compensates for that."""
+
+
+@dataclass(frozen=True)
+class MovedShuffle:
+    """A shuffle that can be moved from upstream of a place to directly after it."""
+
+    move: Move
+    safety: Safety
+    notes: tuple[str, ...]
+
+
+def move_shuffle_after(context: RuleContext, anchor: Node) -> MovedShuffle | None:
+    """Returns the shuffle upstream of `anchor` to move after it, if all upstream then repeats every epoch, else None.
+
+    `anchor` must be a map, and only maps that a shuffle may pass, and operators that pass elements through in order,
+    may be in between.
+    """
+    if len(context.pipeline.consumers(anchor.id)) > 1:
+        return None
+    shuffle = next((above for above in upstream_chain(context.pipeline, anchor) if above.op == "shuffle"), None)
+    if shuffle is None or _part_of_another_call(shuffle):
+        return None
+    move = Move(shuffle.id, anchor.id)
+    after = replace(context, pipeline=apply_edits(context.pipeline, [move]))
+    if constancy_after(after, anchor.id).constancy is not Constancy.SAME:
+        return None
+    # Moving it down past the maps is as safe as moving it back up from its new place.
+    moved = after.pipeline[shuffle.id]
+    for step in upstream_moves(after, moved):
+        if isinstance(step, Obstacle):
+            return None
+        if step.anchor == shuffle.inputs[0]:
+            safety, notes = shuffle_move_class(shuffle, context, step)
+            return MovedShuffle(move, safety, (*_notes(context, shuffle), *notes))
+    return None
+
+
+def _part_of_another_call(shuffle: Node) -> bool:
+    """Whether the shuffle is part of a call such as `list_files`: nothing can be inserted between the two."""
+    return shuffle.location is not None and shuffle.location.method not in ("", "shuffle")
+
+
+def _notes(context: RuleContext, shuffle: Node) -> tuple[str, ...]:
+    return (
+        (
+            "The shuffle is then after the cache: the same seed gives the same order, and the order still differs "
+            "in every epoch."
+        ),
+        "In the first epoch, the buffer of the shuffle fills with "
+        f"{shuffle_buffer_elements(context, shuffle):,} finished elements before training receives the first; "
+        "these are the same elements that the cache holds, and take no additional memory.",
+    )
+
+
+MAX_SIZE_RATIO = 0.5
+"""Two places each get a trial only if the smaller one holds at most this share of what the larger one holds."""
+
+
+@dataclass(frozen=True)
+class CachePosition:
+    """A place directly after `node` for a cache, and its price; an epoch is one pass over the data there."""
+
+    node: Node
+    constancy: Constancy
+    elements: int  # per epoch, at most
+    size_bytes: float  # of all of them
+    cpu_seconds_per_output: float | None = None  # per output element, saved in later epochs
+    blocked_seconds_per_output: float = 0.0  # blocked seconds (off the CPU) per output element, saved as well
+    outputs_per_epoch: float | None = None  # output elements per epoch
+    epochs: float | None = None  # how often the script reads the data here; None: not known
+    moved_shuffle: MovedShuffle | None = None  # the upstream shuffle that then moves after the cache; None: none does
+
+    @property
+    def safety(self) -> Safety:
+        """Safety class of a cache here: it freezes the order of an upstream shuffle that does not move after it."""
+        if self.moved_shuffle is not None:
+            return self.moved_shuffle.safety
+        return Safety.EXACT if self.constancy is Constancy.SAME else Safety.REORDERS
+
+    @property
+    def saved_seconds_per_output(self) -> float | None:
+        """CPU and blocked seconds saved per output element; used to compare places of one pipeline."""
+        return (
+            None
+            if self.cpu_seconds_per_output is None
+            else self.cpu_seconds_per_output + self.blocked_seconds_per_output
+        )
+
+    @property
+    def saved_seconds_per_epoch(self) -> float | None:
+        """CPU and blocked seconds of one epoch up to here, which every later epoch saves."""
+        return (
+            None
+            if self.saved_seconds_per_output is None or self.outputs_per_epoch is None
+            else self.saved_seconds_per_output * self.outputs_per_epoch
+        )
+
+    @property
+    def never_pays(self) -> bool:
+        """Whether the script is known to read its data only once, so that the cache is never used."""
+        return self.epochs is not None and self.epochs <= 1
+
+
+def price_position(
+    context: RuleContext, node: Node, constancy: Constancy, *, elements: int, element_bytes: float
+) -> CachePosition:
+    """Returns the place after `node`, priced from the profile of the operators that later epochs then skip.
+
+    Args:
+        context: provides the profile.
+        node: the operator that the cache follows.
+        constancy: of the elements there.
+        elements: per epoch, at most.
+        element_bytes: bytes of one element there.
+    """
+    resting = _skipped_operators(context, node)
+    costs = [seconds_per_output(context, work.id) for work in resting]
+    known = [cost for cost in costs if cost is not None]
+    measured = context.profile.operator(node.id) if context.profile else None
+    visits = measured.visits if measured is not None else None
+    outputs = elements / visits if visits else None
+    epochs = _epochs(context, node, outputs)
+    lasts = epochs is None or epochs >= MIN_EPOCHS
+    below = move_shuffle_after(context, node) if lasts and constancy is Constancy.SAME_ELEMENTS else None
+    return CachePosition(
+        node,
+        constancy,
+        elements,
+        elements * element_bytes,
+        cpu_seconds_per_output=sum(known) if known else None,
+        blocked_seconds_per_output=sum(blocked_seconds_per_output(context, work.id) for work in resting),
+        outputs_per_epoch=outputs,
+        epochs=epochs,
+        moved_shuffle=below,
+    )
+
+
+def _skipped_operators(context: RuleContext, node: Node) -> list[Node]:
+    """Returns `node` and its upstream operators, up to the script's own caches: later epochs skip the rest anyway."""
+    found: list[Node] = []
+    needed = {node.id}
+    for above in (node, *reversed(context.pipeline.upstream(node.id))):
+        if above.id in needed:
+            found.append(above)
+            needed.update(() if above.op == "cache" else above.inputs)
+    return found
+
+
+def _epochs(context: RuleContext, node: Node, outputs: float | None) -> float | None:
+    """Returns how often the script reads the data at this place from start to end; None if not known."""
+    if context.epochs is None:
+        return None
+    if context.steps_per_epoch is not None:
+        return context.epochs * context.steps_per_epoch / outputs if outputs else None
+    counts = [below.argument("count") for below in context.pipeline.downstream(node.id) if below.op == "repeat"]
+    rounds = [count for count in counts if isinstance(count, int) and count != INFINITE]
+    return float(context.epochs * math.prod(rounds)) if len(rounds) == len(counts) else None
+
+
+def pareto_frontier(places: Sequence[CachePosition]) -> list[CachePosition]:
+    """Returns the places that no other beats in both time saved and bytes held, largest saving first.
+
+    Of places equal in both, the last is kept: it leaves the least to compute.
+    """
+    gains = _gains(places)
+    order = sorted(range(len(places)), key=lambda index: (-gains[index], places[index].size_bytes, -index))
+    kept: list[CachePosition] = []
+    for index in order:
+        if not kept or places[index].size_bytes < kept[-1].size_bytes:
+            kept.append(places[index])
+    return kept
+
+
+def select_for_trial(places: Sequence[CachePosition], *, most: int) -> list[CachePosition]:
+    """Returns up to `most` of the frontier: the largest saving, then by saving per byte places of other sizes."""
+    kept = pareto_frontier(places)
+    gains = dict(zip((place.node.id for place in places), _gains(places), strict=True))
+    by_byte = sorted(kept[1:], key=lambda place: -gains[place.node.id] / max(place.size_bytes, 1.0))
+    chosen = kept[:1]
+    for place in by_byte:
+        if len(chosen) < most and all(_differ_in_size(place, other) for other in chosen):
+            chosen.append(place)
+    return chosen
+
+
+def saves_more(one: CachePosition, other: CachePosition) -> bool:
+    """Whether `one`, which is further downstream, saves more than `other`; True if the costs are not known."""
+    return (
+        one.saved_seconds_per_output is None
+        or other.saved_seconds_per_output is None
+        or one.saved_seconds_per_output > other.saved_seconds_per_output
+    )
+
+
+def _gains(places: Sequence[CachePosition]) -> list[float]:
+    """Returns comparable savings: seconds if all are known, else the rank of each place along the pipeline."""
+    spared = [place.saved_seconds_per_output for place in places]
+    known = [one for one in spared if one is not None]
+    return known if len(known) == len(spared) else [float(1 + index) for index in range(len(places))]
+
+
+def _differ_in_size(one: CachePosition, other: CachePosition) -> bool:
+    sizes = sorted((one.size_bytes, other.size_bytes))
+    return sizes[0] <= MAX_SIZE_RATIO * sizes[1]
+
+
+def available_cache_bytes(context: RuleContext) -> float:
+    """Returns the bytes left for a cache: the memory limit less the measured peak RSS of the original pipeline."""
+    peak = context.profile.peak_rss_mib if context.profile is not None else None
+    return context.memory_limit_bytes - (peak or 0.0) * 2**20
+
+
+def break_even_epoch(once_seconds: float, *, each_seconds: float, saved_seconds: float) -> int | None:
+    """Returns the first epoch at whose end less time was spent in total than without storing; None if never.
+
+    Args:
+        once_seconds: one-time cost in addition to `each_seconds`.
+        each_seconds: time per epoch with stored elements.
+        saved_seconds: time per epoch without them.
+    """
+    if saved_seconds <= each_seconds:
+        return None
+    return math.floor(once_seconds / (saved_seconds - each_seconds)) + 1
+
+
+STORAGE_GUARANTEES = (
+    "Dataset.save writes one shard, so that Dataset.load keeps the order. Nothing checks that a saved dataset "
+    "still matches the code: save it again whenever the data or a function changes. Dataset.snapshot writes "
+    "during the first epoch. It starts over when the graph upstream changes, occasionally when nothing has "
+    "changed, and never when files or Python code change; it keeps the order only if the reading machine has "
+    "at least as many processors as the writing one, and elements above 256 KiB need compression=None."
+)
+"""What the two ways to store a dataset guarantee; `tests/facts/test_stored_datasets.py` verifies each sentence."""
+
+
+def describe_memory_saving(place: CachePosition) -> str:
+    """Returns what a cache in memory saves, in words; "" if the costs were not measured."""
+    saved = place.saved_seconds_per_epoch
+    if not saved or place.size_bytes <= 0:
+        return ""
+    per_size = format_seconds(saved / place.size_bytes * 2**20)
+    text = (
+        f"From the second epoch on, it saves {_format_epoch_time(place)} per epoch, which is {per_size} per MiB of "
+        "memory"
+    )
+    if place.epochs is not None:
+        text += f", or {format_seconds(saved * (place.epochs - 1))} over the {place.epochs:.3g} epochs of the script"
+    return f"{text}. The first epoch takes as long as before."
+
+
+def describe_file_saving(context: RuleContext, place: CachePosition) -> str:
+    """Returns what a file cache, written in the first epoch, saves later, in words; "" if not measured."""
+    saved = place.saved_seconds_per_epoch
+    if not saved:
+        return ""
+    begins = f"The first epoch also writes {format_bytes(place.size_bytes)}, which each later epoch reads"
+    break_even = _describe_break_even(context, place, saved, before_training=False)
+    return f"{begins} instead of spending {_format_epoch_time(place)}. {break_even}"
+
+
+def suggest_saved_dataset(context: RuleContext, place: CachePosition, *, rule: str) -> NoProposal:
+    """Returns a suggestion to save the dataset at a place that does not fit in memory: size, cost, when it pays off."""
+    size, saved = format_bytes(place.size_bytes), place.saved_seconds_per_epoch
+    cost = f", {_format_epoch_time(place)} to compute once" if saved else ""
+    pays = f" {_describe_break_even(context, place, saved, before_training=True)}" if saved else ""
+    order = (
+        " All epochs then have the order in which it was saved." if place.constancy is Constancy.SAME_ELEMENTS else ""
+    )
+    limit = f"the limit of {format_bytes(context.memory_limit_bytes)}"
+    if available_cache_bytes(context) < context.memory_limit_bytes:
+        limit = f"what the pipeline leaves of {limit}"
+    why = (
+        f"A memory cache after {describe_operator(place.node)} would take {size}, more than {limit}. Instead, "
+        f"save the dataset up to this point once with Dataset.save ({size} on disk{cost}) and start from "
+        f"Dataset.load.{pays}{order} {STORAGE_GUARANTEES}"
+    )
+    return NoProposal(rule, place.node.id, why)
+
+
+def describe_saved_dataset(context: RuleContext, place: CachePosition) -> str:
+    """Returns a description of a dataset saved once for all workers and runs: size, cost, when it pays off.
+
+    `STORAGE_GUARANTEES` states what storing guarantees.
+    """
+    saved = place.saved_seconds_per_epoch
+    cost = f", {_format_epoch_time(place)} to compute once" if saved else ""
+    pays = f" {_describe_break_even(context, place, saved, before_training=True)}" if saved else ""
+    order = (
+        " All epochs then have the order in which it was saved." if place.constancy is Constancy.SAME_ELEMENTS else ""
+    )
+    return (
+        f"Everything up to {describe_operator(place.node)} repeats in every epoch: save it once with "
+        f"Dataset.save ({format_bytes(place.size_bytes)} on storage that every host can reach{cost}) and start "
+        f"from Dataset.load, or let Dataset.snapshot write it during the first epoch.{pays}{order}"
+    )
+
+
+def storage_rate(context: RuleContext) -> float | None:
+    """Returns the bytes per second at which the script's own files were read; None if not measured."""
+    files = context.profile.files if context.profile is not None else None
+    return (files.storage_bytes_per_second if files is not None else None) or None
+
+
+def epochs_to_break_even(context: RuleContext, place: CachePosition, *, before_training: bool) -> int | None:
+    """Returns the epochs until storing has paid off; None if it never does, or a figure was not measured.
+
+    The write rate of the disk is not measured: it is assumed to equal the read rate.
+
+    Args:
+        context: provides the measured read rate.
+        place: where the elements are stored.
+        before_training: whether the elements are computed and written before the first epoch, which already reads
+            them; otherwise the first epoch computes and writes them.
+    """
+    rate, saved = storage_rate(context), place.saved_seconds_per_epoch
+    if rate is None or saved is None:
+        return None
+    reading = place.size_bytes / rate
+    once = saved + reading if before_training else saved
+    return break_even_epoch(once, each_seconds=reading, saved_seconds=saved)
+
+
+def _describe_break_even(context: RuleContext, place: CachePosition, saved: float, *, before_training: bool) -> str:
+    """Describes when reading from disk pays off; see `epochs_to_break_even`."""
+    rate = storage_rate(context)
+    if rate is None:
+        return f"This pays off if more than {format_bytes(place.size_bytes / saved)} per second can be read."
+    paid = epochs_to_break_even(context, place, before_training=before_training)
+    reading = format_seconds(place.size_bytes / rate)
+    known = (
+        f"At {format_bytes(rate)} per second, the rate at which the script's files were read, reading takes at "
+        f"least {reading}"
+    )
+    if paid is None:
+        return f"{known}, so it never pays off."
+    return f"{known}; if writing is equally fast, it pays off after {paid} epochs."
+
+
+def _format_epoch_time(place: CachePosition) -> str:
+    """Formats the time of one epoch up to the place: "12 s of CPU time and 3.1 s of waiting"."""
+    outputs = place.outputs_per_epoch or 0.0
+    text = f"{format_seconds((place.cpu_seconds_per_output or 0.0) * outputs)} of CPU time"
+    waiting = place.blocked_seconds_per_output * outputs
+    return (
+        f"{text} and {format_seconds(waiting)} of waiting"
+        if waiting > 0.01 * (place.saved_seconds_per_epoch or 0.0)
+        else text
+    )

@@ -1,0 +1,229 @@
+"""Checks whether rewrites that are each legal alone are also legal together.
+
+Each rule sees only the original pipeline. Together, one edit can break what another relies on: a cache after a map is
+EXACT until the shuffle downstream moves upstream of both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pipetune.core.edits import (
+    Insert,
+    Move,
+    Remove,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    Safety,
+    SetArgument,
+    apply_edits,
+)
+from pipetune.core.errors import PipetuneError
+from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, operator_facts
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.rewrites.epoch_constancy import (
+    Constancy,
+    constancy_after,
+    may_batch_unequal_batches,
+    reshuffles_each_epoch,
+)
+from pipetune.rewrites.gather import ROW_INDEX_OPERATORS
+from pipetune.rewrites.legality import POSITIONAL, positional_operator_after, runs_ahead
+from pipetune.rewrites.parallel_reads import effective_cycle_length
+from pipetune.rewrites.rule import RuleContext
+
+
+def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
+    """Returns why `rewrites`, applied in this order, must not be in one plan; "" if they may."""
+    chosen = tuple(rewrites)
+    groups = Counter(rewrite.group for rewrite in chosen if rewrite.group)
+    doubled = next((group for group, count in groups.items() if count > 1), None)
+    if doubled is not None:
+        return f"two rewrites of {doubled} exclude each other"
+    try:
+        edited = apply_edits(context.pipeline, (edit for rewrite in chosen for edit in rewrite.edits))
+    except PipetuneError as error:
+        return error.message
+    identifiers = Counter(node.id for node in edited)
+    twice = next((name for name, count in identifiers.items() if count > 1), None)
+    if twice is not None:
+        return f"{twice} would be inserted twice"
+    safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
+    clash = _frozen_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen) or _source_replaced(chosen, edited)
+    if clash:
+        return clash
+    return (
+        _row_index_conflict(edited)
+        or _cache_conflict(context, edited, safety)
+        or _interleave_conflict(context, edited)
+        or remainder_conflict(context, edited)
+        or shuffle_conflict(context, edited)
+    )
+
+
+def remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why a `drop_remainder` batch would begin or cease to stack elements of several sizes; "" if it would not.
+
+    A serial batch takes one element after the other and never stacks the incomplete last batch, which it drops. A
+    batch with threads stacks it, and raises an error. TensorFlow uses threads if `num_parallel_calls` is set, and if a
+    map is directly upstream (`map_and_batch_fusion`).
+    """
+    for batch in context.pipeline:
+        if batch.id not in edited or not batch.argument("drop_remainder"):
+            continue
+        changed = _is_multithreaded(edited[batch.id], edited) != _is_multithreaded(batch, context.pipeline)
+        if changed and may_batch_unequal_batches(batch, context):
+            return (
+                f"{batch.title} drops a remainder with elements of different sizes, which parallel batches would reject"
+            )
+    return ""
+
+
+def shuffle_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why different elements would result because shuffles would have different orders; "" if none would.
+
+    A comparison cannot detect this, because it gives both pipelines the same orders.
+    """
+    return _fusion_conflict(context, edited) or _restart_conflict(context, edited)
+
+
+def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why TensorFlow must not begin or cease to fuse a shuffle and a repeat; "" if it does not, or may.
+
+    The fusion changes the order of later epochs, and an operator that selects by position then outputs other elements.
+    """
+    before, after = fused_shuffles(context.pipeline), fused_shuffles(edited)
+    for pipeline, names in ((context.pipeline, before - after), (edited, after - before)):
+        for name in sorted(names):
+            picker = positional_operator_after(
+                pipeline[name], replace(context, pipeline=pipeline), operators=POSITIONAL
+            )
+            if picker is not None:
+                return f"{FUSED_SHUFFLE}, and {picker.title} would output other elements"
+    return ""
+
+
+def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why an operator must not run ahead in a branch, or in several; "" if it may.
+
+    The iterators of a shuffle take their seeds from one generator, in the order in which they are created. A branch
+    that runs ahead of its repeat creates the next iterator earlier, and swaps orders with the branch it is joined to.
+    (TensorFlow itself lets stateless maps run ahead.)
+    """
+    for node in edited:
+        if not runs_ahead(node) or (node.id in context.pipeline and runs_ahead(context.pipeline[node.id])):
+            continue
+        if node.op == "map" and node.function is not None and node.function.stateless:
+            continue
+        above = edited.upstream(node.id)
+        for shuffle in filter(reshuffles_each_epoch, above):
+            reached = {shuffle.id, *(one.id for one in edited.downstream(shuffle.id))}
+            restarts = any(one.id in reached and one.op in _RESTARTING for one in (*above, node))
+            joins = (one for one in edited.downstream(node.id) if sum(name in reached for name in one.inputs) > 1)
+            join = next(joins, None)
+            if restarts and join is not None:
+                return f"{node.title} would run ahead, and exchange orders of {shuffle.title} within {join.title}"
+    return ""
+
+
+_RESTARTING = frozenset({"concatenate", "flat_map", "interleave", "repeat"})
+"""Operators that iterate over a dataset again, or over another one, at the end of the first."""
+
+
+def _is_multithreaded(batch: Node, pipeline: Pipeline) -> bool:
+    return batch.argument("num_parallel_calls") is not None or pipeline[batch.inputs[0]].op == "map"
+
+
+def _frozen_twice(chosen: tuple[Rewrite, ...]) -> str:
+    """Returns a reason if one rewrite freezes a value chosen by AUTOTUNE and another sets the same argument."""
+    frozen = [{(edit.node, edit.name) for edit in rewrite.edits if isinstance(edit, SetArgument)} for rewrite in chosen]
+    for position, rewrite in enumerate(chosen):
+        others = [frozen[other] for other in range(len(chosen)) if other != position]
+        both = next((place for place in sorted(frozen[position]) if any(place in one for one in others)), None)
+        if rewrite.equal_is_enough and both is not None:
+            return f"{both[1]} of {both[0]} is set twice"
+    return ""
+
+
+def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
+    """Returns a reason if one rewrite caches the output of an operator that another moves away from the cache."""
+    for rewrite in chosen:
+        cached = {edit.after: edit.op for edit in rewrite.edits if isinstance(edit, Insert) and edit.op != "prefetch"}
+        for other in chosen:
+            if other is rewrite:
+                continue
+            moved = {edit.node for edit in other.edits if isinstance(edit, Move | Remove)}
+            both = next((name for name in cached if name in moved), None)
+            if both is not None:
+                return f"the {cached[both]} would stay in place while {both} is moved"
+    return ""
+
+
+def _replaced_twice(chosen: tuple[Rewrite, ...]) -> str:
+    """Returns a reason if two rewrites replace the function of one operator."""
+    replaced = Counter(edit.node for one in chosen for edit in one.edits if isinstance(edit, ReplaceFunction))
+    return next((f"the function of {node} is replaced twice" for node, count in replaced.items() if count > 1), "")
+
+
+def _source_replaced(chosen: tuple[Rewrite, ...], edited: Pipeline) -> str:
+    """Returns a reason if one rewrite changes or inserts an operator that another removes with the source of rows."""
+    for rewrite in chosen:
+        others = (edit for other in chosen if other is not rewrite for edit in other.edits)
+        numbered = {edit.node for edit in others if isinstance(edit, ReplaceSource)}
+        for edit in rewrite.edits if numbered else ():
+            changed = edit.id if isinstance(edit, Insert) else edit.node if isinstance(edit, SetArgument) else None
+            if changed is not None and (changed not in edited or changed in numbered):
+                return f"{changed} is removed together with the operators that built the rows"
+    return ""
+
+
+def _row_index_conflict(edited: Pipeline) -> str:
+    """Returns a reason if an operator that needs rows would receive row indices."""
+    needs = next(
+        (node for node in edited if node.id in edited.row_index_operators and not _accepts_row_indices(node)), None
+    )
+    return f"{needs.title} would receive row indices instead of rows" if needs is not None else ""
+
+
+def _accepts_row_indices(node: Node) -> bool:
+    return not node.inputs or node.op in ROW_INDEX_OPERATORS or node.op == "batch"
+
+
+def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> str:
+    """Returns a reason if a new or an existing cache would no longer hold what repeats in every epoch."""
+    after = replace(context, pipeline=edited)
+    for node in edited:
+        if node.op != "cache":
+            continue
+        found = constancy_after(after, node.inputs[0])
+        if node.id in context.pipeline:
+            found_before = constancy_after(context, context.pipeline[node.id].inputs[0])
+            worse = found.constancy > found_before.constancy
+        else:
+            worse = found.constancy > (Constancy.SAME_ELEMENTS if safety >= Safety.REORDERS else Constancy.SAME)
+        if worse:
+            return f"the cache would then be downstream of {edited[found.node].title}: {found.why}"
+        if node.id in context.pipeline:
+            continue
+        partly = next(
+            (reader for reader in edited.downstream(node.id) if not operator_facts(reader.op).reads_all), None
+        )
+        if partly is not None:
+            return f"the cache would then be upstream of {partly.title}, which may not read it to the end"
+    return ""
+
+
+def _interleave_conflict(context: RuleContext, edited: Pipeline) -> str:
+    for node in edited:
+        calls = node.argument("num_parallel_calls")
+        untouched = node.id in context.pipeline and node.arguments == context.pipeline[node.id].arguments
+        if untouched:
+            continue  # the script's own settings are not checked
+        if node.op == "interleave" and isinstance(calls, int):
+            length = effective_cycle_length(node, context)
+            if calls > length:
+                return f"{calls} parallel calls exceed the cycle length of {length}"
+    return ""

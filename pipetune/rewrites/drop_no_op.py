@@ -1,0 +1,128 @@
+"""`drop-no-op`: remove operators that pass every element through unchanged and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.edits import NoProposal, Remove, Rewrite, Safety
+from pipetune.core.pipeline import AUTOTUNE, Node
+from pipetune.rewrites.legality import describe_operator, runs_ahead
+from pipetune.rewrites.prefetch import read_ahead_obstacle
+from pipetune.rewrites.pricing import buffer_bytes
+from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.shuffle_repeat import upstream_reshuffle
+
+NAME = "drop-no-op"
+
+_NEUTRAL = {"take": ("count", -1), "skip": ("count", 0), "repeat": ("count", 1), "shard": ("num_shards", 1)}
+"""Per operator, the argument and the value with which every element passes once, in order."""
+
+_NO_OP_OPTION = "experimental_optimization.noop_elimination"
+_DEFAULT_OPTIMIZATIONS_OPTION = "experimental_optimization.apply_default_optimizations"
+
+
+def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the removal of each operator that has no effect, and why others that seem to have none stay."""
+    for node in context.pipeline:
+        if len(node.inputs) != 1:
+            continue
+        if node.op == "shuffle" and node.argument("buffer_size") == 1:
+            yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {_SHUFFLES_NOTHING}.")
+        elif node.op == "prefetch":
+            yield from _remove_redundant_prefetch(node, context)
+        elif _is_identity(node, context):
+            reshuffle = upstream_reshuffle(node, context) if node.op == "repeat" else None
+            if reshuffle is not None:
+                shuffle = describe_operator(reshuffle)
+                why = f"the orders of {shuffle} upstream depend on how often its iteration is restarted"
+                yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
+            elif tensorflow_removes_no_ops(node, context):
+                yield NoProposal(NAME, node.id, f"TensorFlow removes {describe_operator(node)} itself.")
+            else:
+                yield from _removal(node, context, summary=f"Remove {describe_operator(node)}, which has no effect.")
+
+
+_SHUFFLES_NOTHING = (
+    "it does not shuffle, but the call draws a seed, and without it the following shuffles would get different seeds"
+)
+
+
+def _is_identity(node: Node, context: RuleContext) -> bool:
+    """Whether the output equals the input: elements, order, count, structure and static shapes."""
+    if node.op in _NEUTRAL:
+        name, value = _NEUTRAL[node.op]
+        return node.argument(name) == value
+    function = node.function
+    return (
+        node.op == "map"
+        and function is not None
+        and function.stateless
+        and not function.can_raise
+        and function.hands_on != ()
+        and function.hands_on == tuple(range(len(function.hands_on)))
+        and node.spec == context.pipeline[node.inputs[0]].spec
+    )
+
+
+def tensorflow_removes_no_ops(node: Node, context: RuleContext) -> bool:
+    """Whether TensorFlow's own pass (`noop_elimination`) removes no-ops from the graph that it runs."""
+    options = context.pipeline.options
+    on = (
+        options.get(_NO_OP_OPTION)
+        if options.get(_NO_OP_OPTION) is not None
+        else options.get(_DEFAULT_OPTIMIZATIONS_OPTION)
+    )
+    return on is not False
+
+
+def _remove_redundant_prefetch(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Proposes to remove the smaller of two consecutive prefetches."""
+    above = context.pipeline[node.inputs[0]]
+    if above.op != "prefetch" or len(above.inputs) != 1 or len(context.pipeline.consumers(above.id)) != 1:
+        return
+    smaller = node if _holds_less(node, above) else above
+    yield from _removal(
+        smaller, context, summary=f"Remove {describe_operator(smaller)}: it is next to another prefetch."
+    )
+
+
+def _holds_less(one: Node, other: Node) -> bool:
+    sizes = [node.argument("buffer_size") for node in (one, other)]
+    first, second = (size if isinstance(size, int) else AUTOTUNE for size in sizes)
+    return first != AUTOTUNE and (second == AUTOTUNE or first < second)
+
+
+def _removal(node: Node, context: RuleContext, *, summary: str) -> Iterator[Rewrite | NoProposal]:
+    ahead = runs_ahead(node)
+    why = read_ahead_obstacle(context.pipeline.upstream(node.id), context) if ahead else ""
+    if why:
+        yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
+        return
+    size = node.argument("buffer_size")
+    held = buffer_bytes(context, node.inputs[0], size) if node.op == "prefetch" and isinstance(size, int) else 0.0
+    yield Rewrite(
+        rule=NAME,
+        node=node.id,
+        safety=Safety.EXACT,
+        edits=(Remove(node.id),),
+        summary=summary,
+        group=f"{NAME}@{node.id}",
+        predicted_bytes=-held,
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Removes operators without effect: identity maps, take(-1), skip(0), repeat(1), a second prefetch.",
+    legality=(
+        "A map is removed only if its traced function returns every component unchanged, with the same "
+        "structure, types and static shapes, and neither validates values nor keeps state: a map that sets "
+        "shapes, asserts or prints is not a no-op. Of two consecutive prefetches, the smaller one is removed. "
+        "Never a shuffle, because its call draws a seed; never a repeat downstream of an operator that "
+        "reshuffles each epoch; never a batch, which produces other elements; and never if an operator that "
+        "reads ahead reads what training changes. Nothing is proposed if TensorFlow's own pass removes the "
+        "operator."
+    ),
+    safety="EXACT: the same elements in the same order.",
+    propose=propose,
+)

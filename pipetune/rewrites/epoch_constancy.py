@@ -1,0 +1,160 @@
+"""Whether the elements at a place are the same, in the same order, in every epoch: the precondition of a cache."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from pipetune.core.operators import EpochEffect, OrderEffect, operator_facts
+from pipetune.core.pipeline import INFINITE, Node
+from pipetune.rewrites.legality import (
+    POSITIONAL,
+    describe_state,
+    draws_random_numbers,
+    has_assertions,
+    inner_operator_facts,
+    is_order_required,
+    is_unknown,
+    keeps_order,
+    requests_parallelism,
+    runs_python,
+)
+from pipetune.rewrites.rule import RuleContext
+
+MAY_STOP_EARLY = frozenset({"take", "take_while", "zip", "choose"})
+"""Operators that may stop before their input ends: a cache upstream may never be complete, and is then refilled."""
+
+
+class Constancy(enum.IntEnum):
+    """How much of the data repeats in every epoch, from everything to nothing."""
+
+    SAME = 0
+    SAME_ELEMENTS = 1  # in a different order each epoch
+    DIFFERENT = 2
+
+
+@dataclass(frozen=True)
+class ConstancyResult:
+    """The constancy at one place, and the operator that decides it."""
+
+    constancy: Constancy
+    node: str = ""
+    why: str = ""
+
+
+def constancy_after(context: RuleContext, node_id: str, *, read_to_end: bool = True) -> ConstancyResult:
+    """Returns how much of the output of `node_id` repeats in every epoch; a cache makes all upstream of it constant.
+
+    Args:
+        context: provides the pipeline.
+        node_id: the operator whose output is judged.
+        read_to_end: whether its output is read to the end in every epoch; if not, a cache upstream is never complete.
+    """
+    node = context.pipeline[node_id]
+    own = _own_constancy(node, context)
+    if (node.op == "cache" and read_to_end) or own.constancy is Constancy.DIFFERENT:
+        return own
+    read_to_end = read_to_end and node.op not in MAY_STOP_EARLY
+    above = max(
+        (constancy_after(context, name, read_to_end=read_to_end) for name in node.inputs),
+        key=lambda finding: finding.constancy,
+        default=own,
+    )
+    if above.constancy is Constancy.SAME_ELEMENTS and (why := _position_dependence(node)):
+        return ConstancyResult(Constancy.DIFFERENT, node.id, why)
+    return max((own, above), key=lambda finding: finding.constancy)
+
+
+def _own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
+    """Returns the constancy of `node` alone, without its inputs."""
+    unread = operator_facts(node.op).takes_function and node.function is None
+    for holds, constancy, why in (
+        (is_unknown(node), Constancy.DIFFERENT, "it is unknown what this operator does"),
+        (unread, Constancy.DIFFERENT, "nothing is known about its function"),
+        (runs_python(node), Constancy.DIFFERENT, "it runs Python, which may return something else each time"),
+        (draws_random_numbers(node) and node.op != "shuffle", Constancy.DIFFERENT, "it draws random numbers"),
+        (bool(describe_state(node)), Constancy.DIFFERENT, f"its function {describe_state(node)}"),
+        (_is_endless(node), Constancy.DIFFERENT, "it repeats endlessly: the cache would never be complete"),
+        (node.op == "repeat", Constancy.DIFFERENT, "it repeats: the cache would hold every epoch again"),
+        (node.op == "snapshot", Constancy.DIFFERENT, "it already stores its elements"),
+        (
+            has_assertions(node),
+            Constancy.DIFFERENT,
+            "it rejects elements, and from the second epoch on would reject none",
+        ),
+        (
+            may_batch_unequal_batches(node, context),
+            Constancy.DIFFERENT,
+            "it rejects a shorter last batch, and from the second epoch on would not",
+        ),
+        (
+            _unordered(node, context),
+            Constancy.DIFFERENT,
+            "`deterministic=False` lets elements overtake each other",
+        ),
+        (reshuffles_each_epoch(node), Constancy.SAME_ELEMENTS, "it reshuffles in each epoch"),
+    ):
+        if holds:
+            return ConstancyResult(constancy, node.id, why)
+    return ConstancyResult(Constancy.SAME, node.id)
+
+
+def may_batch_unequal_batches(node: Node, context: RuleContext) -> bool:
+    """Whether `node` may batch batches of which the last one is shorter, which TensorFlow refuses."""
+    if node.op != "batch":
+        return False
+    if context.pipeline[node.inputs[0]].element_spec.has_fixed_shapes:
+        return False
+    for above in reversed(context.pipeline.upstream(node.id)):
+        if above.op in ("flat_map", "interleave"):
+            return above.element_spec.has_unknown_sizes and any("Batch" in kernel for kernel in above.inner)
+        if above.op == "unbatch":
+            return False
+        if operator_facts(above.op).batches:
+            size, rows = above.argument("batch_size"), context.pipeline[above.inputs[0]].cardinality
+            whole = rows >= 0 and isinstance(size, int) and size > 0 and rows % size == 0
+            return not above.argument("drop_remainder") and not whole
+    return False
+
+
+def _position_dependence(node: Node) -> str:
+    """Returns why `node` outputs other elements if the order of its input changes; "" if it does not."""
+    if node.op in POSITIONAL:
+        return "its output depends on the order of its input, and the shuffle upstream draws a new order in each epoch"
+    if operator_facts(node.op).batches and node.argument("drop_remainder"):
+        return "after a shuffle, it drops different elements at the end of each epoch"
+    return ""
+
+
+def variation_lost_in_fixed_order(node: Node) -> str:
+    """Returns what `node` varies between epochs and would repeat if its input had a fixed order; "" if nothing."""
+    if _position_dependence(node):
+        return (
+            "it selects or joins different elements by position in each epoch, and would not with the order of the "
+            "first epoch"
+        )
+    if draws_random_numbers(node) and node.op != "shuffle" and node.function is not None and node.function.seeded:
+        return "its draws repeat in each epoch, and would meet the same elements with the order of the first epoch"
+    return ""
+
+
+def _is_endless(node: Node) -> bool:
+    return node.op == "repeat" and node.argument("count") in (None, INFINITE)
+
+
+def _unordered(node: Node, context: RuleContext) -> bool:
+    if node.argument("deterministic") is False or node.argument("deterministic") == "false":
+        return True
+    if node.op == "map" and not is_order_required(context):
+        return True  # TensorFlow may run it in parallel by itself
+    return (requests_parallelism(node) or node.op == "interleave") and not keeps_order(node, context)
+
+
+def reshuffles_each_epoch(node: Node) -> bool:
+    """Whether the operator reshuffles its elements in each epoch."""
+    shuffles = (
+        operator_facts(node.op).order is OrderEffect.SHUFFLES
+        and operator_facts(node.op).epochs is EpochEffect.DIFFERENT
+    )
+    shuffles = shuffles or any(inner.order is OrderEffect.SHUFFLES for inner in inner_operator_facts(node))
+    return shuffles and node.argument("reshuffle_each_iteration") is not False

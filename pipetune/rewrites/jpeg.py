@@ -1,0 +1,161 @@
+"""`decode-and-crop`, and advice to decode JPEGs at a smaller scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
+from pipetune.core.functions import FunctionVariant
+from pipetune.core.pipeline import Node
+from pipetune.core.profile import Finding
+from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
+from pipetune.rewrites.rule import Rule, RuleContext
+
+NAME = "decode-and-crop"
+
+MIN_SAVED_SHARE = 0.10
+"""Minimum saving, as a share of the function's cost: the rewrite adds some twenty lines to the user's code, and whether
+a saving of a few percent is accepted would change from run to run."""
+
+_OTHER_DECODERS = {
+    "DecodeImage": "tf.io.decode_image accepts any format, and only JPEGs can be decoded partially",
+    "DecodePng": "only JPEGs can be decoded partially, and it uses decode_png",
+}
+
+
+def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for each map that decodes JPEGs, the rewrite that decodes only the crop window, or why there is none."""
+    for node in context.pipeline:
+        if node.op != "map" or node.function is None:
+            continue
+        if node.function.cropping is None and not _decodes_images(node):
+            continue
+        why = _obstacle(node, context)
+        share = _remaining_cost_share(node, context)
+        if why:
+            yield NoProposal(NAME, node.id, f"{describe_operator(node)} decodes whole images: {why}.")
+        elif share is not None and share > 1 - MIN_SAVED_SHARE:
+            saved = f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
+            yield NoProposal(
+                NAME,
+                node.id,
+                f"Decoding only the crop window saves {saved}: too little to justify the additional code.",
+            )
+        else:
+            yield _rewrite(node)
+
+
+def _remaining_cost_share(node: Node, context: RuleContext) -> float | None:
+    """Returns the measured share of its cost that the rewritten function keeps; None if not measured."""
+    measured = context.profile.operator(node.id) if context.profile is not None else None
+    return measured.cropping_share if measured is not None else None
+
+
+def _decodes_images(node: Node) -> bool:
+    kinds = node.function.operations if node.function is not None else ()
+    return "DecodeJpeg" in kinds or any(kind in _OTHER_DECODERS for kind in kinds)
+
+
+def _obstacle(node: Node, context: RuleContext) -> str:
+    """Returns why the function of a map has to decode whole images; "" if it does not."""
+    assert node.function is not None
+    if node.function.form is not FunctionVariant.AS_TRACED:
+        return "its function has already been replaced by another variant"
+    if node.function.cropping is None:
+        other = next((why for kind, why in _OTHER_DECODERS.items() if kind in node.function.operations), "")
+        return other or "it is unknown what its function does with the images"
+    if node.function.cropping.why_not:
+        return node.function.cropping.why_not
+    outside = describe_external_dependency(node)
+    if outside:
+        return f"its function {outside}"
+    if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
+        return (
+            "ignore_errors downstream drops damaged images, and damage outside of the crop window would not be detected"
+        )
+    return ""
+
+
+def _rewrite(node: Node) -> Rewrite:
+    assert node.function is not None and node.function.cropping is not None
+    answer = node.function.cropping
+    notes = [
+        f"Every inspected image is a JPEG ({answer.seen}). decode_jpeg also reads other formats: such images "
+        "are still decoded whole.",
+        "Damage to an image outside of the crop window is no longer detected.",
+    ]
+    if draws_random_numbers(node):
+        notes.append("The function draws the same random numbers in the same order as before.")
+    return Rewrite(
+        rule=NAME,
+        node=node.id,
+        safety=Safety.STATISTICAL,
+        edits=(ReplaceFunction(node.id, FunctionVariant.DECODE_AND_CROP, answer.digest),),
+        summary=f"Decode only the part of each JPEG that {describe_operator(node)} keeps after cropping.",
+        group=f"{NAME}@{node.id}",
+        notes=tuple(notes),
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Decodes only the crop window of a JPEG instead of the whole image.",
+    legality=(
+        "The function decodes one image with decode_jpeg at full scale, and the image is used only by one crop "
+        "(random_crop, crop_to_bounding_box, central_crop, tf.slice, image[a:b, c:d]) and by ops that read its "
+        "shape; in between, only ops that treat all pixels alike (cast, convert_image_dtype) are allowed. The "
+        "decoded window is two pixels wider on each side, within the image, and then sliced: otherwise colors "
+        "at the edge would differ. Elements from the start, the middle and the end of the data, as far as they "
+        "can be reached, must be JPEGs. Never upstream of ignore_errors, and never for functions with state or "
+        "Python, decode_image or decode_png. Values are compared bit by bit on real elements before the "
+        "rewrite enters a plan. Nothing is proposed if the measured saving is less than a tenth of the "
+        "function's cost: the window then covers most of the image."
+    ),
+    safety=(
+        "STATISTICAL, although every pixel and every random draw stays the same: an image that is damaged "
+        "outside of the window is rejected today and would be accepted, and a rewrite that changes which "
+        "elements are rejected is never EXACT."
+    ),
+    propose=propose,
+)
+
+
+def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
+    """Yields the measured saving of decoding at a smaller scale, with the call to write and the error of the images.
+
+    Yields nothing if it was not measured, or saves less than a tenth of the function's cost.
+    """
+    for node in context.pipeline:
+        measured = context.profile.operator(node.id) if context.profile is not None else None
+        share = measured.shrinking_share if measured is not None else None
+        if share is None or share > 1 - MIN_SAVED_SHARE or not _may_decode_smaller(node, context):
+            continue
+        assert node.function is not None and node.function.shrinking is not None
+        found, place = node.function.shrinking, node.location
+        yield Finding(
+            code="decode-smaller",
+            message=(
+                f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
+                f"their rows and columns it costs {1 - share:.0%} less."
+            ),
+            hint=(
+                f"Use tf.io.decode_jpeg(contents, ratio={found.ratio}). This changes the image: pixels after "
+                f"resizing differed by {found.mean_apart:.1%} of the maximum value on average and by "
+                f"{found.most_apart:.1%} at most ({found.seen}), so pipetune does not make this change. Every "
+                f"inspected image is at least {found.ratio} times as large as the size it is resized to; a "
+                "smaller one would lose more detail."
+            ),
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+        )
+
+
+def _may_decode_smaller(node: Node, context: RuleContext) -> bool:
+    """Whether only the pixel values of the resized image would change."""
+    function = node.function
+    if node.op != "map" or function is None or function.shrinking is None or function.shrinking.why_not:
+        return False
+    if function.form is not FunctionVariant.AS_TRACED or describe_external_dependency(node):
+        return False
+    # ignore_errors drops damaged images, and decoding at another scale may not detect the damage.
+    return not any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id))

@@ -1,0 +1,190 @@
+"""Checks of operators that several rules share. When a fact is unknown, the rewrite is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipetune.core.edits import Safety
+from pipetune.core.operators import CAUTIOUS, OperatorFacts, is_dataset_kernel, operator_facts, public_name
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.rewrites.rule import RuleContext
+
+
+def inner_operator_facts(node: Node) -> tuple[OperatorFacts, ...]:
+    """Returns facts on the datasets that an interleave or flat_map function builds, also in functions that it calls."""
+    called = node.function.operations if node.function else ()
+    names = dict.fromkeys((*node.inner, *filter(is_dataset_kernel, called)))
+    return tuple(operator_facts(public_name(name)) for name in names)
+
+
+def runs_python(node: Node) -> bool:
+    """Whether the operator or its function runs Python code for each element."""
+    if operator_facts(node.op).python or any(inner.python for inner in inner_operator_facts(node)):
+        return True
+    if node.function is None:
+        return operator_facts(node.op).takes_function
+    return node.function.python
+
+
+def draws_random_numbers(node: Node) -> bool:
+    """Whether the operator or its function draws random numbers."""
+    if operator_facts(node.op).random or any(inner.random for inner in inner_operator_facts(node)):
+        return True
+    if node.function is None:
+        return operator_facts(node.op).takes_function
+    return node.function.random or node.function.random_python
+
+
+def describe_state(node: Node) -> str:
+    """Returns a description of the state outside the function of `node` that it reads or changes; "" if none.
+
+    A Python function may access any state; `runs_python` covers that.
+    """
+    function = node.function
+    if function is None:
+        return "has a function nothing is known about" if operator_facts(node.op).takes_function else ""
+    if function.writes_variables:
+        return "writes a variable"
+    if function.reads_variables:
+        return f"reads the variable {function.reads_variables[0]}"
+    if function.mutable_tables:
+        return "uses a table that can change"
+    if function.side_effects:
+        return f"has a side effect ({function.side_effects[0]})"
+    return ""
+
+
+def describe_external_dependency(node: Node) -> str:
+    """Returns why the function of `node` must be called exactly as the script calls it; "" if it need not.
+
+    The reason is Python code, or what `describe_state` names.
+    """
+    return "runs Python" if runs_python(node) else describe_state(node)
+
+
+def is_stateless(node: Node) -> bool:
+    """Whether the output of `node` depends on its input element alone, without side effects."""
+    return not (runs_python(node) or draws_random_numbers(node) or describe_state(node))
+
+
+def describe_training_state(node: Node, context: RuleContext) -> str:
+    """Returns a description of state of the function of `node` that training may also read or write; "" if none."""
+    function = node.function
+    if function is None:
+        return "has a function nothing is known about" if operator_facts(node.op).takes_function else ""
+    for variable in function.reads_variables:
+        if context.trained_variables is None or variable in context.trained_variables:
+            return f"reads the variable {variable}, which training may change"
+    generator_known = function.random_python and context.trained_variables is not None
+    if function.writes_variables and not generator_known:  # training does not use the state of a random generator
+        return "writes a variable that training may read"
+    if function.mutable_tables:
+        return "uses a table that training may write"
+    return ""
+
+
+def keeps_order(node: Node, context: RuleContext) -> bool:
+    """Whether `node` keeps the order of elements when it runs in parallel."""
+    own = node.argument("deterministic")
+    if own is None:
+        return is_order_required(context)
+    return own is True or own == "true"
+
+
+def is_order_required(context: RuleContext) -> bool:
+    """Whether the order matters: False if `options.deterministic = False` is set on the output or upstream of it."""
+    settings = [context.pipeline.options.get("deterministic")]
+    settings += [node.argument("deterministic") for node in context.pipeline if node.op == "with_options"]
+    return False not in settings
+
+
+def requests_parallelism(node: Node) -> bool:
+    """Whether the script requests parallel calls or reads at `node`."""
+    if node.op == "TFRecordDataset":
+        return node.argument("num_parallel_reads") is not None
+    name = operator_facts(node.op).parallel_argument
+    return bool(name) and node.argument(name) is not None
+
+
+def runs_ahead(node: Node) -> bool:
+    """Whether the operator computes elements before they are requested."""
+    return node.op == "prefetch" or requests_parallelism(node)
+
+
+def parallel_safety(node: Node, context: RuleContext) -> Safety:
+    """Returns the safety class of changing only the parallelism of `node`.
+
+    If the script gave up the order (`deterministic=False`) of a parallel operator, elements overtake each other before
+    and after the rewrite, which is judged, and compared, as if none did. If they begin to overtake, the result is one
+    of the orders that the script allows, if the option is set for the whole pipeline (STATISTICAL). As an argument of a
+    serial call the option has no effect in the original, so it allows nothing (REORDERS).
+    """
+    drawn = Safety.STATISTICAL if draws_random_numbers(node) else Safety.EXACT
+    if keeps_order(node, context) or requests_parallelism(node):
+        return drawn
+    return Safety.STATISTICAL if node.argument("deterministic") is None else Safety.REORDERS
+
+
+def short_batch_may_overtake(batch: Node, maps: Iterable[Node], context: RuleContext) -> bool:
+    """Whether the last batch of an epoch, which may be smaller, could overtake others if `maps` run after `batch`."""
+    if batch.argument("drop_remainder"):
+        return False
+    return any(not keeps_order(node, context) for node in maps)  # TensorFlow parallelizes serial maps
+
+
+def overtaking_safety(batch: Node, *, order_required: bool) -> Safety:
+    """Returns the safety class of batches that may newly overtake each other, unless the script requires the order."""
+    if order_required:
+        return Safety.EXACT
+    return Safety.STATISTICAL if batch.argument("drop_remainder") else Safety.REORDERS
+
+
+_ASSERTIONS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
+
+
+def has_assertions(node: Node) -> bool:
+    """Whether the function of `node` contains assertions, which raise an error for invalid elements."""
+    return node.function is not None and not _ASSERTIONS.isdisjoint(node.function.operations)
+
+
+def is_unknown(node: Node) -> bool:
+    """Whether nothing is known about the operator, so that the worst is assumed."""
+    return operator_facts(node.op) is CAUTIOUS
+
+
+_IDLE = frozenset({"with_options", "assert_cardinality"})
+"""Operators that do no work of their own."""
+
+
+def last_active_operator(pipeline: Pipeline) -> Node:
+    """Returns the last operator that does any work: a `prefetch` before `with_options` counts as last."""
+    node = pipeline.output
+    while node.op in _IDLE and len(node.inputs) == 1:
+        node = pipeline[node.inputs[0]]
+    return node
+
+
+def describe_operator(node: Node) -> str:
+    """Returns the name of an operator in messages: `map (train.py:12)`."""
+    return f"{node.title} ({node.location})" if node.location else node.title
+
+
+DROPS_BY_POSITION = frozenset({"take", "skip", "shard"})
+"""Operators that keep or drop an element by its position alone, whatever its value."""
+
+POSITIONAL = DROPS_BY_POSITION | {"take_while", "zip", "enumerate", "scan", "window"}
+"""Operators that output other elements, not only another order, if the order of their input changes."""
+
+
+def positional_operator_after(
+    node: Node, context: RuleContext, *, operators: frozenset[str] = DROPS_BY_POSITION
+) -> Node | None:
+    """Returns the first operator downstream that would select other elements if the order changed; None if none would.
+
+    A skip by which a job resumes does not count, nor does a shard with one part. For random orders, in which a
+    comparison does not detect other elements, pass `operators=POSITIONAL`: every operator that outputs other elements.
+    """
+    resumed = {one.node for one in context.resuming}
+    below = context.pipeline.downstream(node.id)
+    picking = (one for one in below if one.op in operators and one.argument("num_shards") != 1)
+    return next((one for one in picking if one.id not in resumed), None)

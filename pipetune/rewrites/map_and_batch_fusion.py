@@ -1,0 +1,216 @@
+"""`map-and-batch-fusion`: let TensorFlow write map results straight into the batch, or batch in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipetune.core.edits import Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.pipeline import AUTOTUNE, Node
+from pipetune.rewrites.legality import (
+    describe_operator,
+    is_order_required,
+    is_stateless,
+    keeps_order,
+    overtaking_safety,
+)
+from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS, buffer_bytes, bytes_per_element, format_bytes
+from pipetune.rewrites.reorder import UpstreamMove, move_group, shuffle_move_class, upstream_moves
+from pipetune.rewrites.rule import Rule, RuleContext
+
+NAME = "map-and-batch-fusion"
+
+_OPTION = "experimental_optimization.map_and_batch_fusion"
+_DEFAULT_OPTIMIZATIONS_OPTION = "experimental_optimization.apply_default_optimizations"
+
+_COMMUTING_OPERATORS = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
+"""Operators that never modify an element, so that a map may be on either side of them."""
+
+_UNFUSABLE_BATCHES = frozenset({"padded_batch", "ragged_batch"})
+
+
+@dataclass(frozen=True)
+class FusionVerdict:
+    """Whether TensorFlow fuses a batch with a map, and why not."""
+
+    fuses: bool
+    why: str = ""
+    upstream_map: Node | None = None
+    blocker: Node | None = None  # the only operator in the way, if moving it suffices
+    option: str = ""  # the option that switches the fusion off
+
+
+def fusion_verdict(batch: Node, context: RuleContext) -> FusionVerdict:
+    """Returns whether TensorFlow fuses `batch` with a map.
+
+    The runtime fuses any map directly upstream of a serial `batch`, whatever its function and its other consumers
+    (seen in the runtime's model, TensorFlow 2.21). A function with state then runs one call at a time, unless the map
+    sets the number of calls.
+    """
+    above = context.pipeline[batch.inputs[0]] if len(batch.inputs) == 1 else None
+    if above is None:
+        return FusionVerdict(False, "nothing is upstream of it")
+    if above.op != "map":
+        found = _map_above(above, context)
+        if found is None:
+            return FusionVerdict(False, f"{describe_operator(above)} is upstream of it, not a map")
+        return FusionVerdict(
+            False, f"{describe_operator(above)} is between the map and the batch", upstream_map=found, blocker=above
+        )
+    if context.observed_kernels.get(batch.id) == "MapAndBatch":
+        return FusionVerdict(True, upstream_map=above)
+    if batch.argument("num_parallel_calls") is not None:
+        return FusionVerdict(False, "a parallel batch is never fused", upstream_map=above)
+    if above.argument("use_unbounded_threadpool") is True:
+        return FusionVerdict(False, "the map runs in an unbounded thread pool", upstream_map=above)
+    for option in (_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION):
+        if _option(context, option) is False and _option(context, _OPTION) is not True:
+            return FusionVerdict(False, f"the script switches it off ({option})", upstream_map=above, option=option)
+    return FusionVerdict(True, upstream_map=above)
+
+
+def _map_above(node: Node, context: RuleContext) -> Node | None:
+    if node.op not in _COMMUTING_OPERATORS or len(node.inputs) != 1 or len(context.pipeline.consumers(node.id)) != 1:
+        return None
+    above = context.pipeline[node.inputs[0]]
+    return above if above.op == "map" else None
+
+
+def _option(context: RuleContext, name: str) -> object:
+    return context.pipeline.options.get(name)
+
+
+def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for every batch, how TensorFlow could fuse it with a map or fill it in parallel, or why it cannot."""
+    for node in context.pipeline:
+        if node.op in _UNFUSABLE_BATCHES and context.pipeline[node.inputs[0]].op == "map":
+            yield NoProposal(NAME, node.id, f"TensorFlow fuses only plain batch; {node.op} has no fused variant.")
+        if node.op == "batch":
+            yield from _propose_at(node, context)
+
+
+def _propose_at(batch: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    found = fusion_verdict(batch, context)
+    if found.fuses and found.upstream_map is not None:
+        yield NoProposal(NAME, batch.id, _already_fused_text(found.upstream_map))
+        return
+    if found.blocker is not None:
+        yield from _move_blocker(batch, found.blocker, context)
+    elif found.upstream_map is not None and batch.argument("num_parallel_calls") is not None:
+        yield _make_serial(batch)
+    elif found.option:
+        yield _enable_fusion(batch, found.option)
+    else:
+        yield NoProposal(NAME, batch.id, f"Not fused: {found.why}.")
+    yield from _parallel_batch(batch, context)
+
+
+def _already_fused_text(above: Node) -> str:
+    text = "TensorFlow already fuses this batch with the map before it."
+    if above.argument("num_parallel_calls") is None and not is_stateless(above):
+        text += " The map then runs one call at a time, because its function is not stateless: see parallel-map."
+    return text
+
+
+def _move_blocker(batch: Node, between: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Proposes to move the operator between the map and the batch upstream of the map."""
+    first = next(upstream_moves(context, between), None)
+    if not isinstance(first, UpstreamMove):
+        obstacle = first.why if first is not None else "the map has another consumer"
+        why = f"Not fused: {describe_operator(between)} between the map and the batch has to stay: {obstacle}."
+        yield NoProposal(NAME, batch.id, why)
+        return
+    safety, notes = _move_class(between, context, first)
+    memory = _added_bytes(between, first, context)
+    if memory < 0:
+        notes = (*notes, f"The buffer of {between.title} then takes {format_bytes(-memory)} less memory.")
+    yield Rewrite(
+        rule=NAME,
+        node=batch.id,
+        safety=safety,
+        edits=(Move(between.id, first.anchor),),
+        summary=f"Move {between.title} before the map, so that TensorFlow fuses the map with the batch.",
+        group=move_group(between),
+        notes=notes,
+        predicted_bytes=memory,
+    )
+
+
+def _move_class(between: Node, context: RuleContext, step: UpstreamMove) -> tuple[Safety, tuple[str, ...]]:
+    if between.op == "shuffle":
+        return shuffle_move_class(between, context, step)
+    if between.op == "repeat" and not all(is_stateless(node) for node in step.maps):
+        return max(step.safety, Safety.STATISTICAL), ("The random draws of the map then continue from epoch to epoch.",)
+    return step.safety, ()
+
+
+def _added_bytes(between: Node, step: UpstreamMove, context: RuleContext) -> float:
+    size = between.argument("buffer_size")
+    if not isinstance(size, int):
+        return 0.0
+    if bytes_per_element(context, step.anchor) is None or bytes_per_element(context, between.inputs[0]) is None:
+        return 0.0
+    return buffer_bytes(context, step.anchor, size) - buffer_bytes(context, between.inputs[0], size)
+
+
+def _make_serial(batch: Node) -> Rewrite:
+    return Rewrite(
+        rule=NAME,
+        node=batch.id,
+        safety=Safety.EXACT,
+        edits=(SetArgument(batch.id, "num_parallel_calls", None),),
+        summary="Make the batch serial, so that TensorFlow fuses it with the map before it.",
+        group=f"{NAME}@{batch.id}",
+    )
+
+
+def _enable_fusion(batch: Node, option: str) -> Rewrite:
+    return Rewrite(
+        rule=NAME,
+        node=batch.id,
+        safety=Safety.EXACT,
+        edits=(SetOption(_OPTION, True),),
+        summary="Switch the fusion of map and batch on.",
+        group=f"{NAME}@{batch.id}",
+        notes=(f"The script switches it off through {option}.",),
+    )
+
+
+def _parallel_batch(batch: Node, context: RuleContext) -> Iterator[Rewrite]:
+    """Proposes to fill several batches in parallel, which a fused map would do already."""
+    in_order = keeps_order(batch, context)
+    for number in dict.fromkeys((AUTOTUNE, 2)):
+        if number == batch.argument("num_parallel_calls"):
+            continue
+        held = min(context.cores, ASSUMED_AUTOTUNE_ELEMENTS) if number == AUTOTUNE else number
+        many = "as many batches as AUTOTUNE finds useful" if number == AUTOTUNE else f"{number} batches"
+        yield Rewrite(
+            rule=NAME,
+            node=batch.id,
+            safety=overtaking_safety(batch, order_required=in_order),
+            edits=(SetArgument(batch.id, "num_parallel_calls", number),),
+            summary=f"Build {many} in parallel.",
+            group=f"{NAME}@{batch.id}",
+            reproducible=in_order and is_order_required(context),
+            predicted_bytes=buffer_bytes(context, batch.id, held),
+        )
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Checks whether TensorFlow fuses map and batch, removes obstacles, and batches in parallel.",
+    legality=(
+        "TensorFlow fuses a map directly before a plain serial batch, whatever its function; then nothing is "
+        "proposed. It does not fuse them if an operator is in between, if the batch is parallel, padded or "
+        "ragged, if the map uses an unbounded thread pool, or if an option switches fusion off. A shuffle, "
+        "prefetch, take, skip, shard or repeat in between is moved before the map if the map depends on its "
+        "element alone; only shuffle, prefetch and repeat may move past a random map. Filters, caches and "
+        "operators that count elements stay. Parallel batching is proposed if no map is fused."
+    ),
+    safety=(
+        "EXACT if the map is stateless, and for a parallel batch in order; STATISTICAL if a shuffle or repeat "
+        "moves past a random map, and for full parallel batches out of order (`deterministic=False`); REORDERS "
+        "if one of these batches may be short."
+    ),
+    propose=propose,
+)

@@ -1,0 +1,209 @@
+"""`parallel-map`: set how many calls of a map function run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
+from pipetune.core.pipeline import AUTOTUNE, Node, Value
+from pipetune.core.profile import Finding, OperatorProfile
+from pipetune.rewrites.legality import (
+    describe_operator,
+    describe_state,
+    draws_random_numbers,
+    is_stateless,
+    keeps_order,
+    parallel_safety,
+    runs_python,
+)
+from pipetune.rewrites.pricing import buffer_bytes, format_seconds
+from pipetune.rewrites.rule import Rule, RuleContext
+
+NAME = "parallel-map"
+
+
+def candidate_calls(cores: int) -> tuple[int, ...]:
+    """Returns the parallel calls to try: AUTOTUNE, two, and one call per available core."""
+    return tuple(dict.fromkeys((AUTOTUNE, 2, max(2, cores))))
+
+
+def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for every map, the numbers of parallel calls to try, or why there is none."""
+    for node in context.pipeline:
+        if node.op != "map":
+            continue
+        why = _forbidden(node)
+        if why:
+            yield NoProposal(NAME, node.id, f"Not run in parallel: {why}.")
+            continue
+        if is_bound_by_python(node, context):
+            yield NoProposal(NAME, node.id, f"Not run in parallel: {describe_python_ceiling(node, context)}")
+            continue
+        for number in candidate_calls(context.cores):
+            if number == node.argument("num_parallel_calls"):
+                continue
+            if number == AUTOTUNE and tensorflow_parallelizes(node, context):
+                yield NoProposal(NAME, node.id, "TensorFlow already runs this map in parallel, with AUTOTUNE.")
+                continue
+            yield _rewrite(node, context, number)
+
+
+def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
+    """Whether TensorFlow's default optimizations turn this serial map into an autotuned parallel one."""
+    if node.argument("num_parallel_calls") is not None:
+        return False
+    if node.id in context.observed_kernels:
+        kernel = context.observed_kernels[node.id]
+        return kernel.startswith("ParallelMap") or (kernel == "MapAndBatch" and is_stateless(node))
+    options: dict[str, Value] = dict(context.pipeline.options)
+    prefix = "experimental_optimization."
+    switched_off = (
+        options.get(prefix + "apply_default_optimizations") is False
+        or options.get(prefix + "map_parallelization") is False
+        or options.get("autotune.enabled") is False
+    )
+    return is_stateless(node) and not switched_off
+
+
+def _forbidden(node: Node) -> str:
+    if node.argument("synchronous") is True:
+        return "the script requests a synchronous map"
+    if node.function is None:
+        return "nothing is known about its function"
+    state = describe_state(node)
+    return f"its function {state}, which parallel calls would share" if state else ""
+
+
+def _rewrite(node: Node, context: RuleContext, number: int) -> Rewrite:
+    python = runs_python(node)
+    safety = max(parallel_safety(node, context), Safety.STATISTICAL if python else Safety.EXACT)
+    notes = []
+    if draws_random_numbers(node):
+        notes.append("Parallel calls draw random numbers in the order in which they happen to run.")
+    if python:
+        notes.append("Its function runs Python: calls take turns under the GIL, and the function must be thread-safe.")
+    if not keeps_order(node, context):
+        notes.append("`deterministic=False` is set: elements may overtake each other.")
+    calls = "as many calls as AUTOTUNE finds useful" if number == AUTOTUNE else f"{number} calls"
+    return Rewrite(
+        rule=NAME,
+        node=node.id,
+        safety=safety,
+        edits=(SetArgument(node.id, "num_parallel_calls", number),),
+        summary=f"Run the map function in {calls} at a time.",
+        needs=frozenset({Consent.PYTHON_PARALLEL}) if python else frozenset(),
+        group=f"{NAME}@{node.id}",
+        reproducible=safety is Safety.EXACT,
+        notes=tuple(notes),
+        predicted_bytes=buffer_bytes(context, node.id, context.cores if number == AUTOTUNE else number),
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Runs a map function for several elements at once: AUTOTUNE, two, or one call per available core.",
+    legality=(
+        "Allowed if the function depends on its element alone, or draws random numbers. Never if it reads or "
+        "writes a variable, uses a mutable table, prints, writes a file or has another side effect, if nothing "
+        "is known about it, or if the script sets `synchronous=True`. A function that runs Python "
+        "(py_function, numpy_function) needs --allow python-parallel, and is left alone if it is measured to "
+        "work more than it waits: its calls take turns under the GIL, and its maximum throughput is reported. "
+        "AUTOTUNE is not proposed if TensorFlow's defaults already apply it."
+    ),
+    safety=(
+        "EXACT for a function without randomness: elements keep their order. STATISTICAL for a random or "
+        "Python function: which draw meets which element depends on timing, so results differ from run to run; "
+        "and for a serial map of a script that sets `options.deterministic=False`, whose elements may then "
+        "overtake each other. REORDERS if a serial map sets `deterministic=False` itself."
+    ),
+    propose=propose,
+)
+
+
+_MAX_BLOCKED_SHARE = 0.5
+"""Maximum blocked share of time of Python code that counts as working: while blocked, others can hold the GIL."""
+
+_MIN_INPUT_SHARE = 0.1
+"""Minimum share of the input's time for a generator to be worth rewriting: the same as for Keras layers in maps."""
+
+PYTHON_ALTERNATIVES = (
+    "What can help: implement it with TensorFlow ops (tf.io.read_file, tf.io.decode_*, tf.image), or use "
+    "several processes (a tf.data service, or multiprocessing that writes TFRecords once)."
+)
+
+
+GENERATOR_ALTERNATIVES = (
+    "A generator that iterates over lists and loads each item can be replaced by a source and a map: "
+    "`tf.data.Dataset.from_tensor_slices((paths, labels)).map(load, num_parallel_calls=tf.data.AUTOTUNE)`, "
+    "where `load(path, label)` uses TensorFlow ops (tf.io.read_file, tf.io.decode_jpeg, tf.image). If it needs "
+    "Python: use several processes (a tf.data service), or write its elements to TFRecords once and read those."
+)
+
+
+def suggest_generator_alternatives(context: RuleContext) -> Iterator[Finding]:
+    """Yields advice on generators that take a large share of the input's time. It makes no edit.
+
+    The behavior of a Python generator cannot be proven, so pipetune never rewrites one.
+    """
+    seconds = context.profile.input_wall_seconds if context.profile is not None else None
+    for node in context.pipeline:
+        measured = _measured(node, context)
+        if node.op != "from_generator" or measured is None or not measured.wall_seconds or not measured.visits:
+            continue
+        if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
+            continue
+        place = node.location
+        yield Finding(
+            code="python-generator",
+            message=_describe_throughput(node, context),
+            hint=GENERATOR_ALTERNATIVES,
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+        )
+
+
+def is_bound_by_python(node: Node, context: RuleContext) -> bool:
+    """Whether the operator runs Python measured to work more than it waits; False if waiting was not measured."""
+    measured = _measured(node, context)
+    if measured is None or measured.waiting_seconds is None or not measured.wall_seconds or not runs_python(node):
+        return False
+    return measured.waiting_seconds <= _MAX_BLOCKED_SHARE * measured.wall_seconds
+
+
+def describe_python_ceiling(node: Node, context: RuleContext) -> str:
+    """Returns the maximum throughput of the Python code, compared with a training step, and what can help, in words."""
+    return f"{_describe_throughput(node, context)} {PYTHON_ALTERNATIVES}"
+
+
+def _describe_throughput(node: Node, context: RuleContext) -> str:
+    return " ".join([f"{describe_operator(node)} runs Python, whose calls take turns under the GIL.",
+                     *_figures(node, context)])  # fmt: skip
+
+
+def _figures(node: Node, context: RuleContext) -> list[str]:
+    measured = _measured(node, context)
+    if measured is None or not measured.wall_seconds:
+        return []
+    seconds = measured.wall_seconds
+    sentences = [
+        f"It produces at most {1 / seconds:,.0f} elements/s ({format_seconds(seconds)} each{_waiting(measured)})."
+    ]
+    step = context.profile.consumer.bound_seconds if context.profile is not None else None
+    if measured.visits is not None and step:
+        share = measured.visits * seconds / step
+        many = f"{share:.0%} of" if share < 2 else f"{share:,.1f} times"
+        sentences.append(
+            f"Per training step, that is {format_seconds(measured.visits * seconds)}, {many} what the model needs."
+        )
+    return sentences
+
+
+def _waiting(measured: OperatorProfile) -> str:
+    if not measured.waiting_seconds or not measured.wall_seconds:
+        return ""
+    share = measured.waiting_seconds / measured.wall_seconds
+    return f", {share:.0%} of that waiting" if share >= 0.05 else ""
+
+
+def _measured(node: Node, context: RuleContext) -> OperatorProfile | None:
+    return context.profile.operator(node.id) if context.profile is not None else None

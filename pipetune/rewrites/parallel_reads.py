@@ -1,0 +1,348 @@
+"""`parallel-interleave` and `read-shards`: several files or inner datasets read at once; advice on many small files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pipetune.core.edits import Consent, Edit, NoProposal, ReplaceOperator, Rewrite, Safety, SetArgument
+from pipetune.core.pipeline import AUTOTUNE, Node
+from pipetune.core.storage import SweepReader, read_config_fields, read_config_text, tfds_read_of
+from pipetune.rewrites.legality import (
+    describe_operator,
+    describe_state,
+    draws_random_numbers,
+    inner_operator_facts,
+    keeps_order,
+    parallel_safety,
+    positional_operator_after,
+    runs_python,
+)
+from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, format_seconds
+from pipetune.rewrites.rule import Rule, RuleContext
+
+PARALLEL_INTERLEAVE = "parallel-interleave"
+
+_LONG_CYCLE = 16
+"""A cycle length offered for storage with a high first-byte latency: the usual number of readers."""
+
+
+def effective_cycle_length(node: Node, context: RuleContext) -> int:
+    """Returns the effective cycle length of `node`; TensorFlow's default depends on the cores and the parallel calls.
+
+    Source: `ComputeCycleLength` in parallel_interleave_dataset_op.cc and `MaxParallelism` in
+    interleave_dataset_op.cc (TensorFlow 2.21).
+    """
+    written = node.argument("cycle_length")
+    if isinstance(written, int) and written > 0:
+        return written
+    cores = context.default_cycle_length
+    calls = node.argument("num_parallel_calls")
+    if calls is None:
+        return cores
+    if calls == AUTOTUNE:
+        return -(-cores // 3)
+    return min(calls, cores) if isinstance(calls, int) else cores
+
+
+def effective_block_length(node: Node) -> int:
+    """Returns the block length of `node` in elements; 1, TensorFlow's default, if the script sets none."""
+    written = node.argument("block_length")
+    return written if isinstance(written, int) and written > 0 else 1
+
+
+def propose_parallel_interleave(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for every interleave, cycle lengths and parallel calls to try, or why there are none."""
+    for node in context.pipeline:
+        if node.op == "interleave":
+            yield from _propose_at(node, context)
+
+
+def _propose_at(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    if node.function is None:
+        yield NoProposal(PARALLEL_INTERLEAVE, node.id, "Not run in parallel: nothing is known about its function.")
+        return
+    state = describe_state(node)
+    if state:
+        yield NoProposal(PARALLEL_INTERLEAVE, node.id, f"Not run in parallel: its function {state}.")
+        return
+    inputs = element_count(context, node.inputs[0]) if node.inputs else None
+    if inputs == 1:
+        yield NoProposal(PARALLEL_INTERLEAVE, node.id, "There is only one inner dataset: nothing to read in parallel.")
+        return
+    length = effective_cycle_length(node, context)
+    for calls in _candidate_calls(length, context.cores):
+        if calls != node.argument("num_parallel_calls"):
+            yield _interleave_rewrite(node, context, length=length, calls=calls)
+    dropped = positional_operator_after(node, context)
+    most = inputs if inputs is not None and inputs > 0 else _LONG_CYCLE
+    for longer in dict.fromkeys((min(2 * length, most), min(_LONG_CYCLE, most))):
+        if longer > length and dropped is not None:
+            why = f"No longer cycle: {describe_operator(dropped)} would select different elements."
+            yield NoProposal(PARALLEL_INTERLEAVE, node.id, why)
+            return
+        if longer > length:  # changes the order, so it is optional at best: one value is enough
+            yield _interleave_rewrite(node, context, length=longer, calls=AUTOTUNE)
+
+
+def _candidate_calls(cycle_length: int, cores: int) -> tuple[int, ...]:
+    """Returns the candidates that the runtime accepts: at most the cycle length."""
+    numbers = (n for n in (2, max(2, cores)) if n <= cycle_length)
+    return tuple(dict.fromkeys((AUTOTUNE, *numbers)))
+
+
+def _interleave_rewrite(node: Node, context: RuleContext, *, length: int, calls: int) -> Rewrite:
+    same_order = length == effective_cycle_length(node, context)
+    in_order = keeps_order(node, context)
+    python, random = runs_python(node), draws_random_numbers(node)
+    block = effective_block_length(node)
+    values = {"cycle_length": length, "block_length": block, "num_parallel_calls": calls}
+    edits: list[Edit] = [
+        SetArgument(node.id, name, value) for name, value in values.items() if node.argument(name) != value
+    ]
+    safety = in_parallel = parallel_safety(node, context)
+    notes = []
+    if python:
+        safety = max(safety, Safety.STATISTICAL)
+        notes.append("The inner datasets run Python: their code takes turns under the GIL.")
+    elif random:
+        notes.append("Parallel readers draw random numbers in the order in which they happen to run.")
+    if not same_order:
+        safety = max(safety, Safety.REORDERS)
+        notes.append(
+            f"The cycle length grows from {effective_cycle_length(node, context)} to {length}, which changes the order."
+        )
+    calls_text = "AUTOTUNE readers" if calls == AUTOTUNE else f"{calls} readers"
+    kept = "the order is kept" if same_order and in_order else "the order changes"
+    return Rewrite(
+        rule=PARALLEL_INTERLEAVE,
+        node=node.id,
+        safety=safety,
+        edits=tuple(edits),
+        summary=f"Read with {calls_text} at a time, cycle length {length}, block length {block}; {kept}.",
+        needs=frozenset({Consent.PYTHON_PARALLEL}) if python else frozenset(),
+        group=f"{PARALLEL_INTERLEAVE}@{node.id}",
+        reproducible=not python and in_parallel is Safety.EXACT,
+        notes=tuple(notes),
+        predicted_bytes=_buffers(node, context, length=length, block=block),
+    )
+
+
+def _buffers(node: Node, context: RuleContext, *, length: int, block: int) -> float:
+    """Returns the bytes at the kernel's limit: 2 L waiting inner datasets and L in the cycle, 2 B + 1 elements each."""
+    size = bytes_per_element(context, node.id)
+    return 0.0 if size is None else size * 3 * length * (2 * block + 1)
+
+
+PARALLEL_INTERLEAVE_RULE = Rule(
+    name=PARALLEL_INTERLEAVE,
+    summary="Lets `interleave` read several of its inner datasets at once, and offers a longer cycle.",
+    legality=(
+        "`cycle_length` and `block_length` are always set explicitly to their effective values, because the "
+        "default depends on the cores and changes when parallel calls are added. Parallel calls never exceed "
+        "the cycle length, because the runtime rejects that. Never if the function uses a variable, a mutable "
+        "table or a side effect, if nothing is known about it, or if there is only one inner dataset. No "
+        "longer cycle upstream of a take, skip or shard, which would select different elements. Inner datasets "
+        "that run Python (from_generator, py_function) need --allow python-parallel."
+    ),
+    safety=(
+        "EXACT with the effective cycle and block length: parallel and serial interleave then agree element by "
+        "element. STATISTICAL if inner datasets draw random numbers or run Python. REORDERS with a longer "
+        "cycle. `deterministic=False` is treated as in parallel-map."
+    ),
+    propose=propose_parallel_interleave,
+)
+
+
+READ_SHARDS = "read-shards"
+
+_READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
+_BLOCK_LENGTHS = (1, 16)
+_DEFAULT_PARALLEL_FILES = 16
+"""Files at a time for storage with a high first-byte latency, if no sweep was measured: the usual number."""
+
+
+def propose_read_shards(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for every serial reader of several files, the numbers of files to read at once, or why there are none."""
+    for node in context.pipeline:
+        if node.op in _READERS and node.argument("num_parallel_reads") is None:
+            yield from _at_reader(node, context)
+        elif node.op == "flat_map" and any(inner.reads_files and inner.source for inner in inner_operator_facts(node)):
+            yield from _at_flat_map(node, context)
+        elif (small := describe_small_files(node, context)) is not None:
+            yield NoProposal(READ_SHARDS, node.id, small)
+
+
+def _at_reader(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    files = _files(node, context)
+    if files == 1:
+        return
+    picks = positional_operator_after(node, context)
+    for length in (1, *(() if picks else _candidate_cycle_lengths(node, context, files))):
+        edits = (SetArgument(node.id, "num_parallel_reads", length),)
+        yield _shard_rewrite(node, context, edits, length=length, block=1)
+    yield from _explain_no_gain(node, context, picks)
+
+
+def _at_flat_map(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    files = _files(node, context)
+    if files == 1:
+        yield NoProposal(READ_SHARDS, node.id, "There is only one file: nothing to read in parallel.")
+        return
+    state = describe_state(node)
+    if state or runs_python(node):
+        yield NoProposal(
+            READ_SHARDS, node.id, f"Files are read one after the other: its function {state or 'runs Python'}."
+        )
+        return
+    picks = positional_operator_after(node, context)
+    for length in (1, *(() if picks else _candidate_cycle_lengths(node, context, files))):
+        for block in _BLOCK_LENGTHS if length > 1 else _BLOCK_LENGTHS[:1]:
+            values = {"cycle_length": length, "block_length": block, "num_parallel_calls": AUTOTUNE}
+            edits = (ReplaceOperator(node.id, "interleave", {**values, "deterministic": None}),)
+            yield _shard_rewrite(node, context, edits, length=length, block=block)
+    yield from _explain_no_gain(node, context, picks)
+
+
+def _files(node: Node, context: RuleContext) -> int | None:
+    if len(node.inputs) == 1:
+        count = element_count(context, node.inputs[0])
+    else:
+        count = files if isinstance(files := node.argument("files"), int) else None
+    return count if count is not None and count > 0 else None
+
+
+def _candidate_cycle_lengths(node: Node, context: RuleContext, files: int | None) -> tuple[int, ...]:
+    """Returns how many files at a time to try: the number from which a sweep saw no more gain, else a few numbers."""
+    knee = _knee(node, context)
+    lengths = (max(2, context.cores), _DEFAULT_PARALLEL_FILES) if knee is None else (knee,)
+    most = files if files is not None else _DEFAULT_PARALLEL_FILES
+    return tuple(length for length in dict.fromkeys(min(length, most) for length in lengths) if length > 1)
+
+
+def _knee(node: Node, context: RuleContext) -> int | None:
+    use = context.profile.files if context.profile is not None else None
+    sweeps = use.sweeps if use is not None else ()
+    return next((one.knee for one in sweeps if one.reader is SweepReader.SOURCE and one.node == node.id), None)
+
+
+def _explain_no_gain(node: Node, context: RuleContext, positional_operator: Node | None) -> Iterator[NoProposal]:
+    if positional_operator is not None:
+        yield NoProposal(
+            READ_SHARDS,
+            node.id,
+            f"One file at a time: with more, {describe_operator(positional_operator)} would select different elements.",
+        )
+    elif _knee(node, context) == 1:
+        yield NoProposal(
+            READ_SHARDS,
+            node.id,
+            f"{describe_operator(node)} was measured with several files at a time, which was no faster than one.",
+        )
+
+
+def _shard_rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *, length: int, block: int) -> Rewrite:
+    in_order, random = keeps_order(node, context), draws_random_numbers(node)
+    safety = Safety.STATISTICAL if random else Safety.EXACT
+    notes = []
+    if random:
+        notes.append("Random draws of the readers occur in the order in which the readers happen to run.")
+    if not in_order:
+        safety = Safety.STATISTICAL
+    if length > 1:
+        safety = Safety.REORDERS
+    if length > 1:
+        notes.append(
+            f"The elements of {length} files alternate, {block} at a time: a different order, but the same in "
+            "every epoch."
+        )
+        summary = f"Read {length} files at a time, alternating after {_elements(block)} of each."
+    else:
+        summary = "Read the files ahead, in their original order, in parallel with the processing of their elements."
+    size = bytes_per_element(context, node.id)
+    return Rewrite(
+        rule=READ_SHARDS,
+        node=node.id,
+        safety=safety,
+        edits=edits,
+        summary=summary,
+        group=f"{READ_SHARDS}@{node.id}",
+        reproducible=in_order and not random,
+        notes=tuple(notes),
+        # The kernel's own limit: 2 L waiting files and L in the cycle, 2 B + 1 elements of each.
+        predicted_bytes=0.0 if size is None else size * 3 * length * (2 * block + 1),
+    )
+
+
+def _elements(block: int) -> str:
+    return "1 element" if block == 1 else f"{block} elements"
+
+
+READ_SHARDS_RULE = Rule(
+    name=READ_SHARDS,
+    summary="Reads files ahead, or several at a time, if they are read one after the other.",
+    legality=(
+        "For TFRecordDataset, TextLineDataset and FixedLengthRecordDataset with several files and without "
+        "num_parallel_reads, and for a flat_map that opens a file for each of its elements, which becomes an "
+        "interleave with the same function. One file at a time keeps the order: while it is read, the next "
+        "files are opened and their first elements read. With several at a time, files alternate after 1 or 16 "
+        "elements; their number is what a sweep of the source found useful or, without a sweep, 2 or the "
+        "number of cores, and 16. Several files are not proposed if the sweep found no gain, nor upstream of a "
+        "take, skip or shard, which would select different elements. Never if the function keeps state or runs "
+        "Python. If many small files hold one element each, the share of time spent opening them is measured, "
+        "and an alternative is suggested."
+    ),
+    safety=(
+        "EXACT with one file at a time; STATISTICAL if the opened datasets draw random numbers, or if the "
+        "script sets `deterministic=False`. REORDERS with several files at a time."
+    ),
+    propose=propose_read_shards,
+)
+
+
+MIN_SAVED_SHARE = 0.05
+"""Minimum saving as a share of the operator's cost: below it, other files would make no visible difference."""
+
+
+def describe_small_files(node: Node, context: RuleContext) -> str | None:
+    """Describes what converting to TFRecords would gain for a map that opens a small file for each element.
+
+    Returns None if it is not such a map, or if nothing was measured.
+    """
+    use = context.profile.files if context.profile is not None else None
+    if node.op != "map" or node.function is None or not node.function.reads_files or use is None:
+        return None
+    if not use.has_many_small_files or use.small is None:
+        return None
+    small, measured = use.small, context.profile.operator(node.id) if context.profile is not None else None
+    saved = small.apart_seconds - small.together_seconds
+    sentences = [
+        f"{describe_operator(node)} opens one of {use.files:,} files of "
+        f"{format_bytes(use.bytes_total / use.files)} for each element: {format_seconds(small.apart_seconds)} "
+        f"per file, compared with {format_seconds(small.together_seconds)} per element from one TFRecord file "
+        f"(measured on {small.files:,} files)."
+    ]
+    cost = measured.wall_seconds if measured is not None else None
+    if cost and saved > MIN_SAVED_SHARE * cost and saved < cost:
+        sentences.append(
+            f"Opening and reading take {small.apart_seconds / cost:.0%} of the operator's time; with TFRecords "
+            f"it could be {cost / (cost - saved):.2f} times as fast. Write all files into a few shards once "
+            "(tf.io.TFRecordWriter), and read tf.data.TFRecordDataset(shards, "
+            "num_parallel_reads=tf.data.AUTOTUNE) instead of the paths."
+        )
+    else:
+        sentences.append(
+            "That is a small part of the operator's time: a conversion to TFRecords would make no visible "
+            "difference here."
+        )
+    return " ".join(sentences)
+
+
+def add_read_config_note(rewrite: Rewrite, context: RuleContext) -> Rewrite:
+    """Adds a note with the equivalent `tfds.ReadConfig`; returns the rewrite unchanged if there is none."""
+    reading = tfds_read_of(context.pipeline, rewrite.node)
+    fields = read_config_fields(context.pipeline, rewrite.edits)
+    if reading is None or not fields:
+        return rewrite
+    note = f"For {reading.call}, this is read_config={read_config_text(fields)}."
+    return replace(rewrite, notes=(*rewrite.notes, note))

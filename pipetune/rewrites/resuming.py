@@ -1,0 +1,143 @@
+"""The effect of a rewrite on a resumed job; applied to every candidate, whatever rule proposes it.
+
+A run stops, and another continues in its place: with the same pipeline or, once a patch is applied, with another.
+The safety class then depends on what the script stores of its position in the data:
+
+Iterator state (`Checkpoint(iterator=...)`):
+- another operator, order or option, or a map or interleave made parallel that TensorFlow runs serially: STATISTICAL. A
+  checkpoint names every operator whose state it holds; restored into other operators it raises NotFoundError or, with
+  another shuffle buffer, InternalError some elements later. Values alone (parallel calls, the buffer of a prefetch),
+  and parallel calls where TensorFlow parallelizes the map anyway: as proposed, because the state fits.
+- a copy to the device: refused. Its state cannot be saved (`GeneratorDataset` is Unimplemented).
+A skip of the completed steps:
+- the same elements in the same order upstream of the skip: as proposed.
+- operators upstream of the skip that change count or order: REORDERS. It skips other elements than those seen.
+- other random draws, or another order elsewhere: as proposed, with a warning.
+- a file cache downstream of the skip: refused. A resumed job would read what the earlier run wrote with its own skip.
+Ids of examples (`tfds_id`): as proposed. Elements keep their ids, and any order is fine.
+The epoch (BackupAndRestore): as proposed. The data starts from the beginning, with any pipeline.
+Any of these with a file cache: STATISTICAL. A run that is killed while it fills the file leaves it locked.
+
+Every rewrite whose line above is not just "as proposed" carries a warning. `tests/facts/test_resuming.py` verifies
+the lines that depend on TensorFlow (2.21).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipetune.core.edits import Edit, Insert, NoProposal, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.operators import CountEffect, OrderEffect, operator_facts
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import ResumeMethod, ResumePoint
+from pipetune.rewrites.parallel_map import tensorflow_parallelizes
+from pipetune.rewrites.rule import RuleContext
+
+
+def adapt_to_resuming(rewrite: Rewrite, context: RuleContext) -> Rewrite | NoProposal:
+    """Returns the rewrite with the safety class and warnings for a script that resumes, or why it is refused."""
+    for one in context.resuming:
+        why = _forbidden(rewrite, one, context)
+        if why:
+            return NoProposal(rewrite.rule, rewrite.node, why)
+    for one in context.resuming:
+        safety, warning = _resume_effect(rewrite, one, context)
+        if warning and warning not in rewrite.notes:
+            rewrite = replace(rewrite, safety=max(rewrite.safety, safety), notes=(*rewrite.notes, warning))
+    return rewrite
+
+
+def _forbidden(rewrite: Rewrite, resuming: ResumePoint, context: RuleContext) -> str:
+    inserted = {edit.op for edit in rewrite.edits if isinstance(edit, Insert)}
+    if resuming.way is ResumeMethod.ITERATOR_STATE and "copy_to_device" in inserted:
+        return (
+            f"The script saves the state of its iterator ({resuming.what}); the state of a copy to the device "
+            "cannot be saved."
+        )
+    if (
+        resuming.way is ResumeMethod.SKIP
+        and _writes_a_file(rewrite)
+        and _adds_cache_downstream(rewrite, resuming, context)
+    ):
+        return (
+            f"The script resumes by {resuming.what}: a cache file downstream of it holds the elements that "
+            "remained for an earlier run, and a resumed job would read these."
+        )
+    return ""
+
+
+def _resume_effect(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> tuple[Safety, str]:
+    """Returns the minimum safety class and the warning; "" if a resumed job sees what it saw before."""
+    if _writes_a_file(rewrite):
+        return Safety.STATISTICAL, (
+            f"The script resumes ({one.what}): a run that is stopped before the cache is complete leaves a "
+            "locked file, which must be deleted before the next run."
+        )
+    match one.way:
+        case ResumeMethod.ITERATOR_STATE if _changes_state(rewrite, context):
+            return Safety.STATISTICAL, (
+                f"The script saves the state of its iterator ({one.what}): a checkpoint saved before this "
+                "change cannot be restored after it. Finish runs that are already in progress with the "
+                "original pipeline."
+            )
+        case ResumeMethod.SKIP if _skips_other_elements(rewrite, one, context.pipeline):
+            return Safety.REORDERS, (
+                f"The script resumes by {one.what}: after this change, the elements skipped differ from those "
+                "that an earlier run has seen. Finish runs that are already in progress with the original "
+                "pipeline."
+            )
+        case ResumeMethod.SKIP if rewrite.safety is not Safety.EXACT:
+            return rewrite.safety, (
+                f"The script resumes by {one.what}: a run that started before this change and is resumed after "
+                "it sees different random draws or a different order."
+            )
+    return rewrite.safety, ""
+
+
+def _changes_state(rewrite: Rewrite, context: RuleContext) -> bool:
+    """Whether the edits change which operators keep state, and not only their values."""
+    return not all(_sets_a_number(edit, context) for edit in rewrite.edits)
+
+
+def _sets_a_number(edit: Edit, context: RuleContext) -> bool:
+    if not isinstance(edit, SetArgument) or edit.node not in context.pipeline:
+        return False
+    node = context.pipeline[edit.node]
+    match edit.name:
+        case "num_parallel_calls" if node.argument(edit.name) is None:
+            return node.op == "map" and edit.value is not None and tensorflow_parallelizes(node, context)
+        case "num_parallel_calls":
+            return edit.value is not None
+        case "buffer_size":
+            return node.op == "prefetch"
+    return False
+
+
+def _writes_a_file(rewrite: Rewrite) -> bool:
+    caches = [edit for edit in rewrite.edits if isinstance(edit, Insert) and edit.op == "cache"]
+    return any(cache.arguments.get("filename") for cache in caches)
+
+
+def _adds_cache_downstream(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> bool:
+    edited = apply_edits(context.pipeline, rewrite.edits)
+    below = edited.downstream(one.node) if one.node in edited else ()
+    return any(node.op == "cache" and node.id not in context.pipeline for node in below)
+
+
+def _skips_other_elements(rewrite: Rewrite, one: ResumePoint, pipeline: Pipeline) -> bool:
+    if one.node not in pipeline:
+        return False
+    edited = apply_edits(pipeline, rewrite.edits)
+    return one.node not in edited or _skip_dependencies(edited, one.node) != _skip_dependencies(pipeline, one.node)
+
+
+def _skip_dependencies(pipeline: Pipeline, skip: str) -> tuple[str, ...]:
+    """Returns what decides which elements a skip drops: the operators upstream that change count or order."""
+    return tuple(
+        node.id
+        for node in pipeline.upstream(skip)
+        if (known := operator_facts(node.op)).count is not CountEffect.ONE_TO_ONE
+        or known.order is not OrderEffect.KEEPS
+        or known.batches
+        or known.random
+    )

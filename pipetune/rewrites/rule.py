@@ -1,0 +1,62 @@
+"""What a rule is (`Rule`: texts for users and a function from facts to proposals) and what it knows (`RuleContext`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pipetune.core.edits import NoProposal, Rewrite
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import Diagnosis, Profile
+from pipetune.core.results import AutotuneValues, ResumePoint
+
+
+@dataclass(frozen=True)
+class RuleContext:
+    """The facts available to a rule. Rules do not use TensorFlow: they turn facts into edits.
+
+    Without a profile or a diagnosis, a rule proposes only rewrites that need neither.
+    """
+
+    pipeline: Pipeline
+    profile: Profile | None = None
+    diagnosis: Diagnosis | None = None
+    cores: int = 1  # available to this process
+    memory_limit_bytes: float = math.inf  # upper bound for the tuned pipeline
+    randomness_fixed: bool = False  # the script sets a seed or requests determinism anywhere
+    trained_variables: frozenset[str] | None = None  # names of those that training may change; None: any may
+    partial_read: bool = False  # a consumer stops before it has read one epoch of the data
+    epochs: int | None = None  # total on this dataset; None: the script does not say, or may train again
+    steps_per_epoch: int | None = None  # output elements that the script requests per epoch
+    fingerprint: str = ""  # of the original pipeline; "": use `pipeline.fingerprint`
+    serial_cycle_length: int | None = None  # default cycle length of a serial interleave on this machine; None: `cores`
+    detected_cores: int | None = None  # number of cores that AUTOTUNE detects; None: `cores`
+    buffer_budget_bytes: int | None = None  # bytes; set if AUTOTUNE assumes more memory than is available
+    autotune_reading: AutotuneValues | None = None  # values that AUTOTUNE chose for the original pipeline
+    device: str = "cpu"  # used for training: "cpu", "gpu", "tpu"
+    custom_training_loop: bool = False  # the script's own loop or step reads the dataset, without Keras or a strategy
+    resuming: tuple[ResumePoint, ...] = ()  # how the script resumes an interrupted run
+    observed_kernels: Mapping[str, str] = field(default_factory=dict)  # by node id: TensorFlow's kernel, where observed
+
+    @property
+    def default_cycle_length(self) -> int:
+        """TensorFlow's default `cycle_length` of a serial interleave: the number of cores it may use."""
+        return max(1, self.serial_cycle_length or self.cores)
+
+    @property
+    def cache_fingerprint(self) -> str:
+        """The fingerprint of the original pipeline, for the names of cache files."""
+        return self.fingerprint or self.pipeline.fingerprint
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of rewrite. `pipetune rules NAME` prints the name and the three texts."""
+
+    name: str  # "parallel-map"
+    summary: str  # what it does, one sentence
+    legality: str  # when it is allowed, in prose
+    safety: str  # the safety classes of its rewrites, in prose
+    propose: Callable[[RuleContext], Iterator[Rewrite | NoProposal]]
+    order: int = 1  # rules propose in this order, then by name; rewrites of a plan are applied in the same order

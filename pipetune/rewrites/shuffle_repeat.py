@@ -1,0 +1,381 @@
+"""`shuffle-repeat-order`, `shuffle-small` and `merge-repeats`: where to shuffle and repeat, and how often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pipetune.core.edits import Edit, Move, NoProposal, Remove, Rewrite, Safety, SetArgument
+from pipetune.core.pipeline import INFINITE, Node
+from pipetune.rewrites.epoch_constancy import reshuffles_each_epoch
+from pipetune.rewrites.legality import (
+    POSITIONAL,
+    describe_operator,
+    describe_state,
+    is_stateless,
+    positional_operator_after,
+    runs_python,
+)
+from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, shuffle_buffer_elements
+from pipetune.rewrites.reorder import Obstacle, UpstreamMove, move_group, shuffle_move_class, upstream_moves
+from pipetune.rewrites.rule import Rule, RuleContext
+
+SHUFFLE_REPEAT_ORDER = "shuffle-repeat-order"
+
+_REPEAT_MAY_PASS = frozenset({"map", "filter", "prefetch", "with_options", "batch", "padded_batch"})
+"""Operators that output the same elements per epoch even if their input is one stream instead of separate epochs."""
+
+
+def propose_shuffle_repeat_order(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for every repeat next to a shuffle, the other order of the two, or why the order is kept."""
+    for node in context.pipeline:
+        if node.op == "repeat" and len(node.inputs) == 1:
+            picker = positional_operator_after(node, context, operators=POSITIONAL)
+            for found in _swap_proposals(node, context):
+                if picker is None or isinstance(found, NoProposal) or found.safety < Safety.REORDERS:
+                    yield found
+                else:
+                    why = (
+                        f"The order of shuffle and repeat is kept: {describe_operator(picker)} would otherwise "
+                        "select different elements."
+                    )
+                    yield NoProposal(SHUFFLE_REPEAT_ORDER, node.id, why)
+
+
+def _swap_proposals(repeat: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the opposite of the current order of shuffle and repeat."""
+    shuffle, between = _upstream_shuffle(repeat, context)
+    if shuffle is not None:
+        dropping = next((node for node in between if _drops_remainder(node, context)), None)
+        if dropping is not None:
+            why = (
+                f"The repeat stays after {describe_operator(dropping)}, which drops the incomplete batch of "
+                "each epoch: upstream of it, those elements would be used."
+            )
+            yield NoProposal(SHUFFLE_REPEAT_ORDER, repeat.id, why)
+            return
+        if between:
+            yield _repeat_behind_shuffle(repeat, shuffle, between)
+        yield _repeat_first(repeat, shuffle)
+        return
+    shuffle, passed = _downstream_shuffle(repeat, context)
+    if shuffle is not None:
+        yield _shuffle_before_repeat(repeat, shuffle, passed)
+
+
+def _upstream_shuffle(repeat: Node, context: RuleContext) -> tuple[Node | None, list[Node]]:
+    """Returns the nearest shuffle upstream of `repeat` and the operators in between, if `repeat` may pass them all."""
+    between: list[Node] = []
+    current = repeat
+    while len(current.inputs) == 1:
+        above = context.pipeline[current.inputs[0]]
+        if len(context.pipeline.consumers(above.id)) != 1:
+            break
+        if above.op == "shuffle":
+            return (None, []) if _made_by_list_files(above) else (above, between)
+        if not _repeat_may_pass(above):
+            break
+        between.append(above)
+        current = above
+    return None, []
+
+
+def _downstream_shuffle(repeat: Node, context: RuleContext) -> tuple[Node | None, list[Node]]:
+    passed: list[Node] = []
+    readers = context.pipeline.consumers(repeat.id)
+    while len(readers) == 1 and len(readers[0].inputs) == 1:
+        (reader,) = readers
+        if reader.op == "shuffle":
+            return reader, passed
+        if not _repeat_may_pass(reader) or _batches(reader):
+            break  # passing a batch would change which elements share one
+        passed.append(reader)
+        readers = context.pipeline.consumers(reader.id)
+    return None, []
+
+
+def _repeat_may_pass(node: Node) -> bool:
+    return node.op in _REPEAT_MAY_PASS and not describe_state(node) and not runs_python(node)
+
+
+def _made_by_list_files(node: Node) -> bool:
+    """Whether the shuffle is part of a `list_files` call: nothing can be inserted between the two."""
+    return node.location is not None and node.location.method == "list_files"
+
+
+def _batches(node: Node) -> bool:
+    return node.op in ("batch", "padded_batch")
+
+
+def _drops_remainder(node: Node, context: RuleContext) -> bool:
+    if not (_batches(node) and node.argument("drop_remainder")):
+        return False
+    elements = element_count(context, node.inputs[0])
+    size = node.argument("batch_size")
+    return not (isinstance(size, int) and size > 0 and elements and elements > 0 and elements % size == 0)
+
+
+def _repeat_behind_shuffle(repeat: Node, shuffle: Node, between: list[Node]) -> Rewrite:
+    batches = any(_batches(node) for node in between)
+    same_stream = not batches and all(is_stateless(node) for node in between)
+    notes = ["TensorFlow fuses the two: the shuffle buffer stays filled across epoch boundaries."]
+    if batches:
+        notes.append(
+            "Each element still occurs once per epoch, but a batch may hold the end of one epoch and the start "
+            "of the next."
+        )
+    return Rewrite(
+        rule=SHUFFLE_REPEAT_ORDER,
+        node=repeat.id,
+        safety=Safety.EXACT if same_stream else Safety.REORDERS,
+        edits=(Move(repeat.id, shuffle.id),),
+        summary="Repeat directly after the shuffle, so that the pipeline does not restart in each epoch.",
+        group=move_group(repeat),
+        epochs_kept=not batches,
+        notes=tuple(notes),
+    )
+
+
+def _repeat_first(repeat: Node, shuffle: Node) -> Rewrite:
+    return Rewrite(
+        rule=SHUFFLE_REPEAT_ORDER,
+        node=repeat.id,
+        safety=Safety.REORDERS,
+        edits=(Move(repeat.id, shuffle.inputs[0]),),
+        summary="Repeat before the shuffle, so that there is no wait for a full buffer at the start of each epoch.",
+        group=move_group(repeat),
+        epochs_kept=False,
+        notes=(
+            "Epochs mix: an element may occur twice before another has occurred once.",
+            "The buffer holds as many elements as before, now from two epochs.",
+        ),
+    )
+
+
+def _shuffle_before_repeat(repeat: Node, shuffle: Node, passed: list[Node]) -> Rewrite:
+    notes = [
+        (
+            "Epochs no longer mix: every element occurs once before any occurs again. The buffer is refilled in each "
+            "epoch."
+        )
+    ]
+    if shuffle.argument("reshuffle_each_iteration") is False:
+        notes.append("With reshuffle_each_iteration=False, all epochs then have the same order.")
+    if passed:
+        notes.append("The repeat then also follows " + ", ".join(node.title for node in passed) + ".")
+    return Rewrite(
+        rule=SHUFFLE_REPEAT_ORDER,
+        node=repeat.id,
+        safety=Safety.REORDERS,
+        edits=(Move(repeat.id, shuffle.id),),
+        summary="Shuffle before the repeat, so that every element occurs once per epoch.",
+        group=move_group(repeat),
+        notes=tuple(notes),
+    )
+
+
+SHUFFLE_REPEAT_ORDER_RULE = Rule(
+    name=SHUFFLE_REPEAT_ORDER,
+    summary="Tries the opposite order of shuffle and repeat.",
+    legality=(
+        "Repeat and shuffle are swapped only past map, filter, prefetch and batches that drop nothing, never "
+        "past cache, take, skip, enumerate or another operator that counts elements; and never upstream of a "
+        "take, skip, shard, zip, window or enumerate, which would select different elements, unless the order "
+        "stays the same."
+    ),
+    safety=(
+        "A repeat directly after the shuffle is EXACT if only stateless maps and filters were in between. "
+        "Every other change of their order is REORDERS; with the repeat first, epochs mix."
+    ),
+    propose=propose_shuffle_repeat_order,
+)
+
+
+SHUFFLE_SMALL = "shuffle-small"
+
+_MIN_GROWTH = 2.0  # times as many elements: a smaller increase of the buffer is not worth offering
+
+
+def propose_shuffle_small(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for every shuffle, its move to where elements are smallest, or why it stays."""
+    for node in context.pipeline:
+        if node.op == "shuffle" and len(node.inputs) == 1:
+            yield from _move_up(node, context)
+
+
+def _move_up(shuffle: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Moves the shuffle to where elements are smallest; of several such places, to the nearest."""
+    here = bytes_per_element(context, shuffle.inputs[0])
+    best: UpstreamMove | None = None
+    smallest = here
+    unknown = False
+    for step in upstream_moves(context, shuffle):
+        if isinstance(step, Obstacle):
+            if best is None:
+                yield NoProposal(
+                    SHUFFLE_SMALL, shuffle.id, f"The shuffle stays after {describe_operator(step.node)}: {step.why}."
+                )
+            break
+        if step.passed.op != "map":
+            continue
+        size = bytes_per_element(context, step.anchor)
+        if size is None or smallest is None:
+            unknown = True
+        elif size < smallest:
+            best, smallest = step, size
+    if best is not None and here is not None and smallest is not None:
+        yield from _shuffle_first(shuffle, context, best, before=here, after=smallest)
+    elif unknown:
+        yield NoProposal(
+            SHUFFLE_SMALL, shuffle.id, "It is unknown whether the maps upstream of the shuffle make elements larger."
+        )
+
+
+def _shuffle_first(
+    shuffle: Node, context: RuleContext, step: UpstreamMove, *, before: float, after: float
+) -> Iterator[Rewrite]:
+    """Yields the move, and the move with a larger buffer that fits in the memory of the old one."""
+    held, elements = shuffle_buffer_elements(context, shuffle), element_count(context, shuffle.inputs[0])
+    safety, notes = shuffle_move_class(shuffle, context, step)
+    names = ", ".join(node.title for node in reversed(step.maps))
+    move = Move(shuffle.id, step.anchor)
+
+    def rewrite(size: int, safety: Safety, edits: tuple[Edit, ...], window: str) -> Rewrite:
+        return Rewrite(
+            rule=SHUFFLE_SMALL,
+            node=shuffle.id,
+            safety=safety,
+            edits=edits,
+            summary=(
+                f"Shuffle before {names}: the buffer takes {format_bytes(after)} per element instead of "
+                f"{format_bytes(before)} ({format_bytes(size * after)} instead of {format_bytes(held * before)}"
+                " in total)."
+            ),
+            group=move_group(shuffle),
+            notes=(*notes, window),
+            predicted_bytes=size * after - held * before,
+            equal_is_enough=size > held,
+        )
+
+    yield rewrite(held, safety, (move,), f"The shuffle buffer still holds {_format_buffer(held, elements)}.")
+    fits = int(held * before // after) if after > 0 else 0
+    larger = min(fits, elements) if elements is not None and elements > 0 else fits
+    if larger >= _MIN_GROWTH * held > 0 and positional_operator_after(shuffle, context, operators=POSITIONAL) is None:
+        yield rewrite(
+            larger,
+            max(safety, Safety.REORDERS),
+            (move, SetArgument(shuffle.id, "buffer_size", larger)),
+            f"The shuffle buffer grows from {held:,} elements to {_format_buffer(larger, elements)}, without "
+            "taking more memory.",
+        )
+
+
+def _format_buffer(size: int, elements: int | None) -> str:
+    if elements is None or elements <= 0:
+        return f"{size:,} elements"
+    return f"all {elements:,} elements" if size >= elements else f"{size:,} of {elements:,} elements"
+
+
+SHUFFLE_SMALL_RULE = Rule(
+    name=SHUFFLE_SMALL,
+    summary="Shuffles before the maps that make elements larger, so that the buffer holds small elements.",
+    legality=(
+        "A shuffle commutes with a map that depends on its element alone: never with one that keeps state or "
+        "runs Python, and not if ignore_errors may drop elements on which the map fails. Apart from maps it "
+        "moves only past prefetch and options: not past a filter, take, skip, shard, batch, cache, interleave "
+        "or flat_map. Only if the sizes of the elements are known. The size of the shuffle buffer, in "
+        "elements, stays the same; a larger one that fits in the same memory is offered as an alternative, "
+        "unless a take, skip, shard, zip, window or enumerate downstream would select different elements."
+    ),
+    safety=(
+        "EXACT past stateless maps; STATISTICAL past random ones (the draws meet different elements), and if "
+        "an unseeded shuffle might get a different seed. REORDERS with a larger buffer, because the order "
+        "changes."
+    ),
+    propose=propose_shuffle_small,
+)
+
+
+MERGE_REPEATS = "merge-repeats"
+
+
+def propose_merge_repeats(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for every run of consecutive repeats, one repeat in their place, or why they stay."""
+    for node in context.pipeline:
+        readers = context.pipeline.consumers(node.id)
+        lowest = len(readers) != 1 or readers[0].op != "repeat"
+        if node.op != "repeat" or len(node.inputs) != 1 or not lowest:
+            continue
+        run = _run(node, context)
+        if len(run) > 1:
+            yield _merge(run, context)
+
+
+def _run(node: Node, context: RuleContext) -> tuple[Node, ...]:
+    """Returns `node` and the repeats directly upstream without another consumer, the most upstream first."""
+    run: tuple[Node, ...] = (node,)
+    while True:
+        above = context.pipeline[run[0].inputs[0]]
+        if above.op != "repeat" or len(above.inputs) != 1 or len(context.pipeline.consumers(above.id)) != 1:
+            return run
+        run = (above, *run)
+
+
+def _merge(run: tuple[Node, ...], context: RuleContext) -> Rewrite | NoProposal:
+    counts = [_count(node) for node in run]
+    if any(count is None for count in counts):
+        why = f"{describe_operator(run[0])} and the next are not merged: it is unknown how often they repeat."
+        return NoProposal(MERGE_REPEATS, run[-1].id, why)
+    known = [count for count in counts if count is not None]
+    if 0 in known:
+        return NoProposal(MERGE_REPEATS, run[-1].id, "repeat(0) yields no elements: there is nothing to merge.")
+    reshuffle = upstream_reshuffle(run[0], context)
+    if reshuffle is not None:
+        operator = describe_operator(reshuffle)
+        why = (
+            f"the orders of {operator} upstream depend on how often its iteration is restarted, and would differ "
+            "in later epochs"
+        )
+        return NoProposal(MERGE_REPEATS, run[-1].id, f"{describe_operator(run[0])} and the next are not merged: {why}.")
+    together = INFINITE if INFINITE in known else math.prod(known)
+    kept = run[known.index(together)] if together in known else run[0]
+    edits: list[Edit] = [Remove(node.id) for node in run if node is not kept]
+    if _count(kept) != together:
+        edits.append(SetArgument(kept.id, "count", together))
+    often = "endlessly" if together == INFINITE else f"{together} times"
+    return Rewrite(
+        rule=MERGE_REPEATS,
+        node=run[-1].id,
+        safety=Safety.EXACT,
+        edits=tuple(edits),
+        summary=f"Repeat {often} in one operator instead of {len(run)}.",
+        group=f"{MERGE_REPEATS}@{run[0].id}",
+    )
+
+
+def upstream_reshuffle(repeat: Node, context: RuleContext) -> Node | None:
+    """Returns an operator upstream that reshuffles each epoch; its orders depend on the repeats downstream.
+
+    Measured with TensorFlow 2.21: `shuffle(5, seed=3).repeat(2).repeat(3)`, iterated again, has other orders than
+    `shuffle(5, seed=3).repeat(6)`.
+    """
+    return next((node for node in context.pipeline.upstream(repeat.id) if reshuffles_each_epoch(node)), None)
+
+
+def _count(node: Node) -> int | None:
+    """Returns how often a repeat outputs its input, `INFINITE` if endless; None if not known."""
+    count = node.argument("count")
+    return max(count, INFINITE) if isinstance(count, int) else None
+
+
+MERGE_REPEATS_RULE = Rule(
+    name=MERGE_REPEATS,
+    summary="Merges consecutive repeats into one.",
+    legality=(
+        "Only repeats with nothing in between and no other consumer, whose counts are known and not 0. Finite "
+        "counts are multiplied; one endless repeat makes the result endless. Never downstream of a shuffle "
+        "that reshuffles each epoch: its later orders depend on how often its iteration is restarted."
+    ),
+    safety="EXACT: the same epochs, one after the other.",
+    propose=propose_merge_repeats,
+)

@@ -1,0 +1,492 @@
+"""The arguments of a call: adding, changing, removing one, their values as source, and the calls' parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import Assignment, QualifiedNameSource, Scope
+
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import AUTOTUNE, Value
+from pipetune.source.draft import Splice
+from pipetune.source.source_files import NEWLINE, line_end
+from pipetune.source.syntax_tree import SyntaxTree
+
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "apply": ("transformation_func",),
+    "batch": ("batch_size", "drop_remainder", "num_parallel_calls", "deterministic"),
+    "bucket_by_sequence_length": (
+        "element_length_func",
+        "bucket_boundaries",
+        "bucket_batch_sizes",
+        "padded_shapes",
+        "padding_values",
+        "pad_to_bucket_boundary",
+        "no_padding",
+        "drop_remainder",
+    ),
+    "cache": ("filename",),
+    "concatenate": ("dataset",),
+    "enumerate": ("start",),
+    "filter": ("predicate",),
+    "flat_map": ("map_func",),
+    "group_by_window": ("key_func", "reduce_func", "window_size", "window_size_func"),
+    "ignore_errors": ("log_warning",),
+    "interleave": ("map_func", "cycle_length", "block_length", "num_parallel_calls", "deterministic"),
+    "map": ("map_func", "num_parallel_calls", "deterministic", "synchronous", "use_unbounded_threadpool"),
+    "padded_batch": ("batch_size", "padded_shapes", "padding_values", "drop_remainder"),
+    "prefetch": ("buffer_size",),
+    "ragged_batch": ("batch_size", "drop_remainder", "row_splits_dtype"),
+    "rebatch": ("batch_size", "drop_remainder"),
+    "rejection_resample": ("class_func", "target_dist", "initial_dist", "seed"),
+    "repeat": ("count",),
+    "scan": ("initial_state", "scan_func"),
+    "shard": ("num_shards", "index"),
+    "shuffle": ("buffer_size", "seed", "reshuffle_each_iteration"),
+    "skip": ("count",),
+    "snapshot": ("path", "compression", "reader_func", "shard_func"),
+    "sparse_batch": ("batch_size", "row_shape"),
+    "take": ("count",),
+    "take_while": ("predicate",),
+    "unbatch": (),
+    "unique": (),
+    "window": ("size", "shift", "stride", "drop_remainder"),
+    "with_options": ("options",),
+}
+"""Methods of a dataset (TensorFlow 2.21, `Dataset` in dataset_ops.py); each also takes `name` last."""
+
+CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
+    "CsvDataset": (
+        "filenames",
+        "record_defaults",
+        "compression_type",
+        "buffer_size",
+        "header",
+        "field_delim",
+        "use_quote_delim",
+        "na_value",
+        "select_cols",
+        "exclude_cols",
+    ),
+    "FixedLengthRecordDataset": (
+        "filenames",
+        "record_bytes",
+        "header_bytes",
+        "footer_bytes",
+        "buffer_size",
+        "compression_type",
+        "num_parallel_reads",
+    ),
+    "TFRecordDataset": ("filenames", "compression_type", "buffer_size", "num_parallel_reads"),
+    "TextLineDataset": ("filenames", "compression_type", "buffer_size", "num_parallel_reads"),
+    "choose_from_datasets": ("datasets", "choice_dataset", "stop_on_empty_dataset"),
+    "from_generator": ("generator", "output_types", "output_shapes", "args", "output_signature"),
+    "from_tensor_slices": ("tensors",),
+    "from_tensors": ("tensors",),
+    "list_files": ("file_pattern", "shuffle", "seed"),
+    "load": ("path", "element_spec", "compression", "reader_func", "wait"),
+    "make_csv_dataset": ("file_pattern", "batch_size", "column_names", "column_defaults", "label_name"),
+    "random": ("seed", "rerandomize_each_iteration"),
+    "range": (),
+    "sample_from_datasets": (
+        "datasets",
+        "weights",
+        "seed",
+        "stop_on_empty_dataset",
+        "rerandomize_each_iteration",
+    ),
+    "zip": (),
+}
+"""Calls that make a dataset and are not methods of one."""
+
+RETURNS_ONE_DATASET = frozenset(
+    {
+        *METHODS,
+        *CONSTRUCTORS,
+        "audio_dataset_from_directory",
+        "image_dataset_from_directory",
+        "text_dataset_from_directory",
+        "timeseries_dataset_from_array",
+    }
+)
+"""Calls that return one dataset (two with `subset="both"`, see `call_moves.py`)."""
+
+TAKES_FUNCTION = frozenset(
+    {
+        "apply",
+        "bucket_by_sequence_length",
+        "filter",
+        "flat_map",
+        "group_by_window",
+        "interleave",
+        "map",
+        "rejection_resample",
+        "scan",
+        "take_while",
+    }
+)
+
+_AUTOTUNED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length"})
+
+
+def parameters(op: str) -> tuple[str, ...] | None:
+    """Returns the parameter names of a call in positional order; None if the call is not known."""
+    return METHODS.get(op, CONSTRUCTORS.get(op))
+
+
+def autotuned(op: str, name: str) -> bool:
+    """Whether -1 means AUTOTUNE for this argument (and not "forever" or "no limit")."""
+    return name in _AUTOTUNED or (op == "prefetch" and name == "buffer_size")
+
+
+_ROOTS = ("tensorflow", "tensorflow.compat.v2")  # the same API
+_AUTOTUNE = frozenset(f"{root}.{name}" for root in _ROOTS for name in ("data.AUTOTUNE", "data.experimental.AUTOTUNE"))
+_FIRST_BY_POSITION = frozenset(
+    {"batch", "cache", "padded_batch", "prefetch", "repeat", "shuffle", "skip", "take", "window"}
+)
+_OMITTED_DEFAULTS: Mapping[str, Mapping[str, Value]] = {"repeat": {"count": -1}, "cache": {"filename": ""}}
+"""Default values, which are not written out; arguments that are None are dropped before."""
+
+
+def write_value(tree: SyntaxTree, call: cst.Call, value: Value, *, op: str, name: str) -> str:
+    """Returns a value as source text at the place of `call`.
+
+    Args:
+        tree: the file that contains `call`.
+        call: the call that gets the value as an argument, or to which the call that gets it is appended.
+        value: the value.
+        op, name: the operator and its argument; they determine whether -1 means AUTOTUNE.
+    """
+    if value == AUTOTUNE and not isinstance(value, bool) and autotuned(op, name):
+        return autotune_text(tree, call)
+    if isinstance(value, str) and tree.code.count(b'"') > tree.code.count(b"'"):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)
+
+
+def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value], *, op: str) -> str:
+    """Returns `op(...)` with `arguments`, to be appended to `call`: the leading one by position, the others by name.
+
+    Args:
+        tree: the file that contains `call`.
+        call: the call to append to.
+        arguments: values by name; those that are None or a default are omitted.
+        op: the operator, which is also the name of the method.
+
+    Raises:
+        CannotExpress: the operator needs more than plain values, or is not known.
+    """
+    if op == "copy_to_device":
+        return _write_copy(tree, call, arguments)
+    names = parameters(op)
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name, default in _OMITTED_DEFAULTS.get(op, {}).items():
+        if given.get(name) == default:
+            del given[name]
+    if names is None or not set(given) <= {*names, "name"}:
+        raise CannotExpress(f"pipetune cannot write the call {op}({', '.join(given)}).")
+    if op not in _FIRST_BY_POSITION and op != "unbatch":
+        raise CannotExpress(f"{op} needs an argument that is not a plain value, which pipetune cannot write.")
+    parts = []
+    for position, name in enumerate([*names, "name"]):
+        if name in given:
+            text = write_value(tree, call, given[name], op=op, name=name)
+            parts.append(text if position == 0 else f"{name}={text}")
+    return f"{op}({', '.join(parts)})"
+
+
+def _write_copy(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]) -> str:
+    """Returns the call of the copy to a device, which is not a dataset method but a function for `apply`."""
+    function = tensorflow_text(tree, call, "data.experimental.copy_to_device")
+    if function is None:
+        raise CannotExpress("The file does not import TensorFlow under a name, which the copy to the device needs.")
+    device = write_value(tree, call, arguments["target_device"], op="copy_to_device", name="target_device")
+    return f"apply({function}({device}))"
+
+
+def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:
+    """Returns the text for AUTOTUNE at `node`: a name that the file bound to it, else through TensorFlow's alias.
+
+    A file that does not import TensorFlow gets the constant's documented value, -1: an import added for one name would
+    be a larger change than the requested one, and could run before code that must come first.
+    """
+    scope = tree.scope(node)
+    if scope is None:
+        return "-1"
+    for name in _autotune_candidates(tree):
+        if _assigned_autotune(tree, scope, name, before=tree.start(node)):
+            return name
+    found = tensorflow_text(tree, node, "data.AUTOTUNE")
+    return found or "-1"
+
+
+def tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str) -> str | None:
+    """Returns the text that `tensorflow.<path>` is reached by at `node`, or None if the file has no name for it."""
+    scope = tree.scope(node)
+    if scope is None:
+        return None
+    parts = path.split(".")
+    candidates = [
+        ".".join([name, *parts[skipped:]])
+        for skipped in range(len(parts), -1, -1)  # the shortest text first
+        for name in _imported_names(tree)
+    ]
+    for candidate in candidates:
+        names = {(name.name, name.source) for name in scope.get_qualified_names_for(candidate)}
+        if any(names == {(f"{root}.{path}", QualifiedNameSource.IMPORT)} for root in _ROOTS):
+            return candidate
+    return None
+
+
+def module_text(tree: SyntaxTree, node: cst.CSTNode, module: str) -> str | None:
+    """Returns the name of a module at `node`, or None if the file has none for it."""
+    scope = tree.scope(node)
+    if scope is None:
+        return None
+    for name in _imported_names(tree):
+        found = {(one.name, one.source) for one in scope.get_qualified_names_for(name)}
+        if found == {(module, QualifiedNameSource.IMPORT)}:
+            return name
+    return None
+
+
+def _imported_names(tree: SyntaxTree) -> list[str]:
+    """Local names of every import statement, in the order written."""
+    found: list[str] = []
+    for alias in tree.nodes(cst.ImportAlias):
+        name = alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
+        if name not in found:
+            found.append(name)
+    return found
+
+
+def _autotune_candidates(tree: SyntaxTree) -> list[str]:
+    """Names assigned from something called AUTOTUNE."""
+    found: list[str] = []
+    for statement in tree.nodes(cst.Assign):
+        match statement:
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))]):
+                if tree.text(statement.value).endswith("AUTOTUNE") and name not in found:
+                    found.append(name)
+    return found
+
+
+def _assigned_autotune(tree: SyntaxTree, scope: Scope, name: str, *, before: int) -> bool:
+    """Whether `name` is AUTOTUNE and nothing else where `scope` looks it up."""
+    assignments = list(scope[name])
+    return bool(assignments) and all(
+        isinstance(assignment, Assignment) and _is_autotune(tree, assignment, before=before)
+        for assignment in assignments
+    )
+
+
+def _is_autotune(tree: SyntaxTree, assignment: Assignment, *, before: int) -> bool:
+    statement = next((node for node in tree.ancestors(assignment.node) if isinstance(node, cst.Assign)), None)
+    if statement is None or tree.end(statement) > before:
+        return False
+    names = assignment.scope.get_qualified_names_for(tree.text(statement.value))
+    return bool(names) and all(name.name in _AUTOTUNE and name.source is QualifiedNameSource.IMPORT for name in names)
+
+
+_CLASSES = ("Dataset", "DatasetV2", "DatasetV1")
+_MAX_NAMES = 8  # names followed from one assignment to the next, until the class is found
+
+
+def is_unbound(tree: SyntaxTree, call: cst.Call) -> bool:
+    """Whether a call calls a dataset method through the class."""
+    match call.func:
+        case cst.Attribute(value=owner, attr=cst.Name(value=method)):
+            return method in METHODS and method not in CONSTRUCTORS and _is_dataset_class(tree, owner, _MAX_NAMES)
+    return False
+
+
+def method_arguments(tree: SyntaxTree, call: cst.Call) -> Sequence[cst.Arg]:
+    """Returns the arguments of a method call, without the dataset that comes first in a call through the class."""
+    return call.args[1:] if is_unbound(tree, call) else call.args
+
+
+def receiver_of(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression | None:
+    """Returns the dataset whose method is called; None if the call does not show it or is not a method call."""
+    if is_unbound(tree, call):
+        first = call.args[0] if call.args else None
+        return first.value if first is not None and first.keyword is None and not first.star else None
+    return call.func.value if isinstance(call.func, cst.Attribute) else None
+
+
+def _is_dataset_class(tree: SyntaxTree, owner: cst.BaseExpression, names: int) -> bool:
+    """Whether an expression is a dataset class: an imported one, or a name that was assigned one."""
+    scope = tree.scope(owner)
+    if scope is None:
+        return False
+    imported = [one.name for one in scope.get_qualified_names_for(owner) if one.source is QualifiedNameSource.IMPORT]
+    if imported:
+        last = imported[0].rpartition(".")[2]
+        return last in _CLASSES or (last.endswith("Dataset") and last in CONSTRUCTORS)
+    if isinstance(owner, cst.Attribute):
+        return tree.text(owner).endswith("data.Dataset")  # of TensorFlow, under a name that is not an import
+    if not isinstance(owner, cst.Name):
+        return False
+    values = [tree.assigned_value(one) for one in scope[owner.value] if isinstance(one, Assignment)]
+    given = [value for value in values if isinstance(value, cst.Name | cst.Attribute)]
+    return names > 0 and any(_is_dataset_class(tree, value, names - 1) for value in given)
+
+
+def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: str | None) -> list[Splice]:
+    """Returns the changes that set argument `name` of a call to `text`, or remove it if `text` is None.
+
+    Args:
+        op: name of the called operator, which determines the order of its parameters.
+        text: the value as Python source.
+
+    Raises:
+        CannotExpress: a starred argument may already pass the parameter, or the operator has no such parameter.
+    """
+    position = _position(tree, call, op=op, name=name)
+    if position is None:
+        if text is None:
+            _refuse_starred(tree, call, name)
+            return []
+        names = parameters(op)
+        if names is None or name not in names:
+            raise CannotExpress(f"pipetune knows no parameter {name} of {op}.")
+        _refuse_starred(tree, call, name)
+        return add_argument(tree, call, f"{name}={text}")
+    argument = call.args[position]
+    if text is not None:
+        end = tree.end(argument)
+        return [Splice(_value_start(tree, argument), end, text.encode())]
+    if argument.keyword is None and position + 1 < len(call.args) and call.args[position + 1].keyword is None:
+        return [Splice(tree.start(argument), tree.end(argument), b"None")]  # positional arguments follow it
+    return [_remove_argument(tree, call, position)]
+
+
+def _position(tree: SyntaxTree, call: cst.Call, *, op: str, name: str) -> int | None:
+    """Index of the argument that is passed for parameter `name`; None if there is none."""
+    names = parameters(op) or ()
+    own = method_arguments(tree, call)
+    first = len(call.args) - len(own)
+    starred = False
+    for index, argument in enumerate(own):
+        starred = starred or argument.star != ""
+        if argument.keyword is not None:
+            if argument.keyword.value == name:
+                return first + index
+        elif not starred and index < len(names) and names[index] == name:
+            return first + index
+    return None
+
+
+def _refuse_starred(tree: SyntaxTree, call: cst.Call, name: str) -> None:
+    if any(argument.star and not _excludes_name(tree, argument, name) for argument in call.args):
+        raise CannotExpress(f"The call has starred arguments, which may already set {name}.")
+
+
+def _excludes_name(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
+    """Whether `**options` certainly has no key `name`: a dict with visible keys, assigned once and only unpacked."""
+    value, scope = argument.value, tree.scope(argument)
+    if argument.star != "**" or not isinstance(value, cst.Name) or scope is None:
+        return False
+    assignments = list(scope[value.value])
+    if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
+        return False
+    made = next((one for one in tree.ancestors(assignments[0].node) if isinstance(one, cst.Assign)), None)
+    given = [tree.parent(access.node) for access in assignments[0].references]
+    if made is None or any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
+        return False
+    match made.value:
+        case cst.Dict(elements=elements):
+            keys = [one.key for one in elements if isinstance(one, cst.DictElement)]
+            texts = [key.evaluated_value for key in keys if isinstance(key, cst.SimpleString)]
+            return len(texts) == len(elements) and name not in texts
+        case cst.Call(func=cst.Name(value="dict"), args=arguments):
+            return all(one.keyword is not None and one.keyword.value != name for one in arguments)
+    return False
+
+
+def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
+    """Returns the changes that append the argument `text` to a call, formatted like the others.
+
+    Raises:
+        CannotExpress: the last argument is a generator expression without parentheses, which must be the only one.
+    """
+    close = tree.end(call) - 1
+    if not call.args:
+        opened = tree.start(call.whitespace_before_args)
+        return [Splice(opened, opened, text.encode())]
+    last = call.args[-1]
+    if isinstance(last.value, cst.GeneratorExp) and not last.value.lpar:
+        raise CannotExpress("A call with a generator expression without parentheses allows no second argument.")
+    start, end = tree.start(last), tree.end(last)
+    before = start - len(_gap_before(tree, call, len(call.args) - 1))
+    return append_item(tree.code, LastItem(before, start, end, close, isinstance(last.comma, cst.Comma)), text)
+
+
+@dataclass(frozen=True)
+class LastItem:
+    """The position of the last of several items in parentheses (arguments or parameters); offsets in bytes."""
+
+    before: int  # end of the previous item, without its comma, or of the opening parenthesis
+    start: int
+    end: int
+    close: int  # the closing parenthesis
+    comma: bool  # whether a comma follows the item
+
+
+def append_item(code: bytes, items: LastItem, text: str) -> list[Splice]:
+    """Returns the changes that append `text` to the items, formatted like the last one."""
+    end, close, comma = items.end, items.close, items.comma
+    gap = code[items.before : items.start]
+    newlines = list(NEWLINE.finditer(gap))
+    if not newlines:  # on the line of the last item; a trailing comma then follows the new one
+        return [Splice(end, end, b", " + text.encode())]
+    line_break = gap[newlines[-1].start() :]  # newline and indentation of the last item
+    tail = code[end:close]
+    in_tail = list(NEWLINE.finditer(tail))
+    if not in_tail:
+        if comma:
+            after_comma = end + tail.index(b",") + 1
+            return [Splice(after_comma, after_comma, line_break + text.encode() + b",")]
+        return [Splice(end, end, b"," + line_break + text.encode())]
+    before_close = end + in_tail[-1].start()  # after the comments behind and below the last item
+    new_line = line_break + text.encode() + (b"," if comma else b"")
+    if comma:
+        return [Splice(before_close, before_close, new_line)]
+    if before_close == end:
+        return [Splice(end, end, b"," + new_line)]
+    return [Splice(end, end, b","), Splice(before_close, before_close, new_line)]
+
+
+def _remove_argument(tree: SyntaxTree, call: cst.Call, position: int) -> Splice:
+    argument = call.args[position]
+    start, end = tree.start(argument), tree.end(argument)
+    after = end
+    if isinstance(argument.comma, cst.Comma):
+        after = tree.end(argument.comma)
+    gap = _gap_before(tree, call, position)
+    newlines = list(NEWLINE.finditer(gap))
+    is_last = position + 1 == len(call.args)
+    if newlines:
+        rest = tree.code[after : line_end(tree.code, after)]
+        if not rest.strip() or rest.lstrip().startswith(b"#"):
+            # Alone on its line: the whole line is removed, including its comment.
+            return Splice(start - len(gap) + newlines[-1].start(), after + len(rest), b"")
+    if is_last:
+        return Splice(start - len(gap), end, b"") if position else Splice(start, after, b"")
+    following = tree.start(call.args[position + 1])
+    between = tree.code[after:following]
+    return Splice(start, after if NEWLINE.search(between) else following, b"")
+
+
+def _value_start(tree: SyntaxTree, argument: cst.Arg) -> int:
+    return tree.start(argument.value.lpar[0] if argument.value.lpar else argument.value)
+
+
+def _gap_before(tree: SyntaxTree, call: cst.Call, position: int) -> bytes:
+    """Returns the bytes between the previous argument (or the opening parenthesis) and an argument, with the comma."""
+    start = tree.start(call.args[position])
+    if position:
+        return tree.code[tree.end(call.args[position - 1]) : start]
+    return tree.code[tree.start(call.whitespace_before_args) : start]

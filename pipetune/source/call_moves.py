@@ -1,0 +1,472 @@
+"""Moves a call: within its chain, to another statement, between functions; and which places are refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.storage import LIBRARY
+from pipetune.source.call_arguments import METHODS, RETURNS_ONE_DATASET, method_arguments, receiver_of
+from pipetune.source.chain import (
+    drop_site,
+    insert_link,
+    lines_of_link,
+    link_of,
+    next_chain_call,
+    refuse_bindings,
+    remove_link,
+    upstream_calls,
+)
+from pipetune.source.dataset_flow import (
+    ConditionalStatement,
+    conditional_move,
+    dataset_argument,
+    moved_call,
+    only_appends,
+    refuse_unsafe,
+    unmet_conditions,
+)
+from pipetune.source.dataset_options import returns_one_dataset
+from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.function_splitting import split_after
+from pipetune.source.source_files import line_end, line_start, newline_of
+from pipetune.source.statements import (
+    Statement,
+    bound_names,
+    conjunction,
+    enclosing_function,
+    is_self_assignment,
+    parse_condition,
+    removal_splice,
+    statement_of,
+    variable_names,
+    variable_nodes,
+)
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import class_of_method
+from pipetune.source.version_merging import path_of
+
+
+def refuse_inside_library(pipeline: Pipeline, node: str) -> None:
+    """Refuses to change an operator that a function makes internally.
+
+    Raises:
+        CannotExpress: the operator was made inside a function that the user called.
+    """
+    operator = pipeline[node]
+    location = operator.location
+    if location is not None and not _is_direct_call(operator):
+        raise CannotExpress(f"{operator.title} is made inside {location.method} ({location}).")
+
+
+def refuse_append(tree: SyntaxTree, call: cst.Call, pipeline: Pipeline, node: str) -> None:
+    """Refuses to append to a call whose value is not the dataset that operator `node` makes.
+
+    Args:
+        tree: the file that contains `call`.
+        call: the call that makes `node`.
+        pipeline: the pipeline that contains `node`.
+        node: id of the operator.
+
+    Raises:
+        CannotExpress: a downstream operator is made by the same call, or the call may return more than a dataset.
+    """
+    operator = pipeline[node]
+    location = operator.location
+    if location is None:
+        return  # inserted by the plan: the call is the one that its edit wrote
+    for consumer in pipeline.consumers(node):
+        if consumer.location == location and not (_is_direct_call(consumer) and _is_direct_call(operator)):
+            raise CannotExpress(f"{location.method} adds further operators after {operator.title} ({location}).")
+    behind = next_chain_call(tree, call)
+    goes_on = behind is not None and called_name(behind) in METHODS
+    by_tfds = location.library == LIBRARY
+    one = returns_one_dataset(call) if by_tfds else location.method in RETURNS_ONE_DATASET
+    if not one and not goes_on:
+        raise CannotExpress(f"{location.method} may return more than the dataset ({location}).")
+    if _returns_several(tree, call, method=location.method):
+        raise CannotExpress(f"{location.method} returns several datasets ({location}).")
+
+
+def _is_direct_call(node: Node) -> bool:
+    return node.location is None or node.location.method == node.op
+
+
+def _returns_several(tree: SyntaxTree, call: cst.Call, *, method: str) -> bool:
+    """Whether the call's value is unpacked or indexed, or `subset` is, or may be, "both"."""
+    parent = tree.parent(call)
+    if isinstance(parent, cst.Subscript) and parent.value is call:
+        return True
+    if isinstance(parent, cst.Assign) and any(
+        isinstance(target.target, cst.Tuple | cst.List) for target in parent.targets
+    ):
+        return True
+    if not method.endswith("_dataset_from_directory"):
+        return False
+    for argument in call.args:
+        named = argument.keyword.value if argument.keyword is not None else None
+        if argument.star == "**" or (named == "subset" and not _is_single_subset(argument.value)):
+            return True
+    return False
+
+
+def _is_single_subset(subset: cst.BaseExpression) -> bool:
+    return isinstance(subset, cst.SimpleString) and subset.evaluated_value in ("training", "validation")
+
+
+_IN_TRANSIT, _ANCHOR = "#moved", "#place"
+
+
+def remove(draft: Draft, node: str) -> Draft:
+    """Returns the draft without the call of `node`.
+
+    Raises:
+        CannotExpress: the call is not a method of a dataset, or an argument assigns a name, awaits or yields.
+    """
+    tree, call = draft.find(node)
+    link = link_of(tree, call)
+    refuse_bindings(call)
+    statement = statement_of(tree, call)
+    if statement is not None and is_self_assignment(tree, statement, call):
+        splices = [removal_splice(tree, statement)]
+    else:
+        splices = remove_link(tree, link)
+    return drop_site(draft.splice(draft.sites[node].file, splices), node)
+
+
+def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
+    """Returns the draft with the call of `node` moved to directly after the call of `after`.
+
+    Args:
+        node: id of the operator to move.
+        after: id of the operator it is to follow.
+        current: the pipeline before the move.
+
+    Raises:
+        CannotExpress: the move could change more than the order of the operators.
+    """
+    tree, call = draft.find(node)
+    _, anchor = draft.find(after)
+    file = draft.sites[node].file
+    link = link_of(tree, call)
+    refuse_bindings(call)
+    if next_chain_call(tree, anchor) is call:
+        return draft
+    crossing = (
+        function_crossing(draft, node, after, current)
+        if node in draft.call_stacks and after in draft.call_stacks
+        else None
+    )
+    if crossing is not None:
+        return _move_across(draft, node, after, crossing)
+    if draft.sites[after].file != file:
+        raise CannotExpress("The call and its new location are in different files.")
+    if anchor in upstream_calls(tree, call) or call in upstream_calls(tree, anchor):
+        piece = lines_of_link(tree, link)
+        inserted = insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text, own_lines=piece)
+        # If the whole lines cannot be moved, the comments above the link stay where they are.
+        return _finish_move(_remove_link(inserted, node, with_comments=piece is not None), node)
+    conditional = conditional_move(draft, tree, call, anchor=anchor)
+    if conditional is not None:
+        return _move_with_condition(draft, conditional, node=node, after=after)
+    here, there = refuse_unsafe(draft, tree, call, anchor=anchor, may_pass_unmet=True)
+    draft = _restrict_to_conditions(draft, tree, file, here, unmet_conditions(draft, tree, here, there))
+    if is_self_assignment(tree, here, call) and here.name == there.name and there.value is anchor:
+        return _move_line(draft, tree, node=node, moved=here, behind=there)
+    return _finish_move(remove(insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text), node), node)
+
+
+def _restrict_to_conditions(draft: Draft, tree: SyntaxTree, file: str, here: Statement, conditions: list[str]) -> Draft:
+    """Records in the draft that the function around `here` is to change only where all `conditions` are true.
+
+    Raises:
+        CannotExpress: there is no function, or a condition cannot be evaluated at its beginning.
+    """
+    if not conditions:
+        return draft
+    function = enclosing_function(tree, here.small)
+    if not isinstance(function, cst.FunctionDef):
+        raise CannotExpress("Between the two locations is a condition that was false when the script ran.")
+    bound = set().union(*(bound_names(line) for line in function.body.body))
+    for text in conditions:
+        if bound & set(variable_names(parse_condition(text))):
+            raise CannotExpress(
+                "Between the two locations is a condition that was false when the script ran, and it reads names "
+                "that the function assigns."
+            )
+    return replace(
+        draft,
+        conditional_functions=(
+            *draft.conditional_functions,
+            ((file, path_of(tree, function)), conjunction(conditions)),
+        ),
+    )
+
+
+def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
+    """Whether the move would take along the condition of the `if` statement around the call."""
+    if node not in draft.sites or after not in draft.sites or draft.sites[node].file != draft.sites[after].file:
+        return False
+    (tree, call), (_, anchor) = draft.find(node), draft.find(after)
+    try:
+        return conditional_move(draft, tree, call, anchor=anchor) is not None
+    except CannotExpress:
+        return False
+
+
+def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing) -> Draft:
+    """Moves a call across function boundaries to directly after `crossing.append_to`, which must run later."""
+    file = draft.sites[node].file
+    if draft.sites[after].file != file or crossing.anchor.file != file:
+        raise CannotExpress("The call and its new location are in different files.")
+    tree, call = draft.find(node)
+    place = tree.calls[crossing.append_to.end]
+    upper, lower = tree.calls[crossing.moved.end], tree.calls[crossing.anchor.end]
+    nested = receiver_of(tree, lower) is upper or any(one.value is upper for one in lower.args)
+    if tree.start(upper) > tree.start(lower) and not nested:
+        raise CannotExpress("The call would move into a function that is called before it.")
+    refuse_other_names(tree, call, place)
+    if crossing.append_to != crossing.anchor:
+        names = [one.value.value for one in lower.args if isinstance(one.value, cst.Name)]
+        root = receiver_of(tree, lower)
+        names += [root.value] if isinstance(root, cst.Name) else []
+        given = [upper] if nested else [dataset_argument(tree, lower, name) for name in names]
+        if not any(one is not None and only_appends(draft, tree, lower, one) for one in given):
+            raise CannotExpress("pipetune cannot determine what the function does with the dataset before the call.")
+    if not nested and lower not in upstream_calls(tree, upper) and upper not in upstream_calls(tree, lower):
+        refuse_unsafe(draft, tree, upper, anchor=lower, moved=moved_call(tree, call))
+    text = link_of(tree, call).text
+    level = (draft.sites[after], *draft.calls_around(after)).index(crossing.append_to)
+    draft = draft.with_site(_ANCHOR, crossing.append_to)
+    draft = insert_link(draft, anchor=_ANCHOR, node=_IN_TRANSIT, text=text)
+    draft = draft.with_position_of(after, node, level=level)
+    return drop_site(_finish_move(remove(draft, node), node), _ANCHOR)
+
+
+def _remove_link(draft: Draft, node: str, *, with_comments: bool) -> Draft:
+    tree, call = draft.find(node)
+    splices = remove_link(tree, link_of(tree, call), with_comments=with_comments)
+    return drop_site(draft.splice(draft.sites[node].file, splices), node)
+
+
+def _finish_move(draft: Draft, node: str) -> Draft:
+    return drop_site(draft.with_site(node, draft.sites[_IN_TRANSIT]), _IN_TRANSIT)
+
+
+def _move_with_condition(draft: Draft, moved: ConditionalStatement, *, node: str, after: str) -> Draft:
+    """Moves `x = x.method(...)` to after another statement, under a copy of the `if` it was in."""
+    draft = split_after(draft, after, name=moved.name)
+    tree, call = draft.find(node)
+    _, anchor = draft.find(after)
+    statement, behind = statement_of(tree, call), statement_of(tree, anchor)
+    assert statement is not None and behind is not None
+    condition = next(one for one in tree.ancestors(call) if isinstance(one, cst.If))
+    code, file = tree.code, draft.sites[node].file
+    first, last = _start_with_comments(tree, statement), line_end(code, tree.end(statement.small))
+    indentation = code[line_start(code, tree.start(behind.small)) : tree.start(behind.small)]
+    at = line_end(code, tree.end(behind.small))
+    newline = newline_of(code, at)
+    heading = indentation + code[tree.start(condition) : tree.end(condition.test)].rstrip() + b":"
+    text = newline + heading + newline + code[first:last]
+    alone = len(statement.block) == 1
+    taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
+    ends = at + len(newline + heading + newline) + draft.sites[node].end - first
+    result = draft.splice(file, [Splice(at, at, text), taken])
+    above = taken.end - taken.start if taken.start < at else 0
+    return result.with_site(node, CallSite(file, ends - above))
+
+
+def _if_removal(tree: SyntaxTree, condition: cst.If) -> Splice:
+    """Returns the splice that removes an `if` statement with its body."""
+    last = line_end(tree.code, tree.end(condition.body.body[-1]) - 1)
+    newline = newline_of(tree.code, last)
+    end = last + (len(newline) if tree.code[last : last + len(newline)] == newline else 0)
+    return Splice(line_start(tree.code, tree.start(condition)), end, b"")
+
+
+def _start_with_comments(tree: SyntaxTree, statement: Statement) -> int:
+    """Returns the offset at which the line of a statement begins, including comment lines directly above it."""
+    code, first = tree.code, line_start(tree.code, tree.start(statement.small))
+    assert isinstance(statement.line, cst.SimpleStatementLine)
+    for line in reversed(statement.line.leading_lines):
+        if line.comment is None:
+            break
+        first = line_start(code, first - 1 - (code[first - 2 : first] == b"\r\n"))
+    return first
+
+
+def _move_line(draft: Draft, tree: SyntaxTree, *, node: str, moved: Statement, behind: Statement) -> Draft:
+    """Moves `x = x.method(...)`, with the comments directly above it, to the line after `behind`."""
+    code, site = draft.codes[draft.sites[node].file], draft.sites[node]
+    first = _start_with_comments(tree, moved)
+    taken = replace(removal_splice(tree, moved), start=first)
+    piece = code[first : line_end(code, tree.end(moved.small))]
+    at = line_end(code, tree.end(behind.small))
+    newline = newline_of(code, at)
+    if taken.end == len(code) and line_end(code, tree.end(moved.small)) == len(code):
+        # The file ended without a newline and must still do so.
+        taken = replace(taken, start=first - 1 - (code[first - 2 : first] == b"\r\n"))
+    result = draft.splice(site.file, [Splice(at, at, newline + piece), taken])
+    removed_above = taken.end - taken.start if taken.start < at else 0
+    return result.with_site(node, CallSite(site.file, at - removed_above + len(newline) + site.end - first))
+
+
+@dataclass(frozen=True)
+class FunctionCrossing:
+    """Two calls in the body of one function; each of them built an operator itself, or called a function that did."""
+
+    moved: CallSite
+    anchor: CallSite
+    append_to: CallSite  # the call to append to: `anchor`, or the operator's own call in the function that it calls
+
+
+def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) -> FunctionCrossing | None:
+    """Returns the calls that stand for two operators in the innermost function on both call stacks.
+
+    Args:
+        node: id of the operator that moves.
+        after: id of the operator that it moves behind.
+
+    Returns:
+        None if the calls of both operators are in the same function, reached by the same calls.
+
+    Raises:
+        CannotExpress: there is no such function, or a call in it does not return the operator's dataset.
+    """
+    one, other = _call_stack(draft, node), _call_stack(draft, after)
+    if one[1:] == other[1:]:
+        return None
+    common = 0
+    while common < min(len(one), len(other)) and one[-1 - common] == other[-1 - common]:
+        common += 1
+    if common == len(one) or common == len(other):
+        raise CannotExpress("One of the calls is made inside the other.")
+    left, right = len(one) - 1 - common, len(other) - 1 - common
+    crossing = FunctionCrossing(one[left], other[right], other[right])
+    if crossing.moved.file != crossing.anchor.file or -1 in (crossing.moved.end, crossing.anchor.end):
+        raise CannotExpress("The call and its new place are in different files.")
+    if left:
+        refuse_other_value(draft, node, left, current)
+    try:
+        if right:
+            refuse_other_value(draft, after, right, current)
+    except CannotExpress:
+        crossing = replace(crossing, append_to=draft.sites[after])  # its function processes the dataset further
+    tree = draft.tree(crossing.moved.file)
+    if any(site.end not in tree.calls for site in (crossing.moved, crossing.anchor)):
+        raise CannotExpress("The functions that build the dataset are not both called in their common function.")
+    ends = [tree.calls[site.end] for site in (crossing.moved, crossing.anchor)]
+    if enclosing_function(tree, ends[0]) is not enclosing_function(tree, ends[1]):
+        raise CannotExpress("The call and its new place are in different functions.")
+    return crossing
+
+
+def _call_stack(draft: Draft, node: str) -> tuple[CallSite, ...]:
+    """Returns the call that built an operator and the calls around it, innermost first."""
+    if node not in draft.sites:
+        raise CannotExpress(draft.problems.get(node, f"Operator {node} has no call in the source."))
+    return (draft.sites[node], *draft.calls_around(node))
+
+
+def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -> None:
+    """Refuses if the call `level` frames around an operator does not return the dataset that the operator outputs.
+
+    Args:
+        draft: the source files.
+        node: id of the operator.
+        level: 0 for the operator's own call, 1 for the innermost call around it.
+        current: the pipeline that the draft builds.
+
+    Raises:
+        CannotExpress: the functions in between process the dataset further, or return more than it.
+    """
+    around = draft.calls_around(node)[level - 1 :]
+    for below in current.consumers(node):
+        if draft.calls_around(below.id)[-len(around) :] == around:
+            raise CannotExpress("The function that builds the dataset processes it further.")
+    for frame in range(level):
+        site = draft.sites[node] if frame == 0 else draft.calls_around(node)[frame - 1]
+        tree = draft.tree(site.file)
+        inside = tree.calls.get(site.end)
+        function = enclosing_function(tree, inside) if inside is not None else None
+        if not isinstance(function, cst.FunctionDef) or not returns_one_value(function):
+            raise CannotExpress("A function in between returns more than the dataset.")
+
+
+def returns_one_value(function: cst.FunctionDef) -> bool:
+    """Whether a function returns a single value: no collection, and it is no generator, coroutine or constructor."""
+    if function.name.value in ("__init__", "__new__") or function.asynchronous is not None:
+        return False
+    finder = _ReturnCollector()
+    function.body.visit(finder)
+    several = cst.Tuple | cst.List | cst.Dict | cst.Set | cst.BaseComp
+    return (
+        bool(finder.found)
+        and not finder.yields
+        and not any(one is None or isinstance(one, several) for one in finder.found)
+    )
+
+
+class _ReturnCollector(cst.CSTVisitor):
+    """Collects what a function returns, without the functions nested in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.BaseExpression | None] = []
+        self.yields = False
+
+    def visit_Return(self, node: cst.Return) -> None:
+        self.found.append(node.value)
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.yields = True
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+
+def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:
+    """Refuses to write the arguments of a call at a place where a name in them means something else.
+
+    Raises:
+        CannotExpress: a name does, or may.
+    """
+    here, there = tree.scope(call), tree.scope(place)
+    if here is None or there is None:
+        raise CannotExpress("It is unknown what the names in the call's arguments refer to at the new place.")
+    for argument in method_arguments(tree, call):
+        inside = set(_parameters_within(argument.value))
+        for name in variable_nodes(argument.value):
+            if name.value in inside:
+                continue
+            meant, means = list(here[name.value]), list(there[name.value])
+            if meant and meant == means:
+                continue
+            if name.value == "self" and _same_object(tree, call, place):
+                continue
+            raise CannotExpress(f"{name.value} means something else at the call's new place.")
+
+
+def _parameters_within(value: cst.BaseExpression) -> list[str]:
+    """Returns the parameters of every lambda in an expression."""
+    found: list[str] = []
+
+    class Collect(cst.CSTVisitor):
+        def visit_Param(self, node: cst.Param) -> None:
+            found.append(node.name.value)
+
+    value.visit(Collect())
+    return found
+
+
+def _same_object(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> bool:
+    """Whether both calls are in methods of one class, of which one calls the other on the same object."""
+    functions = [enclosing_function(tree, one) for one in (call, place)]
+    classes = [class_of_method(tree, one) for one in functions if isinstance(one, cst.FunctionDef)]
+    return len(classes) == 2 and classes[0] is not None and classes[0] is classes[1]

@@ -1,0 +1,188 @@
+"""How TensorFlow and TensorFlow Datasets read: `tf.data.Options`, and the `read_config=` of a call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+from libcst.metadata import Assignment, ClassScope
+
+from pipetune.core.edits import Edit, Rewrite
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline, Value
+from pipetune.core.storage import (
+    LIBRARY,
+    read_config_field,
+    read_config_fields,
+    read_config_text,
+    tfds_read_of,
+    value_text,
+)
+from pipetune.source.call_arguments import add_argument, autotune_text, module_text, tensorflow_text
+from pipetune.source.chain import drop_site, insert_link
+from pipetune.source.draft import CallSite, Draft, OptionsBlock, Splice, called_name
+from pipetune.source.source_files import line_end, line_start, newline_of
+from pipetune.source.statements import block_index, statement_of, variable_names
+from pipetune.source.syntax_tree import SyntaxTree
+
+_LAST, _LINK = "#options", "#with_options"
+
+
+def set_option(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
+    """Returns the draft with `options.<name> = <value>` in effect on the dataset that `output` makes.
+
+    `with_options` takes an object that must be filled first, so it needs statements of its own. They follow the
+    statement that assigns the dataset to a name; if there is none, they precede the statement that makes the dataset.
+
+    Args:
+        output: id of the pipeline's last operator.
+        name: dotted name of the option, such as "autotune.cpu_budget".
+
+    Raises:
+        CannotExpress: the dataset is made in the head of a compound statement or in the body of a class, its statement
+            shares a line, the file has no name for TensorFlow, or the value is neither a bool nor a number.
+    """
+    if not isinstance(value, bool | int | float):
+        raise CannotExpress(
+            f"The value of options.{name} is neither a bool nor a number, so it cannot be written as a literal."
+        )
+    if draft.options is None:
+        return _open_block(draft, output=output, name=name, value=value)
+    site = draft.sites[draft.options.last]
+    code = draft.codes[site.file]
+    first = line_start(code, site.end - 1)
+    line = code[first : site.end]
+    indentation = line[: len(line) - len(line.lstrip())]
+    new = newline_of(code, site.end) + indentation + f"{draft.options.variable}.{name} = {value!r}".encode()
+    return draft.splice(site.file, [Splice(site.end, site.end, new)]).with_site(
+        _LAST, CallSite(site.file, site.end + len(new))
+    )
+
+
+def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
+    tree, call = draft.find(output)
+    file = draft.sites[output].file
+    statement = statement_of(tree, call)
+    if statement is None or isinstance(tree.scope(call), ClassScope):
+        raise CannotExpress("Options need separate statements, for which there is no place here.")
+    block_index(statement)
+    behind = statement.name is not None and statement.value is call
+    options = tensorflow_text(tree, call, "data.Options")
+    if options is None:
+        raise CannotExpress("The file does not import TensorFlow under a usable name, which tf.data.Options requires.")
+    taken = set(variable_names(tree.module)) | {name.value for name in tree.nodes(cst.Name)}
+    variable = next(
+        candidate
+        for candidate in ("options", "dataset_options", *(f"dataset_options_{i}" for i in range(2, 1000)))
+        if candidate not in taken
+    )
+    code = tree.code
+    start, at = line_start(code, tree.start(statement.small)), line_end(code, tree.end(statement.small))
+    indentation = code[start : tree.start(statement.small)].decode()
+    newline = newline_of(code, at).decode()
+    begun, filled = f"{variable} = {options}()", f"{variable}.{name} = {value!r}"
+    if behind:
+        set_on = f"{statement.name} = {statement.name}.with_options({variable})"
+        new = [f"{newline}{indentation}{line}".encode() for line in (begun, filled, set_on)]
+        last = at + len(new[0]) + len(new[1])
+        spliced = draft.splice(file, [Splice(at, at, b"".join(new))]).with_site(_LAST, CallSite(file, last))
+    else:
+        text = f"{indentation}{begun}{newline}{indentation}{filled}".encode()
+        spliced = draft.splice(file, [Splice(start, start, text + newline.encode())])
+        spliced = spliced.with_site(_LAST, CallSite(file, start + len(text)))
+        linked = insert_link(spliced, anchor=output, node=_LINK, text=f"with_options({variable})".encode())
+        spliced = drop_site(linked, _LINK)
+    return replace(spliced, options=OptionsBlock(variable, _LAST))
+
+
+_ARGUMENT = "read_config"
+_CLASS = "ReadConfig"
+
+
+def fits_read_config(edit: Edit, current: Pipeline) -> bool:
+    """Whether a `ReadConfig` can express the edit."""
+    return read_config_field(current, edit) is not None
+
+
+def set_read_config(draft: Draft, edit: Edit, current: Pipeline, *, node: str) -> Draft:
+    """Returns the draft in which the call that makes `node` gets a `ReadConfig` with the field of the edit.
+
+    Args:
+        current: the pipeline before the edit.
+
+    Raises:
+        CannotExpress: other arguments may already give the field, the given `ReadConfig` is not created in sight or
+            is used in several places, or the file has no name for TensorFlow Datasets.
+    """
+    found = read_config_field(current, edit)
+    assert found is not None
+    name, value = found
+    tree, call = draft.find(node)
+    written = value_text(name, value, autotune=autotune_text(tree, call))
+    return draft.splice(draft.sites[node].file, _read_config_splices(tree, call, name, written))
+
+
+def manual_hint(rewrite: Rewrite, current: Pipeline) -> str:
+    """Returns how a user can write a rewrite of the reading that the patch could not; '' for other rewrites."""
+    fields = read_config_fields(current, rewrite.edits)
+    reading = tfds_read_of(current, rewrite.node)
+    if not fields or reading is None:
+        return ""
+    return f" By hand: {reading.call}(..., {_ARGUMENT}={read_config_text(fields)})."
+
+
+def returns_one_dataset(call: cst.Call) -> bool:
+    """Whether a call of `tfds.load` or `as_dataset` returns a single dataset: one split, without the info."""
+    given = {one.keyword.value: one.value for one in call.args if one.keyword is not None}
+    split, info = given.get("split"), given.get("with_info")
+    if any(one.star for one in call.args) or not (info is None or _is_name(info, "False")):
+        return False
+    return isinstance(split, cst.SimpleString | cst.FormattedString | cst.ConcatenatedString)
+
+
+def _read_config_splices(tree: SyntaxTree, call: cst.Call, name: str, written: str) -> list[Splice]:
+    given = next((one for one in call.args if one.keyword is not None and one.keyword.value == _ARGUMENT), None)
+    if given is None or _is_name(given.value, "None"):
+        config = f"{_tfds_name(tree, call)}.{_CLASS}({name}={written})"
+        if given is not None:
+            return [Splice(tree.start(given.value), tree.end(given.value), config.encode())]
+        if any(one.star for one in call.args):
+            raise CannotExpress(f"The call has starred arguments, which may already set {_ARGUMENT}.")
+        return add_argument(tree, call, f"{_ARGUMENT}={config}")
+    made = _read_config_call(tree, given.value)
+    if any(one.star or one.keyword is None for one in made.args):
+        raise CannotExpress(f"{_CLASS} has positional or starred arguments, which may already set {name}.")
+    old = next((one for one in made.args if one.keyword is not None and one.keyword.value == name), None)
+    if old is not None:
+        return [Splice(tree.start(old.value), tree.end(old.value), written.encode())]
+    return add_argument(tree, made, f"{name}={written}")
+
+
+def _read_config_call(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
+    """Returns the `ReadConfig(...)` call that makes the value: in place, or assigned once to a name used only here."""
+    if isinstance(value, cst.Call) and called_name(value) == _CLASS:
+        return value
+    scope = tree.scope(value)
+    assignments = list(scope[value.value]) if isinstance(value, cst.Name) and scope is not None else []
+    assignment = assignments[0] if len(assignments) == 1 else None
+    if isinstance(assignment, Assignment):
+        statement = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
+        made = statement.value if statement is not None and len(statement.targets) == 1 else None
+        if isinstance(made, cst.Call) and called_name(made) == _CLASS:
+            if len(assignment.references) > 1:
+                raise CannotExpress(f"{assignment.name} is used in several places, which would all be changed.")
+            return made
+    raise CannotExpress(f"pipetune cannot find where the value of {_ARGUMENT} is created.")
+
+
+def _is_name(value: cst.BaseExpression, name: str) -> bool:
+    return isinstance(value, cst.Name) and value.value == name
+
+
+def _tfds_name(tree: SyntaxTree, call: cst.Call) -> str:
+    found = module_text(tree, call, LIBRARY)
+    if found is None:
+        raise CannotExpress(
+            "The file does not import tensorflow_datasets under a usable name, which ReadConfig requires."
+        )
+    return found

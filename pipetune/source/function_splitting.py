@@ -1,0 +1,411 @@
+"""Splits the function of a map in two between two of its statements, with the local variables that are live there."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from pipetune.core.edits import SplitFunction
+from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import FunctionSplit
+from pipetune.source.call_arguments import METHODS
+from pipetune.source.chain import MIN_LINE_WIDTH, break_before, chain_root, last_chain_call, link_of
+from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.map_functions import map_function_argument
+from pipetune.source.source_files import NEWLINE, line_end, line_start, newline_of
+from pipetune.source.statements import (
+    Statement,
+    bound_names,
+    is_self_assignment,
+    statement_of,
+    variable_names,
+    variable_nodes,
+)
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import definition_of
+
+
+def split_after(draft: Draft, node: str, *, name: str) -> Draft:
+    """Returns the draft in which the chain up to the call of `node` is assigned to `name` in its own statement.
+
+    `return ds.shuffle(9).batch(2)` becomes `ds = ds.shuffle(9).batch(2)` and `return ds`.
+
+    Raises:
+        CannotExpress: the statement continues over several lines after the call, does more than make the dataset, or
+            uses `name` for something else.
+    """
+    tree, call = draft.find(node)
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone_on_line:
+        raise CannotExpress("The call is not in a statement that is alone on its line.")
+    top = last_chain_call(tree, call)
+    if statement.value is not top:
+        raise CannotExpress("The statement does more than build the dataset.")
+    if top is call and statement.name == name:
+        return draft
+    code = tree.code
+    start, end = tree.start(statement.small), tree.end(statement.small)
+    begins = tree.start(top.lpar[0]) if top.lpar else tree.start(top)
+    if top is not call and (top.lpar or b"\n" in code[begins:end] or b"\r" in code[begins:end]):
+        raise CannotExpress("The statement continues on further lines after the call.")
+    if not isinstance(statement.small, cst.Return | cst.Assign | cst.AnnAssign | cst.Expr):
+        raise CannotExpress("The statement does more than build the dataset.")
+    if not _can_hold_dataset(tree, statement, top, name):
+        raise CannotExpress(f"{name} is also used for something else, inside or outside of the statement.")
+    indentation = code[line_start(code, start) : start]
+    rest = b"" if top is call else code[tree.end(call) : end]
+    again = newline_of(code, end) + indentation + code[start:begins] + name.encode() + rest
+    splices = [Splice(start, begins, f"{name} = ".encode())]
+    splices.append(Splice(end if top is call else tree.end(call), end, again))
+    return draft.splice(draft.sites[node].file, splices)
+
+
+def split_long_statement(draft: Draft, node: str) -> Draft:
+    """Returns the draft in which the call of `node` has its own statement if its line has become too long."""
+    if node not in draft.sites:
+        return draft
+    tree, call = draft.find(node)
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone_on_line or called_name(call) not in METHODS:
+        return draft
+    top = last_chain_call(tree, call)
+    name = _dataset_name(tree, statement, top)
+    if name is None or statement.value is not top or top.lpar or not _too_long(tree, statement):
+        return draft
+    if not _can_hold_dataset(tree, statement, top, name):
+        return draft
+    code, link = tree.code, link_of(tree, call)
+    start, begins, ends = tree.start(statement.small), tree.start(top), tree.end(top)
+    if link.unbound is not None:
+        return draft
+    heading, again = code[start:begins], name.encode() + b" = " + name.encode()
+    line = newline_of(code, ends) + code[line_start(code, start) : start]
+    goes_on = link.end < ends
+    splices = []
+    if code[begins : link.dot] != name.encode():
+        splices.append(Splice(start, begins, name.encode() + b" = "))
+        splices.append(Splice(link.dot, link.dot, line + (again if goes_on else heading + name.encode())))
+    elif goes_on:
+        splices.append(Splice(start, begins, name.encode() + b" = "))
+    if goes_on:
+        splices.append(Splice(link.end, link.end, line + heading + name.encode()))
+    return draft.splice(draft.sites[node].file, splices)
+
+
+def _dataset_name(tree: SyntaxTree, statement: Statement, top: cst.Call) -> str | None:
+    """Returns the name that holds the dataset: the target of an assignment, or the name that a return begins with."""
+    if isinstance(statement.small, cst.Assign):
+        return statement.name
+    root = chain_root(tree, top)
+    return root.value if isinstance(statement.small, cst.Return) and isinstance(root, cst.Name) else None
+
+
+def _can_hold_dataset(tree: SyntaxTree, statement: Statement, top: cst.Call, name: str) -> bool:
+    """Whether `name` can hold the dataset in between: a local variable, read only where the chain begins."""
+    root = chain_root(tree, top)
+    begins = isinstance(root, cst.Name) and root.value == name
+    reads = variable_names(statement.small).count(name) - (statement.name == name)
+    scope = tree.scope(top)
+    local = scope is not None and all(one.scope is scope for one in scope[name])
+    return reads == int(begins) and local
+
+
+def _too_long(tree: SyntaxTree, statement: Statement) -> bool:
+    first, last = tree.line(tree.start(statement.small)), tree.line(tree.end(statement.small))
+    lengths = [len(line.decode()) for line in NEWLINE.split(tree.code)]
+    own = lengths.pop(first - 1)
+    return first == last and own > max(MIN_LINE_WIDTH, *lengths)
+
+
+def live_variables(
+    function: cst.FunctionDef, block: Sequence[cst.BaseStatement], cut: FunctionSplit
+) -> tuple[str, ...]:
+    """Returns the variables that statements behind the cut read, and that statements before it or the caller bind.
+
+    Args:
+        block: the statements of the function's body.
+
+    Raises:
+        CannotExpress: they may not correspond one to one to the tensors that the plan passes between the parts.
+    """
+    assert cut.statement is not None
+    name = function.name.value
+    parameters = parameter_names(function)
+    above, below = block[: cut.statement], block[cut.statement :]
+    bound = list(dict.fromkeys(one for line in above for one in _assigned_names(line)))
+    anywhere = set().union(*(bound_names(line) for line in above))
+    alive = _names_read_first(below)
+    unclear = next((one for one in alive if one in anywhere and one not in bound), None)
+    if unclear is not None:
+        raise CannotExpress(f"{unclear} in {name} is not bound by a plain assignment before the split.")
+    fixed = next((one for one in bound if one in alive and _is_python_value(one, above)), None)
+    if fixed is not None:
+        raise CannotExpress(f"{fixed} in {name} is a Python value, which a dataset element cannot contain.")
+    given = [one for one in parameters if one in alive and one not in bound]
+    if given and len(parameters) != cut.components:
+        raise CannotExpress(f"The parameters of {name} do not correspond one to one to the components of its element.")
+    if tuple(parameters.index(one) for one in given) != cut.taken:
+        raise CannotExpress(f"The second part of {name} reads other parameters than those that the plan passes on.")
+    made = [one for one in bound if one in alive]
+    if len(made) + len(given) != cut.handed:
+        raise CannotExpress(
+            f"At the split of {name}, {len(made) + len(given)} variables are live, but the plan passes {cut.handed} "
+            "tensors on."
+        )
+    order = [one for one in parameters if one in given or one in made]
+    return (*order, *(one for one in made if one not in order))
+
+
+def parameter_names(function: cst.FunctionDef) -> list[str]:
+    """Returns the names of the function's parameters.
+
+    Raises:
+        CannotExpress: not all of them are plain parameters that a map passes by position.
+    """
+    found = function.params
+    plain = not (found.kwonly_params or found.posonly_params or found.star_kwarg is not None)
+    if not plain or isinstance(found.star_arg, cst.Param) or any(one.default is not None for one in found.params):
+        raise CannotExpress(f"{function.name.value} has parameters that are not plain positional ones.")
+    return [one.name.value for one in found.params]
+
+
+def _assigned_names(line: cst.BaseStatement) -> list[str]:
+    """Returns the names that a simple statement certainly binds: `a = ...`, `a, b = ...`, `a += ...`."""
+    if not isinstance(line, cst.SimpleStatementLine):
+        return []
+    targets: list[cst.BaseAssignTargetExpression] = []
+    match line.body[0]:
+        case cst.Assign(targets=several):
+            targets = [one.target for one in several]
+        case cst.AnnAssign(target=target, value=value) if value is not None:
+            targets = [target]
+        case cst.AugAssign(target=target):
+            targets = [target]
+    names: list[str] = []
+    for target in targets:
+        match target:
+            case cst.Name(value=name):
+                names.append(name)
+            case cst.Tuple(elements=elements) | cst.List(elements=elements):
+                names += [one.value.value for one in elements if isinstance(one.value, cst.Name)]
+    return names
+
+
+def _is_python_value(name: str, lines: Sequence[cst.BaseStatement]) -> bool:
+    """Whether the last assignment of a name gives it a lambda, or an expression without names such as `[3, 4]`."""
+    binding = [line for line in lines if name in _assigned_names(line)][-1]
+    assert isinstance(binding, cst.SimpleStatementLine)
+    match binding.body[0]:
+        case cst.Assign(value=value) | cst.AnnAssign(value=value) if value is not None:
+            return isinstance(value, cst.Lambda) or not variable_names(value)
+    return False
+
+
+def _names_read_first(lines: Sequence[cst.BaseStatement]) -> list[str]:
+    """Returns the names that the statements may read before they bind them."""
+    bound: set[str] = set()
+    found: list[str] = []
+    for line in lines:
+        found += [name for name in _names_read(line) if name not in bound]
+        bound |= set(_assigned_names(line))
+    return list(dict.fromkeys(found))
+
+
+def _names_read(line: cst.BaseStatement) -> list[str]:
+    if isinstance(line, cst.SimpleStatementLine):
+        match line.body[0]:
+            case cst.Assign(targets=targets, value=value):
+                inside = [name for one in targets for name in variable_names(one.target)]
+                return [*(name for name in inside if name not in _assigned_names(line)), *variable_names(value)]
+            case cst.AnnAssign(value=value) if value is not None:
+                return variable_names(value)
+    return variable_names(line)
+
+
+def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = False) -> Draft:
+    """Returns the draft in which a new map directly upstream of `edit.node` calls the first part of its function.
+
+    Args:
+        keep_original: whether the whole function stays, for another dataset that calls it.
+
+    Raises:
+        CannotExpress: the function cannot be split between two statements, or its parts would exchange other values
+            than the tensors in the plan.
+    """
+    tree, call = draft.find(edit.node)
+    file = draft.sites[edit.node].file
+    if draft.built_by_same_call(edit.node) != (edit.node,):
+        raise CannotExpress("One call makes several maps.")
+    argument, function = _map_function(tree, call)
+    block = _body_statements(function, edit.cut)
+    handed = live_variables(function, block, edit.cut)
+    name = function.name.value
+    head, tail = _part_names(tree, name)
+    keep_original = keep_original or _has_other_uses(draft, tree, file, function)
+    assert edit.cut.statement is not None
+    splices = [
+        _part_definitions(
+            tree, function, block, edit.cut.statement, names=(head, tail), passed=handed, kept=keep_original
+        ),
+        Splice(tree.start(argument.value), tree.end(argument.value), tail.encode()),
+    ]
+    above, ends = _head_call(tree, call, argument, head)
+    splices.append(above)
+    shift = sum(len(one.new) - (one.end - one.start) for one in splices if one.start < above.start)
+    site = CallSite(file, above.start + shift + ends)
+    return draft.with_position_of(edit.node, edit.head).splice(file, splices).with_site(edit.head, site)
+
+
+def _head_call(tree: SyntaxTree, call: cst.Call, argument: cst.Arg, head: str) -> tuple[Splice, int]:
+    """Returns the splice with the same call for the first part, as a statement or link, and the call's end in it."""
+    code, given, end = tree.code, tree.start(argument.value), tree.end(argument.value)
+    statement = statement_of(tree, call)
+    if statement is not None and statement.alone_on_line and is_self_assignment(tree, statement, call):
+        start = line_start(code, tree.start(statement.small))
+        text = code[start:given] + head.encode() + code[end : tree.end(call)]
+        rest = code[tree.end(call) : tree.end(statement.small)] + newline_of(code, start)
+        return Splice(start, start, text + rest), len(text)
+    link, style = link_of(tree, call), break_before(tree, call.func)
+    back = link.end - given  # distance from the function's name to the end of the link
+    text = b"." + style.after + link.text[:-back] + head.encode() + code[end : link.end]
+    return Splice(link.dot, link.dot, text + style.before), len(text)
+
+
+def _map_function(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.FunctionDef]:
+    """Returns the argument that names the function, and the function's definition in the same file."""
+    argument = map_function_argument(tree, call)
+    if argument is None or not isinstance(argument.value, cst.Name):
+        raise CannotExpress("The function of the map is not passed by name, so it cannot be split.")
+    function = definition_of(tree, argument.value)
+    if function is None:
+        raise CannotExpress(f"{argument.value.value} is not defined exactly once in the file of the map.")
+    if function.decorators or function.asynchronous is not None:
+        raise CannotExpress(f"{function.name.value} has a decorator or is asynchronous.")
+    return argument, function
+
+
+def _body_statements(function: cst.FunctionDef, cut: FunctionSplit) -> list[cst.BaseStatement]:
+    """Returns the statements of the function's body; the cut lies between two of them.
+
+    Raises:
+        CannotExpress: the cut lies inside a statement, statements share a line, or the first part may return early,
+            yields, or binds names outside of the function.
+    """
+    name = function.name.value
+    if cut.statement is None:
+        raise CannotExpress(f"The split position in {name} is inside a statement.")
+    if not isinstance(function.body, cst.IndentedBlock):
+        raise CannotExpress(f"The body of {name} is on the same line as its def.")
+    body = list(function.body.body)
+    if any(isinstance(line, cst.SimpleStatementLine) and len(line.body) > 1 for line in body):
+        raise CannotExpress(f"Some statements of {name} share a line.")
+    if not 0 < cut.statement < len(body):
+        raise CannotExpress(f"{name} has no statement on one side of the split position.")
+    finder = _ExitFinder()
+    for line in body[: cut.statement]:
+        line.visit(finder)
+    if finder.found:
+        raise CannotExpress(f"The first part of {name} may return early, or assigns names outside of the function.")
+    return body
+
+
+class _ExitFinder(cst.CSTVisitor):
+    """Finds statements that return, yield or bind outer names; nested functions are not searched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def visit_Return(self, node: cst.Return) -> None:
+        self.found = True
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.found = True
+
+    def visit_Global(self, node: cst.Global) -> None:
+        self.found = True
+
+    def visit_Nonlocal(self, node: cst.Nonlocal) -> None:
+        self.found = True
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+
+def _part_names(tree: SyntaxTree, name: str) -> tuple[str, str]:
+    taken = {one.value for one in tree.nodes(cst.Name)}
+    for head, tail in ((f"{name}_head", f"{name}_tail"), (f"{name}_first_part", f"{name}_second_part")):
+        if not taken.intersection((head, tail)):
+            return head, tail
+    raise CannotExpress(f"No unused names are left for the parts of {name}.")
+
+
+def _part_definitions(
+    tree: SyntaxTree,
+    function: cst.FunctionDef,
+    block: list[cst.BaseStatement],
+    place: int,
+    *,
+    names: tuple[str, str],
+    passed: tuple[str, ...],
+    kept: bool,
+) -> Splice:
+    """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
+    code = tree.code
+    start, first = tree.start(function), line_start(code, tree.start(block[0]))
+    indentation, inner = code[line_start(code, start) : start], code[first : tree.start(block[0])]
+    if indentation.strip() or inner.strip():
+        raise CannotExpress(f"The def of {function.name.value}, or its first statement, shares a line with other code.")
+    newline = newline_of(code, start)
+    cut_at, end = (_end_of_line(tree, block[at]) for at in (place - 1, -1))
+    values = ", ".join(passed).encode()
+    head = b"def " + names[0].encode() + _signature_source(tree, function) + code[first:cut_at]
+    tail = b"def " + names[1].encode() + b"(" + values + b"):" + newline + _BLANK_LINES.sub(b"", code[cut_at:end])
+    gap = newline * (2 if indentation else 3) + indentation
+    both = head + newline + inner + b"return " + values + gap + tail
+    return Splice(end, end, gap + both) if kept else Splice(start, end, both)
+
+
+_BLANK_LINES = re.compile(rb"\A(?:[ \t]*(?:\r\n|\r|\n))+")
+
+
+def _signature_source(tree: SyntaxTree, function: cst.FunctionDef) -> bytes:
+    """Returns the source from the parameters to the first statement, without the return annotation."""
+    code, end = tree.code, tree.end(function.name)
+    first = line_start(code, tree.start(function.body.body[0]))
+    if function.returns is None:
+        return code[end:first]
+    annotation = function.returns.annotation
+    return code[end : tree.start(annotation)].rstrip().removesuffix(b"->").rstrip() + code[tree.end(annotation) : first]
+
+
+def _end_of_line(tree: SyntaxTree, statement: cst.BaseStatement) -> int:
+    """Returns the offset at which the last line of a statement ends, including a comment on it."""
+    return line_end(tree.code, len(tree.code[: tree.end(statement)].rstrip()))
+
+
+def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.FunctionDef) -> bool:
+    """Whether anything but the map may call the function, in its file or in another file of the folder."""
+    name = function.name.value
+    uses = [
+        one for one in variable_nodes(tree.module) if one is not function.name and definition_of(tree, one) is function
+    ]
+    if len(uses) > 1 or re.search(rf"""["']{name}["']""", tree.code.decode()):
+        return True
+    folder = os.path.dirname(os.path.abspath(file))
+    siblings = (path for path in glob.glob(os.path.join(glob.escape(folder), "*.py")) if path != os.path.abspath(file))
+    return any(re.search(rf"\b{name}\b", _text_of(draft, path)) for path in siblings)
+
+
+def _text_of(draft: Draft, path: str) -> str:
+    try:
+        return draft.read(path)
+    except (OSError, SyntaxError, UnicodeError):
+        return ""

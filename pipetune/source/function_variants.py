@@ -1,0 +1,327 @@
+"""Writes the function of a map in another variant: on batches, vectorized, parsing a batch of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+from libcst import matchers
+
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline
+from pipetune.source.call_arguments import add_argument, tensorflow_text
+from pipetune.source.chain import upstream_calls
+from pipetune.source.dataset_flow import refuse_unsafe
+from pipetune.source.draft import Draft, Splice
+from pipetune.source.map_functions import Callee, callee_of, map_function_argument, parameters_of, replace_function
+from pipetune.source.statements import variable_nodes
+from pipetune.source.switch_parameters import add_parameter
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import UserFunction, functions_of, functions_referenced, uses_of
+
+
+def vectorize(draft: Draft, node: str, *, tuple_input: bool, function_name: str = "") -> Draft:
+    """Returns the draft in which the function of the map `node` is called through `tf.vectorized_map`.
+
+    Args:
+        tuple_input: whether the elements are tuples, whose components a map passes to its function as separate
+            arguments.
+        function_name: the name of the Python function, as captured.
+
+    Raises:
+        CannotExpress: another function cannot refer to the function, or the file has no name for TensorFlow.
+    """
+    vectorized = tensorflow_text(*draft.lookup_position(node), "vectorized_map")
+    if vectorized is None:
+        raise CannotExpress("The file does not import TensorFlow under a name, which tf.vectorized_map needs.")
+    draft, callee = callee_of(draft, node, function_name=function_name, unpacked=tuple_input)
+    return replace_function(draft, node, vectorized_text(callee, vectorized, tuple_input=tuple_input))
+
+
+def gets_components(pipeline: Pipeline, node: str) -> bool:
+    """Whether the input elements of a map are tuples, whose components its function gets as separate arguments."""
+    return pipeline[pipeline[node].inputs[0]].element_spec.is_tuple
+
+
+def vectorized_text(function: Callee, vectorized: str = "tf.vectorized_map", *, tuple_input: bool) -> str:
+    """Returns the expression that calls `function` on a batch."""
+    batch = function.free_name("batch", "batched", "examples")
+    if not tuple_input:
+        return f"lambda {batch}: {vectorized}({function.value}, {batch})"
+    row = function.free_name("row", "example", "components")
+    return f"lambda *{batch}: {vectorized}(lambda {row}: {function.call(f'*{row}')}, {batch})"
+
+
+def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> Draft:
+    """Returns the draft in which the map `node` calls the functions of the maps `first` before its own.
+
+    Args:
+        first: ids of the upstream maps, most upstream first.
+
+    Raises:
+        CannotExpress: another function cannot refer to one of the functions, or it means something else where the map
+            `node` is called.
+    """
+    maps = (*first, node)
+    file = draft.sites[node].file
+    for name in maps:
+        tree, call = draft.find(node)
+        _, other = draft.find(name)
+        if draft.built_by_same_call(name) != (name,) or draft.sites[name].file != file:
+            raise CannotExpress("The maps are in different files, or one call builds several of them.")
+        if other not in upstream_calls(tree, call):
+            refuse_unsafe(draft, tree, other, anchor=call)
+    several = [gets_components(current, name) for name in maps]
+    text = _combine_lambdas(draft, maps, several)
+    if text is not None:
+        return replace_function(draft, node, text)
+    callees: list[Callee] = []
+    for name in maps:
+        function = current[name].function
+        draft, callee = callee_of(draft, name, function_name=function.name if function is not None else "")
+        callees.append(callee)
+    element = Callee("", str, frozenset().union(*(one.names for one in callees))).free_name("element", "example", "row")
+    given = f"*{element}" if several[0] else element
+    text = callees[0].call(given)
+    for callee, unpacked in zip(callees[1:], several[1:], strict=True):
+        text = callee.call(f"*{text}" if unpacked else text)
+    return replace_function(draft, node, f"lambda {given}: {text}")
+
+
+def _combine_lambdas(draft: Draft, maps: Sequence[str], tuple_inputs: Sequence[bool]) -> str | None:
+    """Combines the lambdas of maps into one: each parameter is replaced by what the lambda of the previous map returns.
+
+    Returns:
+        None if a function is no lambda, or if the result would compute something twice or shadow a name.
+    """
+    lambdas = []
+    for name in maps:
+        tree, call = draft.find(name)
+        argument = map_function_argument(tree, call)
+        if argument is None or not isinstance(argument.value, cst.Lambda):
+            return None
+        lambdas.append((tree, argument.value))
+    tree, top = lambdas[0]
+    heading = tree.code[tree.start(top) : _start(tree, top.body)].decode()
+    parameters = set(parameters_of(top))
+    values, text = _components(tree, top.body), _parenthesized_text(tree, top.body)
+    is_name = isinstance(top.body, cst.Name)
+    for (tree, one), unpacked in zip(lambdas[1:], tuple_inputs[1:], strict=True):
+        given = values if unpacked else [(text, is_name)]
+        body = _substitute_parameters(tree, one, given, shadowed=parameters) if given is not None else None
+        if body is None:
+            return None
+        values, text, is_name = None, f"({body})", False  # the result is text, and is not split into components again
+        whole = body
+    return f"{heading}{whole}"
+
+
+def _components(tree: SyntaxTree, body: cst.BaseExpression) -> list[tuple[str, bool]] | None:
+    """Returns the items of a tuple as text, and whether each is a plain name; None if it is no tuple."""
+    if not isinstance(body, cst.Tuple) or any(isinstance(one, cst.StarredElement) for one in body.elements):
+        return None
+    return [(_parenthesized_text(tree, one.value), isinstance(one.value, cst.Name)) for one in body.elements]
+
+
+def _substitute_parameters(
+    tree: SyntaxTree, function: cst.Lambda, arguments: Sequence[tuple[str, bool]], *, shadowed: set[str]
+) -> str | None:
+    """Returns the body of a lambda with its parameters replaced by `arguments`; None if that could change its meaning.
+
+    Args:
+        arguments: text for each parameter, and whether it is a plain name, which may occur more than once.
+        shadowed: names that mean something else in the new place.
+    """
+    plain = function.params.params
+    names = [one.name.value for one in plain]
+    if (
+        parameters_of(function) != names
+        or len(names) != len(arguments)
+        or any(one.default is not None for one in plain)
+    ):
+        return None
+    inside: list[cst.CSTNode] = list(matchers.findall(function.body, matchers.Lambda() | _COMPREHENSION))
+    reads = variable_nodes(function.body)
+    if inside or any(one.value in shadowed and one.value not in names for one in reads):
+        return None
+    code, base = tree.code[_start(tree, function.body) : _end(tree, function.body)], _start(tree, function.body)
+    changes = []
+    for name, (text, is_name) in zip(names, arguments, strict=True):
+        places = [one for one in reads if one.value == name]
+        if not is_name and len(places) != 1:
+            return None
+        changes += [(tree.start(one) - base, tree.end(one) - base, text) for one in places]
+    for start, end, text in sorted(changes, reverse=True):
+        code = code[:start] + text.encode() + code[end:]
+    return code.decode()
+
+
+_COMPREHENSION = matchers.ListComp() | matchers.SetComp() | matchers.DictComp() | matchers.GeneratorExp()
+"""Expressions that bind names of their own."""
+
+
+def _start(tree: SyntaxTree, value: cst.BaseExpression) -> int:
+    return tree.start(value.lpar[0] if value.lpar else value)
+
+
+def _end(tree: SyntaxTree, value: cst.BaseExpression) -> int:
+    return tree.end(value.rpar[-1] if value.rpar else value)
+
+
+def _parenthesized_text(tree: SyntaxTree, value: cst.BaseExpression) -> str:
+    """Returns an expression as text that can be part of another expression."""
+    text = tree.code[_start(tree, value) : _end(tree, value)].decode()
+    single = isinstance(value, cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.BaseNumber) or value.lpar
+    return text if single else f"({text})"
+
+
+_SINGLE, _BATCH = "parse_single_example", "parse_example"
+_MAX_FUNCTIONS = 40  # user functions that are searched
+
+
+def use_parse_example(draft: Draft, node: str, *, tuple_elements: bool, function_name: str, unshared: bool) -> Draft:
+    """Returns the draft in which the function of the map `node` parses batches.
+
+    Args:
+        tuple_elements: whether the elements are tuples.
+        function_name: the name of the function, as captured.
+        unshared: False if the call of the map also makes another dataset, which must stay as it is.
+
+    Raises:
+        CannotExpress: the parsing call is not found, or cannot be changed for this map alone.
+    """
+    tree, call = draft.find(node)
+    file, argument = draft.sites[node].file, map_function_argument(tree, call)
+    if argument is None:
+        raise CannotExpress("The map call does not name its function explicitly.")
+    draft, path = _path_to_parser(draft, file, argument.value, function_name)
+    first_shared = len(path)
+    for position, function in enumerate(path):
+        draft, shared = _has_other_uses(draft, function)
+        if shared or (position == 0 and not unshared and not _is_inline(tree, call, function)):
+            first_shared = position
+            break
+    if first_shared == len(path):
+        last = path[-1]
+        other = draft.tree(last.file)
+        splices = [
+            Splice(other.start(one.attr), other.end(one.attr), _BATCH.encode()) for one in _parser_references(last)
+        ]
+        return draft.splice(last.file, splices)
+    return _add_parser_parameter(draft, node, path, first_shared, tuple_elements=tuple_elements, called=function_name)
+
+
+def _path_to_parser(
+    draft: Draft, file: str, value: cst.BaseExpression, called: str
+) -> tuple[Draft, list[UserFunction]]:
+    """Returns the call path from the map's own function to the only one that names `parse_single_example`."""
+    draft, roots = functions_of(draft, file, value, function_name=called)
+    if len(roots) != 1:
+        raise CannotExpress("pipetune cannot determine which function is passed to the map.")
+    waiting = [[roots[0]]]
+    known, found = [roots[0]], list[list[UserFunction]]()
+    while waiting and len(known) < _MAX_FUNCTIONS:
+        path = waiting.pop(0)
+        if _parser_references(path[-1]):
+            found.append(path)
+        draft, more = functions_referenced(draft, path[-1], known)
+        known += more
+        waiting += [[*path, one] for one in more]
+    if len(found) != 1:
+        count = f"{len(found)} functions" if found else "No function"
+        raise CannotExpress(
+            f"{count} called by the map {'use' if found else 'uses'} {_SINGLE}; exactly one is required."
+        )
+    return draft, found[0]
+
+
+def _parser_references(function: UserFunction) -> list[cst.Attribute]:
+    """Returns where the body of a function names `parse_single_example`, as in `tf.io.parse_single_example`."""
+    finder = _ParserReferenceFinder()
+    function.body.visit(finder)
+    return finder.found
+
+
+class _ParserReferenceFinder(cst.CSTVisitor):
+    """Collects the attributes named `parse_single_example`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.Attribute] = []
+
+    def visit_Attribute(self, node: cst.Attribute) -> None:
+        if node.attr.value == _SINGLE:
+            self.found.append(node)
+
+
+def _is_inline(tree: SyntaxTree, call: cst.Call, function: UserFunction) -> bool:
+    """Whether a function is written in the call of the map, or contains that call."""
+    return function.node in [call, *tree.ancestors(call)] or any(one is call for one in tree.ancestors(function.node))
+
+
+def _has_other_uses(draft: Draft, function: UserFunction) -> tuple[Draft, bool]:
+    """Returns whether code outside the call path also names a function, and the draft with the other files opened."""
+    if isinstance(function.node, cst.Lambda):
+        return draft, function.aliased
+    draft, uses = uses_of(draft, function.file, function.node)
+    reference = function.reference
+    references = 0 if reference is None else sum(one.node is reference for one in uses)
+    return draft, len(uses) > references or references != 1 or function.aliased
+
+
+def _add_parser_parameter(
+    draft: Draft, node: str, path: Sequence[UserFunction], first: int, *, tuple_elements: bool, called: str
+) -> Draft:
+    """Returns the draft in which the functions of the path from index `first` on get the parser as a parameter."""
+    last = path[-1]
+    parsers = _parser_references(last)
+    texts = {draft.tree(last.file).text(one) for one in parsers}
+    if len(texts) != 1:
+        raise CannotExpress(f"{_SINGLE} is called under several names.")
+    (single,) = texts
+    whole = single.removesuffix(_SINGLE) + _BATCH
+    functions = path[first:]
+    name = _free_parameter_name(functions)
+    changes: dict[str, list[Splice]] = {}
+    for position, function in enumerate(functions):
+        tree = draft.tree(function.file)
+        if not isinstance(function.node, cst.FunctionDef):
+            raise CannotExpress("The function that parses is a lambda that others use too.")
+        changes.setdefault(function.file, []).extend(add_parameter(tree, function.node, name, single))
+        if position:
+            changes.setdefault(function.reference_file, []).extend(_argument_splices(draft, function, f"{name}={name}"))
+    changes.setdefault(last.file, []).extend(
+        Splice(draft.tree(last.file).start(one), draft.tree(last.file).end(one), name.encode()) for one in parsers
+    )
+    if first:
+        changes.setdefault(functions[0].reference_file, []).extend(
+            _argument_splices(draft, functions[0], f"{name}={whole}")
+        )
+    for file, splices in changes.items():
+        draft = draft.splice(file, splices)
+    if first:
+        return draft
+    place = draft.sites[node].file
+    if place != last.file:
+        raise CannotExpress("The parsing function has other callers and is defined in another file.")
+    draft, callee = callee_of(draft, node, function_name=called)
+    batch = callee.free_name("batch", "batched", "examples")
+    given = f"*{batch}" if tuple_elements else batch
+    return replace_function(draft, node, f"lambda {given}: {callee.call(f'{given}, {name}={whole}')}")
+
+
+def _free_parameter_name(functions: Sequence[UserFunction]) -> str:
+    taken = {name.value for one in functions for name in variable_nodes(one.node)}
+    for name in ("parse_example", "parse_function", "parser"):
+        if name not in taken:
+            return name
+    raise CannotExpress("No unused name is left for the parameter that passes the parser.")
+
+
+def _argument_splices(draft: Draft, function: UserFunction, text: str) -> list[Splice]:
+    """Returns the splices that pass an argument to a function where its caller on the path calls it."""
+    tree, reference = draft.tree(function.reference_file), function.reference
+    call = tree.parent(reference) if reference is not None else None
+    if not isinstance(call, cst.Call) or call.func is not reference:
+        raise CannotExpress("The parsing function is passed on as a value instead of being called directly.")
+    return add_argument(tree, call, text)

@@ -1,0 +1,337 @@
+"""The function passed to `map`, how a function that replaces it is written, and methods replaced by others."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import libcst as cst
+from libcst.metadata import ClassScope
+
+from pipetune.core.edits import ReplaceOperator
+from pipetune.core.errors import CannotExpress
+from pipetune.source.call_arguments import method_arguments, set_argument, write_value
+from pipetune.source.chain import link_of
+from pipetune.source.draft import Draft, Splice
+from pipetune.source.side_effects import contains_call
+from pipetune.source.source_files import line_start, newline_of
+from pipetune.source.statements import (
+    bound_names,
+    conjunction,
+    enclosing_function,
+    is_dotted,
+    negate,
+    statement_of,
+    variable_names,
+    variable_nodes,
+)
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import functions_of, is_partial
+from pipetune.source.version_merging import merge_versions, path_of
+
+
+def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name: str) -> Draft:
+    """Returns `after`, changed only if the map `node` gets the function `function_name`, and otherwise as before.
+
+    Args:
+        function_name: the name of the Python function, as captured.
+
+    Raises:
+        CannotExpress: it is unknown which of the functions ran, or the condition may change within the function
+            around the map.
+    """
+    tree, call = before.find(node)
+    argument = map_function_argument(tree, call)
+    choice = argument.value if argument is not None else None
+    if not isinstance(choice, cst.IfExp):
+        return after
+    file = before.sites[node].file
+    found = [functions_of(before, file, one, function_name=function_name)[1] for one in (choice.body, choice.orelse)]
+    named = [[one.node.name.value for one in some if isinstance(one.node, cst.FunctionDef)] for some in found]
+    if [function_name] not in named or named[0] == named[1]:
+        raise CannotExpress("It is unknown which of the two functions the map gets.")
+    function = enclosing_function(tree, call)
+    if not isinstance(function, cst.FunctionDef):
+        raise CannotExpress("The map gets one of two functions, and only one of them was tested on batches.")
+    bound = set().union(*(bound_names(line) for line in function.body.body))
+    if contains_call(choice.test) or bound & set(variable_names(choice.test)):
+        raise CannotExpress(
+            "The condition that selects the function of the map may have another value elsewhere in the function."
+        )
+    first = named[0] == [function_name]
+    test = tree.text(choice.test)
+    test = conjunction([test]) if first else negate(test)
+    chosen = tree.text(choice.body if first else choice.orelse)
+    after = replace_function(after, node, chosen)
+    return merge_versions(before, after, (file, path_of(tree, function)), condition=test)
+
+
+_NOT_RUN_ONCE = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
+
+
+@dataclass(frozen=True)
+class Callee:
+    """How to refer to a function from within the function that replaces it in the same call."""
+
+    value: str  # the function itself, to be passed to something that calls it
+    call: Callable[[str], str]  # source of the arguments -> source of the call
+    names: frozenset[str]  # that it reads from outside: no parameter of the function around it may have one of them
+
+    def free_name(self, *candidates: str) -> str:
+        """Returns the first candidate that, as the name of a parameter around the function, shadows nothing it reads.
+
+        Raises:
+            CannotExpress: every candidate shadows something.
+        """
+        found = next((name for name in candidates if name not in self.names), None)
+        if found is None:
+            raise CannotExpress(
+                "All names that pipetune would use for the parameter of a lambda around the function are taken."
+            )
+        return found
+
+
+def named_callee(name: str) -> Callee:
+    """Returns the callee for a function that has this name wherever it is called."""
+    return Callee(name, lambda given: f"{name}({given})", frozenset())
+
+
+def map_function_argument(tree: SyntaxTree, call: cst.Call) -> cst.Arg | None:
+    """Returns the argument that passes a map its function, or None if it is not visible in the call."""
+    arguments = method_arguments(tree, call)
+    named = (one for one in arguments if one.keyword is not None and one.keyword.value == "map_func")
+    first = arguments[0] if arguments and arguments[0].keyword is None and not arguments[0].star else None
+    return next(named, first)
+
+
+def callee_of(draft: Draft, node: str, *, function_name: str = "", unpacked: bool = False) -> tuple[Draft, Callee]:
+    """Returns the function of the map `node`, and the draft in which it can be referred to where the map is called.
+
+    An expression that must be evaluated only once, such as a call that returns the function, is assigned to a name in a
+    statement of its own, directly in front.
+
+    Args:
+        function_name: the name of the Python function, as captured.
+        unpacked: whether it will be called with the components of an element. A lambda over several lines, which would
+            be hard to read there, gets a name then.
+
+    Raises:
+        CannotExpress: the call does not show its function, or the function means something else within another one.
+    """
+    tree, call = draft.find(node)
+    argument = map_function_argument(tree, call)
+    if argument is None:
+        raise CannotExpress("The function is not visible in the call of map.")
+    value = argument.value
+    _refuse_names_of_class(tree, value)
+    over_lines = isinstance(value, cst.Lambda) and "\n" in tree.text(value)
+    if not _is_repeatable(tree, value) or (unpacked and over_lines and _can_bind_name(tree, call)):
+        draft = _bind_to_name(draft, node, value, function_name)
+        tree, call = draft.find(node)
+        argument = map_function_argument(tree, call)
+        assert argument is not None
+        value = argument.value
+    return draft, _callee(tree, value)
+
+
+def replace_function(draft: Draft, node: str, text: str) -> Draft:
+    """Returns the draft in which the call of the map `node` gets the function expression `text`."""
+    tree, call = draft.find(node)
+    argument = map_function_argument(tree, call)
+    assert argument is not None
+    return draft.splice(draft.sites[node].file, [replace_expression(tree, argument.value, text)])
+
+
+def replace_expression(tree: SyntaxTree, value: cst.BaseExpression, text: str) -> Splice:
+    """Returns the change that replaces an expression, including parentheses around it, by `text`."""
+    start = tree.start(value.lpar[0] if value.lpar else value)
+    return Splice(start, tree.end(value.rpar[-1] if value.rpar else value), text.encode())
+
+
+def _callee(tree: SyntaxTree, value: cst.BaseExpression) -> Callee:
+    text, names = tree.text(value), frozenset(_free_names(value))
+    match value:
+        case cst.Name() | cst.Attribute() | cst.Subscript():
+            return Callee(text, lambda given: f"{text}({given})", names)
+        case cst.Call() if is_partial(tree, value):
+            function, *fixed = (tree.text(one) for one in value.args)
+            plain = isinstance(value.args[0].value, cst.Name | cst.Attribute) and value.args[0].keyword is None
+            if plain and not any(one.star for one in value.args):
+                by_place = [tree.text(one) for one in value.args[1:] if one.keyword is None]
+                by_name = fixed[len(by_place) :]
+                return Callee(text, lambda given: f"{function}({', '.join([*by_place, given, *by_name])})", names)
+            return Callee(text, lambda given: f"{text}({given})", names)
+        case cst.Call():
+            return Callee(text, lambda given: f"{text}({given})", names)
+        case cst.Lambda():
+            return Callee(text, lambda given: f"({text})({given})", names)
+    return Callee(text, lambda given: f"({text})({given})", names)
+
+
+def _free_names(value: cst.BaseExpression) -> Iterable[str]:
+    """Returns the names that an expression reads from outside; for a lambda, all but its own parameters."""
+    if not isinstance(value, cst.Lambda):
+        return variable_names(value)
+    defaults = [name for one in value.params.params if one.default is not None for name in variable_names(one.default)]
+    own = set(parameters_of(value))
+    return [*defaults, *(name for name in variable_names(value.body) if name not in own)]
+
+
+def parameters_of(function: cst.Lambda | cst.FunctionDef) -> list[str]:
+    """Returns the names of all parameters of a function."""
+    given = function.params
+    starred = [one for one in (given.star_arg, given.star_kwarg) if isinstance(one, cst.Param)]
+    return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params, *starred)]
+
+
+def _is_repeatable(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
+    """Whether the expression gives the same function each time it is evaluated, without side effects."""
+    match value:
+        case cst.Name() | cst.Lambda():
+            return True
+        case cst.Attribute(value=owner):
+            return _is_repeatable(tree, owner) and not isinstance(owner, cst.Lambda)
+        case cst.Subscript(value=owner, slice=parts):
+            keys = [one.slice for one in parts]
+            plain = all(isinstance(key, cst.Index) and _is_plain(key.value) for key in keys)
+            return plain and is_dotted(owner)
+        case cst.IfExp(test=test, body=body, orelse=orelse):
+            return _is_plain(test) and all(_is_repeatable(tree, one) for one in (body, orelse))
+        case cst.Call(args=[function, *fixed]) if is_partial(tree, value):
+            same = _is_repeatable(tree, function.value) and not isinstance(function.value, cst.Lambda)
+            return same and all(_is_plain(one.value) for one in fixed)
+    return False
+
+
+def _is_plain(value: cst.BaseExpression) -> bool:
+    """Whether an expression is made of names, attributes and literals, without a call."""
+    match value:
+        case cst.Name() | cst.Attribute():
+            return is_dotted(value)
+        case cst.BaseNumber() | cst.SimpleString():
+            return True
+        case cst.UnaryOperation(expression=inner):
+            return _is_plain(inner)
+        case cst.Comparison(left=left, comparisons=more):
+            return _is_plain(left) and all(_is_plain(one.comparator) for one in more)
+        case cst.BinaryOperation(left=left, right=right) | cst.BooleanOperation(left=left, right=right):
+            return _is_plain(left) and _is_plain(right)
+        case cst.Tuple(elements=elements) | cst.List(elements=elements):
+            return all(isinstance(one, cst.Element) and _is_plain(one.value) for one in elements)
+    return False
+
+
+def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
+    """Refuses names bound in the body of a class, which functions within that body cannot see.
+
+    Raises:
+        CannotExpress: the expression reads such a variable.
+    """
+    scope = tree.scope(value)
+    if not isinstance(scope, ClassScope):
+        return
+    for name in variable_nodes(value):
+        if any(one.scope is scope for one in scope[name.value]):
+            raise CannotExpress(
+                f"{name.value} is a variable of the class, which functions in the class body cannot see."
+            )
+
+
+def _can_bind_name(tree: SyntaxTree, call: cst.Call) -> bool:
+    """Whether a statement directly in front of a call could bind a name that the call then reads."""
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone_on_line or isinstance(tree.scope(call), ClassScope):
+        return False
+    around = takewhile(lambda one: one is not statement.small, tree.ancestors(call))
+    return not any(isinstance(one, _NOT_RUN_ONCE) for one in around)
+
+
+def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_name: str) -> Draft:
+    """Returns the draft in which the function of a map is assigned to a name in a statement of its own.
+
+    Raises:
+        CannotExpress: there is no place for such a statement, or the function would be evaluated more or less often.
+    """
+    tree, call = draft.find(node)
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone_on_line:
+        raise CannotExpress(
+            "The function of the map has no name, and no statement that names it can be inserted before the call."
+        )
+    for parent in tree.ancestors(call):
+        if parent is statement.small:
+            break
+        if isinstance(parent, _NOT_RUN_ONCE):
+            raise CannotExpress("The expression of the map's function may not be evaluated, or more than once.")
+    if isinstance(tree.scope(value), ClassScope):
+        raise CannotExpress(
+            "The function of the map is created in the body of a class, whose variables functions cannot see."
+        )
+    name = next(one for one in _candidate_names(function_name) if is_free(tree, value, one))
+    start = line_start(tree.code, tree.start(statement.small))
+    indentation = tree.code[start : tree.start(statement.small)]
+    newline = newline_of(tree.code, start)
+    bound = indentation + f"{name} = {tree.text(value)}".encode() + newline
+    if isinstance(value, cst.Lambda):
+        bound = _definition(tree, value, name, indentation, newline)
+    return draft.splice(draft.sites[node].file, [Splice(start, start, bound), replace_expression(tree, value, name)])
+
+
+def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: bytes, newline: bytes) -> bytes:
+    """Returns a lambda as a `def`, followed by a blank line."""
+    first = tree.start(value.body.lpar[0] if value.body.lpar else value.body)
+    last = tree.end(value.body.rpar[-1] if value.body.rpar else value.body)
+    parameters = tree.code[tree.start(value) + len(b"lambda") : first].rstrip().removesuffix(b":").strip()
+    inner = tree.code[line_start(tree.code, tree.start(value)) : first]
+    deeper = len(inner) - len(inner.lstrip()) - len(indentation) - len(tree.indentation_unit)
+    lines = tree.code[first:last].split(newline)
+    body = newline.join([lines[0], *(one[deeper:] if not one[:deeper].strip() else one for one in lines[1:])])
+    heading = indentation + b"def " + name.encode() + b"(" + parameters + b"):" + newline
+    return heading + indentation + tree.indentation_unit + b"return " + body + newline + newline
+
+
+def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
+    """Whether a name can be bound in the scope of `place`: nothing in it, or in functions within it, reads the name."""
+    scope = tree.scope(place)
+    if scope is None or list(scope[name]):
+        return False
+    for one in tree.nodes(cst.Name):
+        if one.value == name:
+            found = tree.scope(one)
+            if found is None or not list(found[name]):
+                return False  # an attribute, a keyword or a name that is bound nowhere: do not touch it
+    return True
+
+
+def _candidate_names(function_name: str) -> Sequence[str]:
+    """Returns names for a function without one, best first: its Python name, if that is an identifier."""
+    is_name = (
+        function_name.isidentifier() and not keyword.iskeyword(function_name) and not function_name.startswith("_")
+    )
+    known = [function_name] if is_name and function_name != "function" else []  # "function" stands for callable objects
+    return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]
+
+
+def replace_operator(draft: Draft, edit: ReplaceOperator) -> Draft:
+    """Returns the draft in which the call of `edit.node` names another method; other arguments stay as they are.
+
+    Raises:
+        CannotExpress: the call is not a method of a dataset or makes other operators too, or starred arguments may
+            already give an argument of the edit.
+    """
+    tree, call = draft.find(edit.node)
+    link_of(tree, call)
+    if len(draft.built_by_same_call(edit.node)) > 1:
+        raise CannotExpress("The same call also makes other operators.")
+    assert isinstance(call.func, cst.Attribute)
+    file, method = draft.sites[edit.node].file, call.func.attr
+    draft = draft.splice(file, [Splice(tree.start(method), tree.end(method), edit.op.encode())])
+    for name, value in edit.arguments.items():
+        if value is None:
+            continue
+        tree, call = draft.find(edit.node)
+        text = write_value(*draft.lookup_position(edit.node), value, op=edit.op, name=name)
+        draft = draft.splice(file, set_argument(tree, call, op=edit.op, name=name, text=text))
+    return draft

@@ -1,0 +1,497 @@
+"""Finds the places of a patch by content, in a file that was edited since the analysis.
+
+A patch is the change from one text to another. Its places are looked up in a third text, scope by scope: a function or
+method by its qualified name, wherever it is now; within a scope, by the lines that the patch replaces or between which
+it inserts. Line endings and lines elsewhere do not matter.
+
+Matching lines do not prove that the patch still means the same. When it is applied, the statements of the scope that
+bind the datasets it changes must be those that were analyzed, up to the place, and so must the functions of the file
+that they use: a cache that was proven safe after `map(decode)` would freeze the draws of a `decode` that is random by
+now. Syntax trees (`ast`) are compared, so comments and layout do not matter; text is never generated from a tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipetune.core.operators import OPERATORS
+from pipetune.source.source_files import BYTE_ORDER_MARK
+from pipetune.source.unified_diffs import matcher
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")  # as Python counts lines
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_OPERATORS = OPERATORS.keys() - {"choose", "load", "random", "range", "unique"}  # NumPy has these as functions
+_MAX_LINES = 24  # shown of each version; a place is rarely longer, and both versions fit on a screen
+
+
+class PlaceChanged(Exception):
+    """The text differs from the analyzed one at a place of the patch.
+
+    Args:
+        where: the function or method, such as "load()"; empty for module-level statements.
+        analyzed: the code of the place when it was analyzed.
+        now: the code of the place now; None if the function no longer exists.
+    """
+
+    def __init__(self, where: str, analyzed: CodeExcerpt, now: CodeExcerpt | None) -> None:
+        super().__init__(where)
+        self.where, self.analyzed, self.current = where, analyzed, now
+
+
+class InvalidSource(Exception):
+    """The text is not valid Python; the message says where."""
+
+
+@dataclass(frozen=True)
+class CodeExcerpt:
+    """A range of lines of a text."""
+
+    first_line: int  # number of the first line, from 1
+    text: str
+
+    @property
+    def display_text(self) -> str:
+        """The lines without their common indentation; if there are many, the middle is omitted."""
+        lines = self.text.expandtabs().splitlines()
+        indentation = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+        lines = [line[indentation:] for line in lines]
+        if len(lines) > _MAX_LINES:
+            half = _MAX_LINES // 2
+            lines = [*lines[:half], f"... ({len(lines) - 2 * half} more lines)", *lines[-half:]]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Element:
+    """A line of a scope, or a definition nested in it, which is a scope of its own."""
+
+    key: str
+    start: int  # line index, from 0
+    end: int
+
+
+@dataclass(frozen=True)
+class _ScopeEdit:
+    """Replaces the elements `first:last` of a scope by lines; an empty range inserts the lines before `first`."""
+
+    scope: str
+    first: int
+    last: int
+    lines: tuple[str, ...]
+    start: int  # range of these lines in the new text
+    end: int
+
+    @property
+    def depth(self) -> int:
+        return len(self.scope.split(".")) if self.scope else 0
+
+
+class _SourceText:
+    """A source text, its lines and its scopes."""
+
+    def __init__(self, text: str) -> None:
+        self.byte_order_mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+        self.lines: list[str] = _LINE.findall(text.removeprefix(BYTE_ORDER_MARK))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's warnings about the user's source
+                tree = ast.parse("".join(self.lines))
+        except (SyntaxError, ValueError, RecursionError) as error:
+            line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            raise InvalidSource(f"it is not valid Python{line}") from error
+        self.nodes: dict[str, ast.Module | _Definition] = {}
+        self.scopes: dict[str, list[_Element]] = {}
+        self._index_scope("", tree, 0, len(self.lines))
+
+    def _index_scope(self, scope: str, node: ast.Module | _Definition, first: int, last: int) -> None:
+        elements, at = [], first
+        for inner in () if isinstance(node, _Function) else _definitions(node):
+            start = min([inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)]) - 1
+            end = inner.end_lineno or start + 1
+            if start < at:  # two definitions on one line
+                continue
+            name = f"{scope}.{inner.name}".lstrip(".")
+            while name in self.scopes:
+                name += "'"
+            elements += [_Element(_without_line_end(self.lines[line]), line, line + 1) for line in range(at, start)]
+            elements.append(_Element(f"\0{name}", start, end))
+            self._index_scope(name, inner, start, end)
+            at = end
+        elements += [_Element(_without_line_end(self.lines[line]), line, line + 1) for line in range(at, last)]
+        self.scopes[scope], self.nodes[scope] = elements, node
+
+    def keys(self, scope: str) -> list[str]:
+        return [element.key for element in self.scopes[scope]]
+
+    def excerpt(self, start: int, end: int) -> CodeExcerpt:
+        return CodeExcerpt(start + 1, "".join(self.lines[start:end]))
+
+    def statements(self, scope: str) -> list[_StatementHead]:
+        """Returns the statements of a scope in order, without the definitions that are scopes of their own."""
+        node = self.nodes[scope]
+        own = [] if isinstance(node, _Function) else list(_definitions(node))
+        return list(_block_statements([one for one in node.body if one not in own], ()))
+
+    def scope_excerpt(self, scope: str) -> CodeExcerpt:
+        elements = self.scopes[scope]
+        return self.excerpt(elements[0].start, elements[-1].end) if elements else CodeExcerpt(1, "")
+
+
+def merge(before: str, after: str, text: str, *, strict: bool) -> str:
+    """Returns `text` with the change from `before` to `after` applied.
+
+    Args:
+        strict: whether the datasets of a place and the functions they use must be those of `before`.
+
+    Raises:
+        PlaceChanged: a place of the change is not in `text`, or the change is already in it.
+        InvalidSource: one of the texts is not valid Python.
+    """
+    old, new, now = _SourceText(before), _SourceText(after), _SourceText(text)
+    edits = list(_edits(old, new))
+    found = [(*_locate_edit(edit, old, now), edit) for edit in edits]
+    if strict:
+        for scope in dict.fromkeys(edit.scope for edit in edits):
+            _refuse_changed_context(scope, [edit for edit in edits if edit.scope == scope], old, new, now)
+    lines = list(now.lines)
+    # From the end, so that line numbers stay valid; at the same place, lines of an outer scope end up after inner ones.
+    found.sort(key=lambda one: (one[0], one[1], -one[2].depth), reverse=True)
+    for start, end, edit in found:
+        lines[start:end] = _match_line_ends(edit.lines, lines, start)
+        if start and edit.lines and not _has_line_end(lines[start - 1]):
+            lines[start - 1] += _line_end(lines)
+    merged = _SourceText(now.byte_order_mark + "".join(lines))
+    if strict:
+        _refuse_changed_result(edits, old, new, now, merged)
+    return merged.byte_order_mark + "".join(merged.lines)
+
+
+def _edits(old: _SourceText, new: _SourceText) -> Iterator[_ScopeEdit]:
+    for scope in old.scopes:
+        if scope not in new.scopes:
+            continue  # removed with its element in the enclosing scope
+        others = new.scopes[scope]
+        for tag, i, j, k, m in matcher(old.keys(scope), new.keys(scope)).get_opcodes():
+            if tag != "equal":
+                start = _start_of(others, k)
+                end = _end_of(others, m - 1) if m > k else start
+                yield _ScopeEdit(scope, i, j, tuple(new.lines[start:end]), start, end)
+
+
+def _locate_edit(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> tuple[int, int]:
+    """Returns the lines of `now` that the edit replaces, as (start, end); raises PlaceChanged if they differ."""
+    scope = edit.scope
+    if scope not in now.scopes:
+        raise PlaceChanged(_display_name(scope), old.scope_excerpt(scope), None)
+    same = [code for code in matcher(old.keys(scope), now.keys(scope)).get_opcodes() if code[0] == "equal"]
+    at = {i + step: k + step for _, i, j, k, _ in same for step in range(j - i)}
+    there, here = old.scopes[scope], now.scopes[scope]
+    if edit.first < edit.last:
+        return _locate_replaced_lines(edit, at, old, now)
+    behind = -1 if edit.first == 0 else _previous_index(edit.first, at, there, here)
+    front = len(here) if edit.first == len(there) else at.get(edit.first)
+    after = None if behind is None else _end_of(here, behind)
+    before = None if front is None else _start_of(here, front)
+    if after is None or before is None:
+        place = before if after is None else after
+        if place is None:
+            raise _edit_conflict(edit, old, now)
+        return place, place
+    if _contains_lines(now.lines[after:before], edit.lines):
+        raise _edit_conflict(edit, old, now)  # already applied
+    place = after if after == before or _same_indentation(now.lines, after, edit.lines) else before
+    return place, place
+
+
+def _locate_replaced_lines(
+    edit: _ScopeEdit, at: Mapping[int, int], old: _SourceText, now: _SourceText
+) -> tuple[int, int]:
+    """Finds lines that are replaced: all must be there, without gaps; blank lines around them may be missing."""
+    there, here = old.scopes[edit.scope], now.scopes[edit.scope]
+    solid = [position for position in range(edit.first, edit.last) if there[position].key.strip()]
+    low, high = (solid[0], solid[-1] + 1) if solid else (edit.first, edit.last)
+    first = at.get(low)
+    if first is None or any(at.get(low + step) != first + step for step in range(high - low)):
+        raise _edit_conflict(edit, old, now)
+    last = first + high - low
+    if not _same_lines(
+        now.lines[here[first].start : here[last - 1].end], old.lines[there[low].start : there[high - 1].end]
+    ):
+        raise _edit_conflict(edit, old, now)  # a definition that the patch removes was edited
+    for _ in range(low - edit.first):
+        first -= first > 0 and not here[first - 1].key.strip()
+    for _ in range(edit.last - high):
+        last += last < len(here) and not here[last].key.strip()
+    return here[first].start, here[last - 1].end
+
+
+def _previous_index(
+    first: int, at: Mapping[int, int], there: Sequence[_Element], here: Sequence[_Element]
+) -> int | None:
+    """Returns the current index of the element before `first`; a blank line is found by the element before it."""
+    position = first - 1
+    while position > 0 and position not in at and not there[position].key.strip():
+        position -= 1
+    found = at.get(position)
+    if found is not None:
+        for _ in range(first - 1 - position):
+            if found + 1 < len(here) and not here[found + 1].key.strip():
+                found += 1
+    return found
+
+
+def _end_of(elements: Sequence[_Element], position: int) -> int:
+    return elements[position].end if position >= 0 else elements[0].start if elements else 0
+
+
+def _start_of(elements: Sequence[_Element], position: int) -> int:
+    return elements[position].start if position < len(elements) else elements[-1].end if elements else 0
+
+
+def _same_lines(lines: Sequence[str], others: Sequence[str]) -> bool:
+    return [_without_line_end(line) for line in lines] == [_without_line_end(line) for line in others]
+
+
+def _contains_lines(lines: Sequence[str], searched: Sequence[str]) -> bool:
+    size = len(searched)
+    return any(_same_lines(lines[start : start + size], searched) for start in range(len(lines) - size + 1))
+
+
+def _same_indentation(lines: Sequence[str], after: int, new: Sequence[str]) -> bool:
+    """Whether `new`, inserted before line index `after`, has the indentation of the line above it."""
+    return after > 0 and bool(new) and _indentation(lines[after - 1]) == _indentation(new[0])
+
+
+def _edit_conflict(edit: _ScopeEdit, old: _SourceText, now: _SourceText) -> PlaceChanged:
+    """Returns the error with both versions of the place of an edit, including adjacent lines that differ."""
+    scope = edit.scope
+    return _range_conflict(scope, edit.first, max(edit.last, edit.first + 1), old, now)
+
+
+def _range_conflict(scope: str, first: int, last: int, old: _SourceText, now: _SourceText) -> PlaceChanged:
+    there, here = old.scopes[scope], now.scopes[scope]
+    last = min(last, len(there))
+    starts, ends = [first], [last]
+    changed: list[int] = []
+    for tag, i, j, k, m in matcher(old.keys(scope), now.keys(scope)).get_opcodes():
+        if j < first or i > last:
+            continue
+        if tag == "equal":
+            changed += [k + max(0, first - i), m - max(0, j - last)]
+        else:
+            starts.append(i)
+            ends.append(j)
+            changed += [k, m]
+    first, last = min(starts), max(ends)
+    before = old.excerpt(_start_of(there, first), _end_of(there, last - 1))
+    if not changed or min(changed) >= max(changed):
+        return PlaceChanged(_display_name(scope), before, None if scope else CodeExcerpt(1, ""))
+    low, high = min(changed), max(changed)
+    return PlaceChanged(_display_name(scope), before, now.excerpt(_start_of(here, low), _end_of(here, high - 1)))
+
+
+# -- the meaning of a place
+
+
+@dataclass(frozen=True)
+class _StatementHead:
+    """A statement with its enclosing blocks and its lines; of a compound statement, only the head."""
+
+    code: tuple[str, ...]  # the heads of the enclosing blocks, outermost first, then its own code
+    start: int  # line index, from 0
+    end: int
+    bound: frozenset[str]  # names that it binds
+    used: frozenset[str]
+    methods: frozenset[str]  # names of the methods that it calls
+
+    @property
+    def makes_dataset(self) -> bool:
+        """Whether what it binds looks like a dataset."""
+        return bool(self.methods & _OPERATORS) or any(name.endswith("Dataset") for name in self.used)
+
+    def overlaps(self, start: int, end: int) -> bool:
+        return self.start < end and start < self.end
+
+
+def _refuse_changed_context(
+    scope: str, edits: Sequence[_ScopeEdit], old: _SourceText, new: _SourceText, now: _SourceText
+) -> None:
+    """Raises PlaceChanged if the datasets of a place are built in another way up to there, or by other functions."""
+    elements, there = old.scopes[scope], old.statements(scope)
+    spans = [_span(edit, elements) for edit in edits]
+    touched = [one for one in there if any(one.overlaps(*span) for span in spans)]
+    touched += [one for one in new.statements(scope) if any(one.overlaps(edit.start, edit.end) for edit in edits)]
+    end = max(end for _, end in spans)
+    datasets = _dataset_names([*there, *new.statements(scope)], touched)
+    made = _binding_code(there, datasets, end)
+    if _binding_code(now.statements(scope), datasets)[: len(made)] != made:
+        first = min([one.start for one in there if one.bound & datasets] + [start for start, _ in spans])
+        inside = [at for at, element in enumerate(elements) if first <= element.start < max(end, first + 1)]
+        raise _range_conflict(scope, inside[0], inside[-1] + 1, old, now)
+    running = [*touched, *(one for one in there if one.start < end and one.bound & datasets)]
+    for name in _called_functions({name for one in running for name in one.used}, scope, old):
+        if name == scope:
+            continue
+        if name not in now.nodes:
+            raise PlaceChanged(_display_name(name), old.scope_excerpt(name), None)
+        if ast.dump(old.nodes[name]) != ast.dump(now.nodes[name]):
+            raise _range_conflict(name, 0, len(old.scopes[name]), old, now)
+
+
+def _refuse_changed_result(
+    edits: Sequence[_ScopeEdit], old: _SourceText, new: _SourceText, now: _SourceText, merged: _SourceText
+) -> None:
+    """Raises PlaceChanged if the result builds other datasets than were proven: inserted lines may end up too late."""
+    for name in new.scopes.keys() - old.scopes.keys():
+        if name in now.scopes:  # the patch adds a function of this name
+            raise PlaceChanged(_display_name(name), CodeExcerpt(1, ""), now.scope_excerpt(name))
+    for scope in dict.fromkeys(edit.scope for edit in edits):
+        own = [edit for edit in edits if edit.scope == scope]
+        statements, end = new.statements(scope), max(edit.end for edit in own)
+        touched = [one for one in statements if any(one.overlaps(edit.start, edit.end) for edit in own)]
+        datasets = _dataset_names(statements, touched)
+        made = _binding_code(statements, datasets, end)
+        if _binding_code(merged.statements(scope), datasets)[: len(made)] != made:
+            raise _edit_conflict(own[0], old, now)
+
+
+def _span(edit: _ScopeEdit, elements: Sequence[_Element]) -> tuple[int, int]:
+    start = _start_of(elements, edit.first)
+    return start, _end_of(elements, edit.last - 1) if edit.first < edit.last else start
+
+
+def _binding_code(
+    statements: Sequence[_StatementHead], datasets: set[str], end: int | None = None
+) -> list[tuple[str, ...]]:
+    """Returns the code of the statements before line `end` that bind one of these names."""
+    return [one.code for one in statements if one.bound & datasets and (end is None or one.start < end)]
+
+
+def _dataset_names(statements: Sequence[_StatementHead], touched: Sequence[_StatementHead]) -> set[str]:
+    """Returns the names that the touched statements bind, and the names of the datasets these are built from."""
+    known = {name for one in statements for name in one.bound if one.makes_dataset}
+    found = {name for one in touched for name in (*one.bound, *(one.used & known))}
+    while True:
+        more = {name for one in statements if one.bound & found for name in one.used & known}
+        if more <= found:
+            return found
+        found |= more
+
+
+def _called_functions(used: set[str], scope: str, text: _SourceText) -> list[str]:
+    """Returns the functions of a text that code with these names may call, directly or indirectly."""
+    owner = scope.rpartition(".")[0]
+    found: list[str] = []
+    waiting = sorted(used)
+    while waiting:
+        name = waiting.pop()
+        for scoped in (name, f"{owner}.{name.partition('.')[2]}" if name.startswith(("self.", "cls.")) else name):
+            node = text.nodes.get(scoped)
+            if isinstance(node, _Function) and scoped not in found:
+                found.append(scoped)
+                waiting += sorted(_used_names(node))
+    return found
+
+
+def _block_statements(body: Sequence[ast.stmt], around: tuple[str, ...]) -> Iterator[_StatementHead]:
+    for statement in body:
+        fields = dict(ast.iter_fields(statement))
+        blocks = {name: fields[name] for name in _BLOCKS if isinstance(fields.get(name), list)}
+        head = _head(statement, blocks)
+        code = (*around, ast.unparse(head))
+        inner = [part for block in blocks.values() for part in block]
+        end = max(min((part.lineno for part in inner if hasattr(part, "lineno")), default=0) - 1, statement.lineno)
+        last = end if blocks else statement.end_lineno or statement.lineno
+        yield _StatementHead(
+            code, statement.lineno - 1, last, _bound_names(head), _used_names(head), _called_methods(head)
+        )
+        for name, block in blocks.items():
+            for part in block:
+                if isinstance(part, ast.ExceptHandler):
+                    caught = ast.unparse(part.type) if part.type else ""
+                    yield from _block_statements(part.body, (*code, f"except {caught}"))
+                elif isinstance(part, ast.match_case):
+                    yield from _block_statements(part.body, (*code, f"case {ast.unparse(part.pattern)}"))
+                else:
+                    yield from _block_statements([part], (*code, name))
+
+
+def _head(statement: ast.stmt, blocks: Mapping[str, object]) -> ast.stmt:
+    """Returns the head of a compound statement, its blocks emptied; any other statement is returned as it is."""
+    if not blocks:
+        return statement
+    empty: dict[str, object] = {name: [] for name in blocks} | {"body": [ast.Pass()]}
+    fields = {name: value for name, value in ast.iter_fields(statement)} | empty
+    if isinstance(statement, ast.Match):
+        return ast.copy_location(ast.Expr(statement.subject), statement)
+    if isinstance(statement, ast.Try | ast.TryStar):
+        return ast.copy_location(ast.Pass(), statement)
+    return ast.copy_location(type(statement)(**fields), statement)
+
+
+def _bound_names(head: ast.stmt) -> frozenset[str]:
+    """Returns the names and dotted names that a statement binds; for an item of a container, the container's."""
+    stored = [node for node in ast.walk(head) if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)]
+    return frozenset({_dotted_name(node.value if isinstance(node, ast.Subscript) else node) for node in stored} - {""})
+
+
+def _used_names(node: ast.AST) -> frozenset[str]:
+    """Returns the names and dotted names in a piece of code."""
+    return frozenset({_dotted_name(one) for one in ast.walk(node)} - {""})
+
+
+def _called_methods(node: ast.AST) -> frozenset[str]:
+    calls = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
+    return frozenset(function.attr for function in calls if isinstance(function, ast.Attribute))
+
+
+def _dotted_name(node: ast.AST) -> str:
+    """Returns a name, or a dotted name such as "self.data"; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (owner := _dotted_name(node.value)):
+        return f"{owner}.{node.attr}"
+    return ""
+
+
+# -- lines
+
+
+def _definitions(node: ast.Module | ast.ClassDef) -> Iterator[_Definition]:
+    return (one for one in node.body if isinstance(one, _Definition))
+
+
+def _display_name(scope: str) -> str:
+    return f"{scope}()" if scope else ""
+
+
+def _without_line_end(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _has_line_end(line: str) -> bool:
+    return line.endswith(("\r", "\n"))
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _line_end(lines: Sequence[str]) -> str:
+    """Returns the line ending of the first line that has one; a line feed if there is none."""
+    return next((line[len(_without_line_end(line)) :] for line in lines if _has_line_end(line)), "\n")
+
+
+def _match_line_ends(new: Sequence[str], lines: Sequence[str], place: int) -> list[str]:
+    """Returns lines with the line endings of the text they go into; the last line of a text may have none."""
+    end = _line_end(lines[max(0, place - 1) :] or lines)
+    made = [_without_line_end(line) + end for line in new]
+    if made and place == len(lines) and not _has_line_end(new[-1]):
+        made[-1] = _without_line_end(made[-1])
+    return made

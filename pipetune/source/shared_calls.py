@@ -1,0 +1,526 @@
+"""Decides what may be changed at call sites that make more than one dataset or operator, and their other places."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+import libcst as cst
+
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    Move,
+    Remove,
+    ReplaceFunction,
+    ReplaceOperator,
+    ReplaceSource,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SetOption,
+    SplitFunction,
+)
+from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import FunctionVariant
+from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.core.storage import read_config_field
+from pipetune.source.call_arguments import write_call
+from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
+from pipetune.source.chain import break_before, drop_site, insert_link, link_of
+from pipetune.source.draft import CallSite, Draft, Splice
+from pipetune.source.map_functions import parameters_of
+from pipetune.source.statements import block_index, bound_names, enclosing_function, statement_of
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import FunctionUse, uses_of
+
+_REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
+_IMPLICITLY_CALLED = frozenset({"__enter__", "__getattr__", "__getattribute__", "__getitem__", "__new__", "__next__"})
+"""Methods that can be called without writing their name or the name of their class."""
+
+
+class Callers:
+    """Answers questions about callers in the source files before any edit.
+
+    Args:
+        original: the draft of these files.
+        pipelines: all captured pipelines, the studied one first.
+    """
+
+    def __init__(self, original: Draft, pipelines: Sequence[Pipeline]) -> None:
+        self._draft = original
+        self._recorded_ends = {
+            (one.file, one.end_line, one.end_column)
+            for pipeline in pipelines
+            for node in pipeline
+            for one in _stack_locations(node)
+        }
+        self._unrecorded: dict[tuple[str, int], FunctionUse | None] = {}
+
+    def stack_functions(self, node: Node) -> list[tuple[str, cst.FunctionDef]]:
+        """Returns the functions on the call stack that built the operator, with their files, innermost first."""
+        found = []
+        for place in (node.location, *node.calls):
+            function = self._function_at(place) if place is not None else None
+            if function is None or place is None:
+                break
+            found.append((place.file, function))
+        return found
+
+    def exclusive_depth(self, node: Node) -> int:
+        """Returns the depth of the innermost call that leads to this dataset only; 0 is the operator's own call.
+
+        Raises:
+            CannotExpress: every call on the stack leads to other datasets, too.
+        """
+        found = 0
+        for depth, (file, function) in enumerate(self.stack_functions(node)):
+            if _has_no_parameters(function):
+                break
+            own = node.calls[: depth + 1]
+            others = [stack for stack in node.other_calls if stack[:depth] == own[:depth] and stack[: depth + 1] != own]
+            if others or self.unrecorded_reference(file, function) is not None:
+                found = depth + 1
+        if found > len(node.calls) or () in node.other_calls:
+            raise CannotExpress(f"The call at {node.location} also builds other datasets, through the same calls.")
+        return found
+
+    def builds_several(self, node: Node) -> bool:
+        """Whether one of the calls that lead to an operator may build several datasets, as in a loop over splits.
+
+        Callers of a function without parameters are not checked: it builds the same dataset each time.
+        """
+        for place in (node.location, *node.calls):
+            if place is None:
+                return True
+            inside = self._call_at(place)
+            tree = self._draft.tree(place.file) if inside is not None else None
+            if inside is None or tree is None:
+                return True
+            function = enclosing_function(tree, inside)
+            around = takewhile(lambda one: one is not function, tree.ancestors(inside))  # noqa: B023
+            if any(isinstance(one, _REPEATING) for one in around):
+                return True
+            if isinstance(function, cst.FunctionDef) and _has_no_parameters(function):
+                return False
+        return True
+
+    def unrecorded_reference(self, file: str, function: cst.FunctionDef) -> FunctionUse | None:
+        """Returns a reference to a function at which no call was recorded; None if there is none."""
+        key = (file, self._draft.tree(file).start(function))
+        if key not in self._unrecorded:
+            self._unrecorded[key] = next(self._unrecorded_references(file, function), None)
+        return self._unrecorded[key]
+
+    def unrecorded_builder_reference(self, node: Node) -> FunctionUse | None:
+        """Returns a reference to a function that builds the operator, where no call was recorded; None if all ran."""
+        for file, function in self.stack_functions(node):
+            if _has_no_parameters(function):
+                return None
+            found = self.unrecorded_reference(file, function)
+            if found is not None:
+                return found
+        return None
+
+    def _unrecorded_references(self, file: str, function: cst.FunctionDef) -> Iterator[FunctionUse]:
+        if function.name.value in _IMPLICITLY_CALLED:  # its callers cannot be found
+            yield FunctionUse(file, function, f"{os.path.basename(file)}: {function.name.value}")
+        draft, uses = uses_of(self._draft, file, function)
+        for use in uses:
+            tree = draft.tree(use.file)
+            around = [use.node, *tree.ancestors(use.node)]
+            if not any(self._is_recorded(tree, use.file, one) for one in around):
+                yield use
+
+    def _is_recorded(self, tree: SyntaxTree, file: str, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Call | cst.Attribute | cst.Name):
+            return False
+        end = tree.end(node)
+        line = tree.line(end - 1)
+        return (file, line, end - tree.offset(line, 0)) in self._recorded_ends
+
+    def _function_at(self, place: SourceLocation) -> cst.FunctionDef | None:
+        inside = self._call_at(place)
+        function = enclosing_function(self._draft.tree(place.file), inside) if inside is not None else None
+        return function if isinstance(function, cst.FunctionDef) else None
+
+    def _call_at(self, place: SourceLocation) -> cst.CSTNode | None:
+        """Returns the call at the location of a stack frame, or the attribute if a property was read there."""
+        try:
+            self._draft = self._draft.with_file(place.file)
+            tree = self._draft.tree(place.file)
+        except CannotExpress:
+            return None
+        offset = tree.offset(place.end_line, place.end_column)
+        return tree.calls.get(offset) or _ending_at(tree, offset)
+
+
+def _ending_at(tree: SyntaxTree, offset: int) -> cst.CSTNode | None:
+    """Returns the attribute that ends at `offset`, where a property was read."""
+    return next((one for one in tree.nodes(cst.Attribute) if tree.end(one) == offset), None)
+
+
+def _stack_locations(node: Node) -> Iterator[SourceLocation]:
+    if node.location is not None:
+        yield node.location
+    yield from node.calls
+    for stack in node.other_calls:
+        yield from stack
+
+
+def _has_no_parameters(function: cst.FunctionDef) -> bool:
+    """Whether a function has no parameters, not counting `self` or `cls`."""
+    names = parameters_of(function)
+    return not names[1:] if names[:1] in (["self"], ["cls"]) else not names
+
+
+_ONLY_SPEED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length", "block_length", "deterministic"})
+"""Arguments that only affect speed; a rewrite sets cycle and block lengths only to the values already in effect."""
+
+
+class SharedCall(CannotExpress):
+    """The call to be changed also makes other datasets, or may."""
+
+
+@dataclass(frozen=True)
+class SharedCalls:
+    """The call sites of a pipeline that serve other datasets too.
+
+    Args:
+        pipeline: as it was captured.
+        other_pipelines: the other pipelines of the run, which reveal branches: one dataset that is read by two
+            pipelines.
+        allow_all: whether a rewrite may change every dataset of a shared site, whatever it does.
+        others_unaffected: whether shared sites may change because the caller limits the change to this dataset
+            afterwards.
+        keep_functions: whether the functions of maps must not change, because unchanged code calls them too.
+        callers: the callers of the functions that make the datasets.
+    """
+
+    pipeline: Pipeline
+    other_pipelines: Sequence[Pipeline] = ()
+    allow_all: bool = False
+    others_unaffected: bool = False
+    keep_functions: bool = False
+    callers: Callers | None = None
+
+    def count_datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:
+        """Returns how many datasets the call site of `node` serves, and the names of the other pipelines it serves."""
+        site = _site_key(node.location)
+        names = tuple(self.other_pipelines[index].name for index in self.sharing_pipelines(node))
+        # A library may make several operators of a kind in one call, so the smallest count bounds the number of calls.
+        counts = [mine.shared for mine in self.pipeline if site is not None and _site_key(mine.location) == site]
+        return max(min(counts, default=node.shared), 1 + len(names)), names
+
+    def sharing_pipelines(self, node: Node) -> tuple[int, ...]:
+        """Returns the indices of the other pipelines with an operator made by the call of `node`."""
+        site = _site_key(node.location)
+        return tuple(
+            index
+            for index, other in enumerate(self.other_pipelines)
+            if site is not None and any(_site_key(theirs.location) == site for theirs in other)
+        )
+
+    def affected_operators(self, edit: Edit, anchor: Node | None) -> list[Node]:
+        """Returns the captured operators whose calls an edit changes or builds upon, without duplicates."""
+        found = [node for node in (anchor, self._edited_node(edit)) if node is not None]
+        return list({node.id: node for node in found}.values())
+
+    def exclusive_depth(self, node: Node) -> int:
+        """Returns how many frames out from the operator's own call the first call is that makes only this dataset.
+
+        Raises:
+            CannotExpress: other datasets are made through all of these calls, or by running them again.
+        """
+        level = self.callers.exclusive_depth(node) if self.callers is not None else 0
+        again = self.count_datasets(node)[0] > 1 + len(node.other_calls)
+        if again and (self.callers is None or self.callers.builds_several(node)):
+            raise CannotExpress(
+                f"The calls on the stack of {node.location} run more than once and make several datasets."
+            )
+        alike = [
+            self.other_pipelines[index].name
+            for index in self.sharing_pipelines(node)
+            if self._shares_call_stack(index, node, level)
+        ]
+        if alike:
+            raise CannotExpress(f"The calls on the stack of {node.location} also make {', '.join(alike)}.")
+        return level
+
+    def _shares_call_stack(self, index: int, node: Node, level: int) -> bool:
+        site = _site_key(node.location)
+        nodes = [one for one in self.other_pipelines[index] if _site_key(one.location) == site]
+        return any(node.calls[:level] == one.calls[:level] for one in nodes)
+
+    def sharing_note(
+        self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None, exclusive: Collection[str] = ()
+    ) -> str:
+        """Returns a note for the reader if the edit changes several datasets; empty if it changes one.
+
+        Args:
+            rewrite: the rewrite that the edit belongs to.
+            anchor: the captured operator whose call is changed or built upon.
+            exclusive: operators whose calls earlier edits have put where only this dataset is made.
+
+        Raises:
+            SharedCall: the edit must not change the other datasets.
+            CannotExpress: another dataset calls the function of the edit at another call site.
+        """
+        if isinstance(edit, ReplaceFunction) and edit.form is FunctionVariant.DECODE_AND_CROP:
+            self._refuse_shared_function(edit.node)
+        for node in self.affected_operators(edit, anchor):
+            if node.id in exclusive:
+                continue
+            count, names = self.count_datasets(node)
+            with_names = f" ({', '.join(names)} too)" if names else ""
+            if self.others_unaffected:
+                continue
+            if not self._keeps_elements(edit, rewrite) and not self.allow_all:
+                self._refuse_shared(node, count, with_names)
+            elif count > 1:
+                return f"The call at {node.location} makes {count} datasets{with_names}; the patch changes all of them."
+        return ""
+
+    def is_unshared(self, node: Node) -> bool:
+        """Whether the call of an operator makes only this dataset, and no other code can run it."""
+        try:
+            self._refuse_shared(node, self.count_datasets(node)[0], "")
+        except SharedCall:
+            return False
+        return True
+
+    def _refuse_shared(self, node: Node, count: int, with_names: str) -> None:
+        """Refuses to change a call that makes another dataset, or may make one later in the script.
+
+        Raises:
+            SharedCall: it does, or may.
+        """
+        if count > 1 and self._operator_count(node) == count:
+            raise SharedCall(
+                f"The call at {node.location} makes {count} operators of this pipeline, which would all change."
+            )
+        use = self.callers.unrecorded_builder_reference(node) if self.callers is not None else None
+        if use is not None:
+            raise SharedCall(f"The function around the call at {node.location} is also referenced at {use.location}.")
+        try:
+            alone = self.exclusive_depth(node) == 0 and (self.callers is not None or count < 2)
+        except CannotExpress:
+            alone = False
+        if not alone:
+            raise SharedCall(f"The call at {node.location} is shared by {count} datasets{with_names}.")
+
+    def _operator_count(self, node: Node) -> int:
+        """Returns how many operators of `node`'s kind its call makes for this pipeline, for example in a loop."""
+        site = _site_key(node.location)
+        return sum(one.op == node.op and _site_key(one.location) == site for one in self.pipeline)
+
+    def _refuse_shared_function(self, node: str) -> None:
+        """Refuses to change a function that other datasets call too, at other call sites.
+
+        Raises:
+            CannotExpress: another dataset calls it; the elements of that dataset were not examined.
+        """
+        mine = self.pipeline[node]
+        name = mine.function.name if mine.function is not None else ""
+        for other in self.other_pipelines:
+            for other_node in other:
+                same = other_node.function is not None and other_node.function.name == name != "<lambda>"
+                if same and _site_key(other_node.location) != _site_key(mine.location):
+                    raise CannotExpress(f"The function {name} is also called for the dataset {other.name}.")
+
+    def _edited_node(self, edit: Edit) -> Node | None:
+        match edit:
+            case (
+                SetArgument(node=node)
+                | Remove(node=node)
+                | Move(node=node)
+                | ReplaceFunction(node=node)
+                | ReplaceSource(node=node)
+                | SplitFunction(node=node)
+                | ReplaceOperator(node=node)
+            ):
+                return next((captured for captured in self.pipeline if captured.id == node), None)
+            case SetOption():
+                return self.pipeline.output
+        return None
+
+    def _keeps_elements(self, edit: Edit, rewrite: Rewrite) -> bool:
+        """Whether every dataset of the site keeps its elements and their order."""
+        if rewrite.safety > Safety.STATISTICAL:
+            return False
+        match edit:
+            case Insert(op="prefetch"):
+                return True
+            case SetArgument(name="deterministic", value=False):
+                return False
+            case SetArgument(node=node, name="buffer_size"):
+                return node in self.pipeline and self.pipeline[node].op == "prefetch"
+            case SetArgument(name=name):
+                return name in _ONLY_SPEED
+        return False
+
+
+def _site_key(location: SourceLocation | None) -> tuple[str, int, int, str] | None:
+    if location is None:
+        return None
+    return location.file, location.end_line, location.end_column, location.method
+
+
+def operators_of_call(draft: Draft, node: str, current: Pipeline) -> tuple[str, ...]:
+    """Returns the operators of `node`'s kind that its call makes, itself included; a library call also makes others."""
+    op = current[node].op
+    return tuple(name for name in draft.built_by_same_call(node) if name in current and current[name].op == op)
+
+
+def _operators_changed_with(draft: Draft, edit: SetArgument, current: Pipeline) -> tuple[str, ...]:
+    """Returns the operators whose argument changes together with that of `edit.node`."""
+    made = operators_of_call(draft, edit.node, current)
+    field = read_config_field(current, edit)
+    if field is None:
+        return made
+    return tuple(name for name in made if read_config_field(current, replace(edit, node=name)) == field)
+
+
+def refuse_partial_change(draft: Draft, node: str, current: Pipeline) -> None:
+    """Refuses to remove or move one of several operators that a call makes.
+
+    Raises:
+        CannotExpress: the call makes more than this one.
+    """
+    count = len(operators_of_call(draft, node, current))
+    if count > 1:
+        raise CannotExpress(
+            f"{_call_description(node, current)} makes {count} operators of this pipeline, which would all change."
+        )
+
+
+def excess_change(draft: Draft, rewrite: Rewrite, current: Pipeline) -> str:
+    """Returns why a rewrite that was written into `draft` changes more than the plan does; '' if it does not.
+
+    Args:
+        current: the pipeline after all rewrites that were written.
+    """
+    return next((why for edit in rewrite.edits for why in _excess_changes(draft, edit, current)), "")
+
+
+def _excess_changes(draft: Draft, edit: Edit, current: Pipeline) -> Iterator[str]:
+    if isinstance(edit, SetArgument) and edit.node in current:
+        all_of_them = _operators_changed_with(draft, edit, current)
+        value = current[edit.node].argument(edit.name)
+        same = [name for name in all_of_them if current[name].argument(edit.name) == value]
+        if len(same) < len(all_of_them):
+            yield (
+                f"{_call_description(edit.node, current)} makes {len(all_of_them)} operators of this pipeline, "
+                f"but the plan sets this {edit.name} for only {len(same)} of them."
+            )
+    elif isinstance(edit, Insert) and edit.after in current and edit.id in draft.inserted:
+        all_of_them = operators_of_call(draft, edit.after, current)
+        same = [name for name, text in draft.inserted.items() if text == draft.inserted[edit.id]]
+        if len(same) < len(all_of_them):
+            yield (
+                f"{_call_description(edit.after, current)} makes {len(all_of_them)} operators of this "
+                f"pipeline, but the plan inserts {edit.op} after only {len(same)} of them."
+            )
+
+
+def _call_description(node: str, current: Pipeline) -> str:
+    location = current[node].location
+    return f"The call at {location}" if location is not None else f"The call of {current[node].title}"
+
+
+_RECEIVER = "#receiver"
+
+
+def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+    """Returns the draft with `edit` written before the one operator that consumes `edit.after`.
+
+    Args:
+        current: the pipeline before the edit.
+        sharing: the call sites of the captured pipeline that serve other datasets too.
+
+    Raises:
+        CannotExpress: not exactly one operator consumes it, the consumer is shared too, or what the consumer is
+            called on is not the value of another call in the same block.
+    """
+    moved = edit.node if isinstance(edit, Move) else None
+    readers = [node for node in current.consumers(edit.after) if node.id != moved]
+    if len(readers) != 1:
+        raise CannotExpress(f"{len(readers)} operators read what stands there.")
+    (reader,) = readers
+    if reader.id not in sharing.pipeline or not sharing.is_unshared(sharing.pipeline[reader.id]):
+        raise CannotExpress("The call that reads it is shared too.")
+    refuse_inside_library(current, reader.id)
+    tree, call = draft.find(reader.id)
+    if isinstance(edit, Insert):
+        return _insert_before(draft, edit, tree, call, reader=reader.id)
+    refuse_inside_library(current, edit.node)
+    anchor = CallSite(draft.sites[reader.id].file, tree.end(_receiver_call(tree, call)))
+    if anchor in draft.sites.values():
+        raise CannotExpress("What it is called on is the shared call itself.")
+    return drop_site(move(draft.with_site(_RECEIVER, anchor), edit.node, _RECEIVER, current), _RECEIVER)
+
+
+def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+    """Returns the draft with `edit` written after the helper's call that makes only this dataset: `load(x).cache()`.
+
+    Args:
+        current: the pipeline before the edit.
+        sharing: the call sites of the captured pipeline that serve other datasets too.
+
+    Raises:
+        CannotExpress: the edit is not an insertion, there is no such call, or its value is not the dataset of
+            `edit.after`.
+    """
+    if not isinstance(edit, Insert) or edit.after not in sharing.pipeline:
+        raise CannotExpress("What moves stands in the function itself.")
+    level = sharing.exclusive_depth(sharing.pipeline[edit.after])
+    if not level or edit.after not in draft.call_stacks or edit.after in draft.moved_beside:
+        raise CannotExpress("The call that makes it is passed by other datasets alone.")
+    refuse_other_value(draft, edit.after, level, current)
+    site = draft.call_stacks[edit.after][level - 1]
+    tree = draft.tree(site.file)
+    if site.end not in tree.calls:
+        raise CannotExpress("The function is not called where something could stand behind it.")
+    draft = draft.with_site(_RECEIVER, site)
+    draft = replace(draft, original_calls={**draft.original_calls, _RECEIVER: (tree, tree.calls[site.end])})
+    text = write_call(tree, tree.calls[site.end], edit.arguments, op=edit.op)
+    draft = insert_link(draft, anchor=_RECEIVER, node=edit.id, text=text.encode())
+    draft = draft.with_position_of(edit.after, edit.id, level=level)
+    draft = replace(draft, original_calls={**draft.original_calls, edit.id: draft.original_calls[_RECEIVER]})
+    return replace(drop_site(draft, _RECEIVER), exclusive=draft.exclusive | {edit.id})
+
+
+def _insert_before(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:
+    """Turns `x.map(f)` into `x.cache().map(f)`: other readers of `x` are not affected."""
+    link = link_of(tree, call)
+    file, text = draft.sites[reader].file, write_call(*draft.lookup_position(reader), edit.arguments, op=edit.op)
+    style = break_before(tree, call.func)  # without the comments before the call
+    new = style.before + b"." + style.after + text.encode()
+    draft = draft.with_position_of(reader, edit.id)
+    return draft.splice(file, [Splice(link.start, link.start, new)]).with_site(
+        edit.id, CallSite(file, link.start + len(new))
+    )
+
+
+def _receiver_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
+    """Returns the call whose value the method is called on, directly or through a name bound in the same block.
+
+    Raises:
+        CannotExpress: the receiver is something else, or the name may have been rebound in between.
+    """
+    receiver = link_of(tree, call).receiver
+    if isinstance(receiver, cst.Call):
+        return receiver
+    statement = statement_of(tree, call)
+    if isinstance(receiver, cst.Name) and statement is not None:
+        for line in reversed(statement.block[: block_index(statement)]):
+            if receiver.value not in bound_names(line):
+                continue
+            if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+                assigned = statement_of(tree, line.body[0])
+                if assigned is not None and assigned.name == receiver.value and isinstance(assigned.value, cst.Call):
+                    return assigned.value
+            break
+    raise CannotExpress("What the call is called on is not made by one call in the same block.")

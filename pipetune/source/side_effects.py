@@ -1,0 +1,154 @@
+"""Side effects of a piece of code, and the names that the functions it mentions read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import libcst as cst
+from libcst.metadata import QualifiedNameSource
+
+from pipetune.source.statements import Statement, is_dotted, variable_names, variable_nodes
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import definition_of
+
+_PURE = frozenset(
+    {"abs", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "range", "round",
+     "set", "sorted", "str", "sum", "tuple", "zip"}
+)  # fmt: skip
+"""Builtins that only compute a value."""
+_REPORTING = frozenset({"print", "format", "repr"})
+_MODULES = frozenset({"absl.logging", "logging", "math", "os.path", "time", "datetime", "pprint"})
+"""Modules whose functions change nothing that a function of a dataset could depend on."""
+_LOGGERS = frozenset({"log", "logger", "logging"})
+
+
+def contains_call(node: cst.CSTNode) -> bool:
+    """Whether a piece of code calls anything; the bodies of lambdas run later and do not count."""
+    finder = _CallFinder()
+    node.visit(finder)
+    return bool(finder.found)
+
+
+def only_binds_or_reports(tree: SyntaxTree, line: cst.CSTNode) -> bool:
+    """Whether a statement only binds plain names to values, or only prints, logs or asserts.
+
+    Moving a call across it changes nothing, except through the names it binds.
+    """
+    match line:
+        case cst.SimpleStatementLine(body=parts):
+            return all(_part_only_binds_or_reports(tree, part) for part in parts)
+        case cst.If(test=test, body=cst.IndentedBlock(body=lines), orelse=orelse):
+            inner = [*lines, *([orelse] if orelse is not None else [])]
+            return _is_side_effect_free(tree, test) and all(only_binds_or_reports(tree, one) for one in inner)
+        case cst.Else(body=cst.IndentedBlock(body=lines)):
+            return all(only_binds_or_reports(tree, one) for one in lines)
+        case cst.FunctionDef(decorators=[], params=params):
+            return not contains_call(params)  # only its defaults run when it is defined
+    return False
+
+
+def _part_only_binds_or_reports(tree: SyntaxTree, part: cst.BaseSmallStatement) -> bool:
+    match part:
+        case cst.Pass():
+            return True
+        case cst.Expr(value=value):
+            return _is_side_effect_free(tree, value)
+        case cst.Assign(targets=targets, value=value):
+            plain = all(isinstance(one.target, cst.Name | cst.Tuple) and _only_names(one.target) for one in targets)
+            return plain and _is_side_effect_free(tree, value)
+        case cst.AnnAssign(target=cst.Name(), value=value):
+            return value is None or _is_side_effect_free(tree, value)
+        case cst.AugAssign(target=cst.Name(), value=value):
+            return _is_side_effect_free(tree, value)
+        case cst.Assert(test=test):
+            return _is_side_effect_free(tree, test)
+    return False
+
+
+def _only_names(target: cst.BaseAssignTargetExpression) -> bool:
+    if isinstance(target, cst.Tuple):
+        return all(isinstance(one.value, cst.Name) for one in target.elements)
+    return isinstance(target, cst.Name)
+
+
+def _is_side_effect_free(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
+    finder = _CallFinder()
+    value.visit(finder)
+    return not finder.has_effects and all(_is_harmless_call(tree, call) for call in finder.found)
+
+
+def _is_harmless_call(tree: SyntaxTree, call: cst.Call) -> bool:
+    scope = tree.scope(call)
+    names = scope.get_qualified_names_for(call.func) if scope is not None else set()
+    for one in names:
+        if one.source is QualifiedNameSource.BUILTIN:
+            return one.name.removeprefix("builtins.") in _PURE | _REPORTING
+        if one.source is QualifiedNameSource.IMPORT:
+            return one.name.rpartition(".")[0] in _MODULES
+    return (
+        isinstance(call.func, cst.Attribute)
+        and isinstance(call.func.value, cst.Name)
+        and (call.func.value.value.lower() in _LOGGERS)
+    )
+
+
+def is_evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> bool:
+    """Whether a statement evaluates a call first, and exactly once; only names are read before it."""
+    inner: cst.CSTNode = call
+    for parent in tree.ancestors(call):
+        if inner is statement.value:
+            return True
+        match parent:
+            case cst.Attribute(value=value) if value is inner:
+                pass
+            case cst.Arg():
+                pass
+            case cst.Call(func=func, args=args):
+                before = list(takewhile(lambda one: one is not inner, args)) if func is not inner else []  # noqa: B023
+                if (func is not inner and not is_dotted(func)) or any(contains_call(one) for one in before):
+                    return False
+            case _:
+                return False
+        inner = parent
+    return False
+
+
+class _CallFinder(cst.CSTVisitor):
+    """Collects calls, and whether an expression awaits, yields or assigns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.Call] = []
+        self.has_effects = False
+
+    def visit_Call(self, node: cst.Call) -> None:
+        self.found.append(node)
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False  # runs later
+
+    def visit_Await(self, node: cst.Await) -> None:
+        self.has_effects = True
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.has_effects = True
+
+    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
+        self.has_effects = True
+
+
+def names_read_by_functions(tree: SyntaxTree, arguments: Sequence[cst.Arg]) -> frozenset[str]:
+    """Returns the names read by the functions of this file that the arguments mention, directly or indirectly."""
+    found: set[str] = set()
+    seen: list[cst.FunctionDef] = []
+    waiting: list[cst.CSTNode] = [one.value for one in arguments]
+    while waiting:
+        node = waiting.pop()
+        for name in variable_nodes(node):
+            function = definition_of(tree, name)
+            if function is not None and all(function is not one for one in seen):
+                seen.append(function)
+                found.update(variable_names(function.body))
+                waiting.append(function.body)
+    return frozenset(found)

@@ -1,0 +1,142 @@
+"""Source files: reading them in their own encoding, positions of their lines, and replacing several of them at once."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import os
+import re
+import stat
+import tempfile
+import tokenize
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipetune.core.errors import PipetuneError
+
+NEWLINE = re.compile(rb"\r\n|\r|\n")
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def read_source(path: str) -> str:
+    """Returns the text of a Python file, with its newlines and byte order mark unchanged.
+
+    Raises:
+        OSError: the file cannot be read.
+        SyntaxError, UnicodeDecodeError: its bytes do not match its encoding cookie.
+    """
+    return decode_source(Path(path).read_bytes())
+
+
+def decode_source(data: bytes) -> str:
+    """Returns source code decoded by its encoding cookie (PEP 263); a byte order mark stays in the text."""
+    return data.decode(_encoding(data))
+
+
+def encode_source(text: str, *, like: bytes) -> bytes:
+    """Returns `text` in the encoding of the source file whose bytes are `like`."""
+    return text.encode(_encoding(like))
+
+
+def _encoding(data: bytes) -> str:
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return "utf-8" if codecs.lookup(encoding).name == "utf-8-sig" else encoding
+
+
+def line_starts(code: bytes) -> list[int]:
+    """Returns the byte offset of every line, as Python counts lines (form feeds and U+2028 do not end one)."""
+    return [0, *(match.end() for match in NEWLINE.finditer(code))]
+
+
+def line_start(code: bytes, offset: int) -> int:
+    """Returns the byte offset at which the line that holds `offset` begins."""
+    return max(code.rfind(b"\n", 0, offset), code.rfind(b"\r", 0, offset)) + 1
+
+
+def line_end(code: bytes, offset: int) -> int:
+    """Returns the byte offset of the newline that ends the line holding `offset`, or of the end of the text."""
+    found = NEWLINE.search(code, offset)
+    return found.start() if found else len(code)
+
+
+def newline_of(code: bytes, offset: int) -> bytes:
+    """Returns the newline that ends the line holding `offset`; for the last line the first of the text, else a LF."""
+    found = NEWLINE.search(code, offset) or NEWLINE.search(code)
+    return found.group() if found else b"\n"
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """New bytes for a file, and its current ones (None: the file is new)."""
+
+    path: str
+    old: bytes | None
+    new: bytes
+
+
+def write_all(changes: Sequence[FileChange]) -> None:
+    """Writes every change; symbolic links stay links, and mode and owner are kept.
+
+    Raises:
+        PipetuneError: a file cannot be written; those written before it are restored.
+    """
+    for change in changes:
+        _refuse_unwritable(change)
+    written: list[FileChange] = []
+    try:
+        for change in changes:
+            written.append(change)
+            _replace_file(change.path, change.new)
+    except BaseException as error:
+        for change in reversed(written):
+            _restore_file(change)
+        if isinstance(error, OSError):
+            raise PipetuneError(
+                f"{written[-1].path} cannot be written: {error.strerror}.", hint="Nothing was changed."
+            ) from error
+        raise
+
+
+def _refuse_unwritable(change: FileChange) -> None:
+    if change.old is None:
+        return
+    path = os.path.realpath(change.path)
+    # The mode is checked, too: replacing a file needs no write permission on it, and root may write anything.
+    if not os.stat(path).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
+        raise PipetuneError(
+            f"{change.path} is not writable.",
+            hint="Nothing was changed. Make the file writable and try again.",
+        )
+
+
+def _replace_file(path: str, data: bytes) -> None:
+    target = Path(os.path.realpath(path))
+    before = target.stat() if target.exists() else None
+    handle, name = tempfile.mkstemp(prefix=".pipetune-", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if before is None:
+            os.chmod(name, 0o644)
+        else:
+            with contextlib.suppress(PermissionError):
+                os.chown(name, before.st_uid, before.st_gid)
+            os.chmod(name, stat.S_IMODE(before.st_mode))
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _restore_file(change: FileChange) -> None:
+    """Restores the old bytes of a file if the new ones were written."""
+    path = Path(change.path)
+    if change.old is None:
+        path.unlink(missing_ok=True)
+    elif path.read_bytes() != change.old:
+        _replace_file(change.path, change.old)

@@ -1,0 +1,179 @@
+"""Changes a function that makes several datasets for one of them only: a parameter whose default keeps the old way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from pipetune.core.errors import CannotExpress
+from pipetune.source.call_arguments import LastItem, add_argument, append_item
+from pipetune.source.draft import CallSite, Draft, FunctionKey, Splice
+from pipetune.source.map_functions import parameters_of
+from pipetune.source.statements import enclosing_function, variable_nodes
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import functions_of, has_other_definition
+from pipetune.source.version_merging import function_at, merge_versions, path_of
+
+
+def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, default: str) -> list[Splice]:
+    """Returns the splices that add a parameter with a default, after all others except `**kwargs`.
+
+    Args:
+        name: of the new parameter.
+        default: source text of its default.
+
+    Raises:
+        CannotExpress: the function has a parameter of that name, or its parameters are positional-only.
+    """
+    if name in parameters_of(function):
+        raise CannotExpress(f"{function.name.value} already has a parameter named {name}.")
+    given = function.params
+    if given.posonly_params and not given.params:
+        raise CannotExpress(f"{function.name.value} takes only positional arguments.")
+    plain: list[cst.Param] = [*given.posonly_params, *given.params]
+    if isinstance(given.star_arg, cst.Param):
+        plain.append(given.star_arg)
+    plain += given.kwonly_params
+    text = f"{name}={default}"
+    if isinstance(given.star_kwarg, cst.Param):
+        start = tree.start(given.star_kwarg)
+        if tree.code[start - 1 : start] == b"*":
+            start = tree.code.rindex(b"**", 0, start)
+        return [Splice(start, start, f"{text}, ".encode())]
+    opened = tree.code.index(b"(", tree.end(function.name)) + 1
+    ended: cst.CSTNode = function.whitespace_before_colon
+    if function.returns is not None and isinstance(function.returns.whitespace_before_indicator, cst.CSTNode):
+        ended = function.returns.whitespace_before_indicator
+    close = tree.start(ended) - 1
+    if not plain:
+        return [Splice(opened, opened, text.encode())]
+    last = plain[-1]
+    before = tree.end(plain[-2]) if len(plain) > 1 else opened
+    comma = isinstance(last.comma, cst.Comma)
+    start, end = tree.start(last), _end_of(tree, last)
+    return append_item(tree.code, LastItem(before, start, end, close, comma), text)
+
+
+def _end_of(tree: SyntaxTree, parameter: cst.Param) -> int:
+    """Returns the offset at which a parameter ends, including its default but not its comma."""
+    last = parameter.default or (parameter.annotation.annotation if parameter.annotation is not None else None)
+    if last is None:
+        return tree.end(parameter.name)
+    return tree.end(last.rpar[-1] if last.rpar else last)
+
+
+_DECORATORS = frozenset({"staticmethod", "classmethod"})
+
+
+@dataclass(frozen=True)
+class CallPath:
+    """The calls from an operator's own outward to the first that makes only its dataset, as positions in one draft."""
+
+    call: CallSite
+    enclosing_calls: tuple[CallSite, ...]  # innermost first; the last one sets the parameter to True
+
+
+def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft:
+    """Returns the draft in which functions that make several datasets behave as in `after` for one of them only.
+
+    Args:
+        before: the draft before the edit.
+        after: the draft with the edit for all of these datasets.
+        call_paths: of the operators whose calls are in such functions; positions in `before`.
+        name: of the new parameter.
+
+    Raises:
+        CannotExpress: a function on the way cannot get the parameter, or the two versions cannot be merged.
+    """
+    names = _functions_on_path(before, call_paths)
+    for (file, path), calls in names.items():
+        function = function_at(before.tree(file), path)
+        refuse_decorated(function)
+        if any(one.value == name for one in variable_nodes(function)) or name in parameters_of(function):
+            raise CannotExpress(f"{function.name.value} already uses the name {name}.")
+        for call in calls:
+            _refuse_indirect_call(before, call, function)
+    for file, path in names:
+        after = merge_versions(before, after, (file, path), condition=name)
+    draft = after
+    for (file, path), _ in names.items():
+        tree = draft.tree(file)
+        draft = draft.splice(file, add_parameter(tree, function_at(tree, path), name, "False"))
+    for passage in dict.fromkeys(call_paths):
+        draft = _pass_switch(draft, before, passage, name)
+    return draft
+
+
+def refuse_decorated(function: cst.FunctionDef) -> None:
+    """Refuses to add a parameter to a function if decorators or implicit calls may not pass it on.
+
+    Raises:
+        CannotExpress: the function has an unknown decorator, or is a special method other than `__init__`.
+    """
+    for one in function.decorators:
+        if not isinstance(one.decorator, cst.Name) or one.decorator.value not in _DECORATORS:
+            raise CannotExpress(f"{function.name.value} has a decorator, so no parameter can be added.")
+    if function.name.value.startswith("__") and function.name.value != "__init__":
+        raise CannotExpress(f"{function.name.value} is called implicitly, so no parameter can be added.")
+
+
+def _functions_on_path(draft: Draft, passages: Sequence[CallPath]) -> dict[FunctionKey, list[CallSite]]:
+    """Returns the functions that get the parameter, each with its calls on the way."""
+    found: dict[FunctionKey, list[CallSite]] = {}
+    for passage in passages:
+        inner = passage.call
+        for call in passage.enclosing_calls:
+            tree = draft.tree(inner.file)
+            place = tree.calls.get(inner.end)
+            function = enclosing_function(tree, place) if place is not None else None
+            if not isinstance(function, cst.FunctionDef):
+                raise CannotExpress("A call on the way to the dataset is not inside a function.")
+            calls = found.setdefault((inner.file, path_of(tree, function)), [])
+            if call not in calls:
+                calls.append(call)
+            inner = call
+    return found
+
+
+def _refuse_indirect_call(draft: Draft, call: CallSite, function: cst.FunctionDef) -> None:
+    """Refuses a call that cannot pass an argument to the function: through `apply`, `partial` or another name."""
+    tree = draft.tree(call.file)
+    made = tree.calls.get(call.end)
+    if made is None:
+        raise CannotExpress(f"{function.name.value} is called where no argument can be added.")
+    _, found = functions_of(draft, call.file, made.func)
+    if [one.node for one in found] != [function]:
+        raise CannotExpress(f"{function.name.value} is not called directly by its name.")
+    if isinstance(made.func, cst.Attribute) and has_other_definition(draft, call.file, function):
+        raise CannotExpress(f"Several functions or methods are named {function.name.value}.")
+
+
+def _pass_switch(draft: Draft, before: Draft, passage: CallPath, name: str) -> Draft:
+    """Returns the draft in which the calls of a passage pass the parameter on; the outermost sets it to True."""
+    for position, call in enumerate(passage.enclosing_calls):
+        last = position == len(passage.enclosing_calls) - 1
+        draft = _add_argument_once(draft, before, call, f"{name}={'True' if last else name}")
+    return draft
+
+
+def _add_argument_once(draft: Draft, before: Draft, call: CallSite, text: str) -> Draft:
+    """Returns the draft with one more argument in a call of `before`, unless it is already given."""
+    place = next(
+        (
+            draft.call_stacks[node][at]
+            for node, stack in before.call_stacks.items()
+            for at, one in enumerate(stack)
+            if one == call
+        ),
+        None,
+    )
+    if place is None or place.end < 0:
+        raise CannotExpress("A call that would have to pass the parameter is changed by the same rewrite.")
+    tree = draft.tree(place.file)
+    made = tree.calls[place.end]
+    known = text.partition("=")[0]
+    if any(one.keyword is not None and one.keyword.value == known for one in made.args):
+        return draft
+    return draft.splice(place.file, add_argument(tree, made, text))

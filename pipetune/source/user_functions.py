@@ -1,0 +1,490 @@
+"""The user's functions that names and expressions refer to, and all uses of one of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import libcst as cst
+from libcst.helpers import get_full_name_for_node
+from libcst.metadata import Assignment, ImportAssignment, QualifiedNameSource
+
+from pipetune.core.errors import CannotExpress
+from pipetune.source.draft import Draft
+from pipetune.source.statements import variable_nodes
+from pipetune.source.syntax_tree import SyntaxTree
+
+
+def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, str, cst.FunctionDef] | None:
+    """Returns the draft with the other file opened, that file, and the function; None unless a user's file has it."""
+    statement = _import_of(draft.tree(file), name)
+    if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
+        return None
+    original = next((one.evaluated_name for one in statement.names if _local_name(one) == name.value), None)
+    module = get_full_name_for_node(statement.module) if statement.module is not None else ""
+    other = _file_of(module or "", importer=file, levels=len(statement.relative))
+    if original is None or other is None:
+        return None
+    draft = draft.with_file(other)
+    for made in draft.tree(other).module.body:
+        if isinstance(made, cst.FunctionDef) and made.name.value == original:
+            return draft, other, made
+    return None
+
+
+def imported_module(draft: Draft, file: str, name: cst.Name) -> str | None:
+    """Returns the user's file that a module name refers to: `import reading`, `from . import reading`."""
+    statement = _import_of(draft.tree(file), name)
+    if isinstance(statement, cst.Import):
+        alias = next((one for one in statement.names if _local_name(one) == name.value), None)
+        return _file_of(alias.evaluated_name, importer=file, levels=0) if alias is not None else None
+    if isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
+        alias = next((one for one in statement.names if _local_name(one) == name.value), None)
+        package = get_full_name_for_node(statement.module) if statement.module is not None else ""
+        module = ".".join(filter(None, (package, alias.evaluated_name))) if alias is not None else ""
+        return _file_of(module, importer=file, levels=len(statement.relative)) if module else None
+    return None
+
+
+def _import_of(tree: SyntaxTree, name: cst.Name) -> cst.Import | cst.ImportFrom | None:
+    scope = tree.scope(name)
+    assignments = list(scope[name.value]) if scope is not None else []
+    if len(assignments) != 1 or not isinstance(assignments[0], ImportAssignment):
+        return None
+    statement = assignments[0].node
+    return statement if isinstance(statement, cst.Import | cst.ImportFrom) else None
+
+
+def _local_name(alias: cst.ImportAlias) -> str:
+    return alias.evaluated_alias or alias.evaluated_name
+
+
+def _file_of(module: str, *, importer: str, levels: int) -> str | None:
+    """Returns the file of a module in the importing file's folder or, for an absolute import, in a folder above it."""
+    parts = module.split(".") if module else []
+    for folder in _folders(importer, levels=levels):
+        for path in (os.path.join(folder, *parts) + ".py", os.path.join(folder, *parts, "__init__.py")):
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def _folders(file: str, *, levels: int) -> Iterator[str]:
+    folder = os.path.dirname(os.path.abspath(file))
+    for _ in range(levels - 1):
+        folder = os.path.dirname(folder)
+    yield folder
+    while not levels and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+        yield folder
+
+
+_MAX_STEPS = 12  # limit for following names until a function is reached
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function of the user: its definition, and the expression that refers to it."""
+
+    file: str
+    node: cst.FunctionDef | cst.Lambda
+    reference: cst.BaseExpression | None = None  # the name or attribute that refers to it; None for a lambda in place
+    reference_file: str = ""  # the file of the reference
+    aliased: bool = False  # the reference is another name assigned to it, which is read more than once
+
+    @property
+    def body(self) -> cst.CSTNode:
+        """The body of the definition."""
+        return self.node.body
+
+
+def definition_of(tree: SyntaxTree, name: cst.Name) -> cst.FunctionDef | None:
+    """Returns the function of this file that a name refers to; None if it may refer to anything else."""
+    scope = tree.scope(name)
+    assignments = list(scope[name.value]) if scope is not None else []
+    if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
+        return None
+    made = assignments[0].node
+    return made if isinstance(made, cst.FunctionDef) else None
+
+
+def enclosing_class(tree: SyntaxTree, node: cst.CSTNode) -> cst.ClassDef | None:
+    """Returns the innermost class that contains a piece of code, in a method or directly."""
+    return next((one for one in tree.ancestors(node) if isinstance(one, cst.ClassDef)), None)
+
+
+def class_of_method(tree: SyntaxTree, function: cst.FunctionDef) -> cst.ClassDef | None:
+    """Returns the class in whose body a function is defined; None for other functions."""
+    block = tree.parent(function)
+    owner = tree.parent(block) if isinstance(block, cst.IndentedBlock) else None
+    return owner if isinstance(owner, cst.ClassDef) else None
+
+
+def method_of_attribute(tree: SyntaxTree, attribute: cst.Attribute) -> cst.FunctionDef | None:
+    """Returns the method, defined in this file, that an attribute of an object refers to; None unless it is unique."""
+    name = attribute.attr.value
+    found = [one for one in tree.nodes(cst.FunctionDef) if one.name.value == name and class_of_method(tree, one)]
+    own = enclosing_class(tree, attribute)
+    is_self = isinstance(attribute.value, cst.Name) and attribute.value.value in ("self", "cls")
+    inside = [one for one in found if is_self and own is not None and class_of_method(tree, one) is own]
+    candidates = inside or found
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def is_library_attribute(draft: Draft, file: str, attribute: cst.Attribute) -> bool:
+    """Whether an attribute belongs to a module that is not the user's, or to an object returned by such a module."""
+    tree = draft.tree(file)
+    root: cst.BaseExpression = attribute
+    while isinstance(root, cst.Attribute):
+        root = root.value
+    scope = tree.scope(root) if isinstance(root, cst.Name) else None
+    assignments = list(scope[root.value]) if scope is not None and isinstance(root, cst.Name) else []
+    if len(assignments) != 1 or not isinstance(root, cst.Name):
+        return False
+    if isinstance(assignments[0], ImportAssignment):
+        return imported_module(draft, file, root) is None and imported_function(draft, file, root) is None
+    made = tree.assigned_value(assignments[0]) if isinstance(assignments[0], Assignment) else None
+    return (
+        isinstance(made, cst.Call)
+        and isinstance(made.func, cst.Attribute)
+        and is_library_attribute(draft, file, made.func)
+    )
+
+
+def functions_of(
+    draft: Draft, file: str, value: cst.BaseExpression, *, function_name: str = "", steps: int = _MAX_STEPS
+) -> tuple[Draft, list[UserFunction]]:
+    """Returns the draft with more files opened, and the user's functions in them that an expression may refer to.
+
+    Args:
+        function_name: the name of the function that ran; it selects among several functions.
+        steps: how many more names are followed.
+    """
+    if steps <= 0:
+        return draft, []
+    tree = draft.tree(file)
+    found: list[UserFunction] = []
+    match value:
+        case cst.Lambda():
+            return draft, [UserFunction(file, value)]
+        case cst.IfExp(body=body, orelse=orelse):
+            for one in (body, orelse):
+                draft, more = functions_of(draft, file, one, function_name=function_name, steps=steps - 1)
+                found += more
+        case cst.Call() if is_partial(tree, value):
+            return functions_of(draft, file, value.args[0].value, function_name=function_name, steps=steps - 1)
+        case cst.Name() | cst.Attribute():
+            draft, found = _functions_of_name(draft, file, value, function_name=function_name, steps=steps)
+    named = [one for one in found if isinstance(one.node, cst.FunctionDef) and one.node.name.value == function_name]
+    return draft, (named if len(found) > 1 and named else found)
+
+
+def is_partial(tree: SyntaxTree, call: cst.Call) -> bool:
+    """Whether a call is one of `functools.partial`."""
+    scope = tree.scope(call)
+    found = scope.get_qualified_names_for(call.func) if scope is not None else ()
+    names = {(one.name, one.source) for one in found}
+    return bool(call.args) and names == {("functools.partial", QualifiedNameSource.IMPORT)}
+
+
+def _functions_of_name(
+    draft: Draft, file: str, value: cst.Name | cst.Attribute, *, function_name: str, steps: int
+) -> tuple[Draft, list[UserFunction]]:
+    tree = draft.tree(file)
+    if isinstance(value, cst.Attribute):
+        if isinstance(value.value, cst.Name) and (module := imported_module(draft, file, value.value)) is not None:
+            draft = draft.with_file(module)
+            body = draft.tree(module).module.body
+            defined = [one for one in body if isinstance(one, cst.FunctionDef) and one.name.value == value.attr.value]
+            return draft, [UserFunction(module, one, value, file) for one in defined[-1:]]
+        method = method_of_attribute(tree, value)
+        return draft, [UserFunction(file, method, value, file)] if method is not None else []
+    function = definition_of(tree, value)
+    if function is not None:
+        return draft, [UserFunction(file, function, value, file)]
+    scope = tree.scope(value)
+    assignments = list(scope[value.value]) if scope is not None else []
+    if len(assignments) != 1:
+        return draft, []
+    if isinstance(assignments[0], Assignment) and isinstance(assignments[0].node, cst.ClassDef):
+        inside = assignments[0].node.body.body
+        made = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == "__init__"]
+        return draft, [UserFunction(file, one, value, file) for one in made]
+    if isinstance(assignments[0], ImportAssignment):
+        imported = imported_function(draft, file, value)
+        if imported is None:
+            return draft, []
+        draft, other, definition = imported
+        return draft, [UserFunction(other, definition, value, file)]
+    assigned = tree.assigned_value(assignments[0]) if isinstance(assignments[0], Assignment) else None
+    if assigned is None or isinstance(assigned, cst.Lambda):
+        return draft, []  # a lambda with a name may be used elsewhere
+    draft, behind = functions_of(draft, file, assigned, function_name=function_name, steps=steps - 1)
+    several = len(assignments[0].references) > 1
+    return draft, [replace(one, aliased=one.aliased or several) for one in behind]
+
+
+def functions_referenced(
+    draft: Draft, function: UserFunction, known: Sequence[UserFunction]
+) -> tuple[Draft, list[UserFunction]]:
+    """Returns the draft, and the user's functions that the body of `function` refers to, without those in `known`."""
+    found: list[UserFunction] = []
+    for reference in references_in(function.body):
+        draft, named = functions_of(draft, function.file, reference)
+        found += [one for one in named if all(one.node is not other.node for other in (*known, *found))]
+    return draft, found
+
+
+def references_in(body: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
+    """Yields the names and attributes that a piece of code reads; for `a.b.c` only the whole."""
+    finder = _ReferenceCollector()
+    body.visit(finder)
+    yield from finder.found
+
+
+class _ReferenceCollector(cst.CSTVisitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[cst.Name | cst.Attribute] = []
+
+    def visit_Name(self, node: cst.Name) -> None:
+        self.found.append(node)
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        self.found.append(node)
+        inner = node.value
+        while isinstance(inner, cst.Attribute):
+            inner = inner.value
+        if not isinstance(inner, cst.Name):
+            inner.visit(self)
+        return False
+
+    def visit_Arg(self, node: cst.Arg) -> bool:
+        node.value.visit(self)
+        return False
+
+    def visit_Param(self, node: cst.Param) -> bool:
+        if node.default is not None:
+            node.default.visit(self)
+        return False
+
+
+_MAX_ENTRIES = 20_000  # directory entries that are searched: a folder with more holds data, not source
+_SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", "build", "dist"})
+_NAME_LOOKUPS = frozenset({"attrgetter", "getattr", "methodcaller", "setattr"})
+_DECORATORS = frozenset(
+    {"abstractmethod", "cache", "cached_property", "classmethod", "function", "lru_cache", "override", "property",
+     "staticmethod", "wraps"}
+)  # fmt: skip
+"""Decorators, by the last part of their names, that do not give the function to other code."""
+
+
+@dataclass(frozen=True)
+class FunctionUse:
+    """A place where a function is named: a name, an attribute, or a string with its name."""
+
+    file: str
+    node: cst.CSTNode
+    location: str  # file and line
+
+
+def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> tuple[Draft, list[FunctionUse]]:
+    """Returns the uses of a function in its file, its package and the folders below, and the draft with them opened.
+
+    For methods, and in other files, every attribute with that name counts. Uses of `__init__` are those of its class;
+    uses of `__call__` are calls of instances in the same file.
+    """
+    tree, name = draft.tree(file), function.name.value
+    owner = class_of_method(tree, function)
+    if owner is not None and name == "__init__":
+        return _uses_of_name(draft, file, owner.name, method=False, node=owner)
+    found = [FunctionUse(file, one, _file_and_line(tree, file, one)) for one in _exposing_decorators(function)]
+    if owner is not None and name == "__call__":
+        return draft, [*found, *_instance_calls(tree, file, owner)]
+    draft, uses = _uses_of_name(draft, file, function.name, method=owner is not None, node=function)
+    return draft, [*found, *uses]
+
+
+def _uses_of_name(
+    draft: Draft, file: str, name: cst.Name, *, method: bool, node: cst.FunctionDef | cst.ClassDef
+) -> tuple[Draft, list[FunctionUse]]:
+    tree = draft.tree(file)
+    nodes: list[cst.CSTNode] = [*_lookup_strings(tree, name.value)]
+    if method:
+        nodes += _attributes(draft, tree, file, name.value, node)
+        owner = enclosing_class(tree, node)
+        nodes += [
+            one for one in variable_nodes(tree.module) if one.value == name.value and _in_class_body(tree, one, owner)
+        ]
+    else:
+        nodes += [
+            one for one in variable_nodes(tree.module) if one.value == name.value and _may_refer_to(tree, one, node)
+        ]
+    nodes = [one for one in nodes if one is not name and not _is_type_use(tree, one)]
+    found = [FunctionUse(file, one, _file_and_line(tree, file, one)) for one in nodes]
+    for other in _files_mentioning(draft, file, name.value):
+        try:
+            draft = draft.with_file(other)
+            tree = draft.tree(other)
+        except CannotExpress:
+            continue
+        nodes = [*_attributes(draft, tree, other, name.value, node), *_lookup_strings(tree, name.value)]
+        nodes += [] if method else _imported_names(tree, name.value)
+        found += [
+            FunctionUse(other, one, _file_and_line(tree, other, one)) for one in nodes if not _is_type_use(tree, one)
+        ]
+    return draft, found
+
+
+def _may_refer_to(tree: SyntaxTree, name: cst.Name, node: cst.FunctionDef | cst.ClassDef) -> bool:
+    """Whether a name refers to a function or class, or may do so because it is bound more than once."""
+    scope = tree.scope(name)
+    return scope is not None and any(isinstance(one, Assignment) and one.node is node for one in scope[name.value])
+
+
+def _in_class_body(tree: SyntaxTree, name: cst.Name, owner: cst.ClassDef | None) -> bool:
+    """Whether a name is directly in the body of a class, as in `train = property(make)`."""
+    around = (one for one in tree.ancestors(name) if isinstance(one, cst.FunctionDef | cst.ClassDef | cst.Lambda))
+    return owner is not None and next(around, None) is owner
+
+
+def _imported_names(tree: SyntaxTree, name: str) -> Iterator[cst.Name]:
+    """Yields where a file reads a name that it imports from another file."""
+    bound = {
+        alias.evaluated_alias or name
+        for alias in tree.nodes(cst.ImportAlias)
+        if alias.evaluated_name.rpartition(".")[2] == name
+    }
+    if any(isinstance(one.names, cst.ImportStar) for one in tree.nodes(cst.ImportFrom)):
+        bound.add(name)
+    for one in variable_nodes(tree.module):
+        if one.value in bound and not any(isinstance(up, cst.Import | cst.ImportFrom) for up in tree.ancestors(one)):
+            yield one
+
+
+def _attributes(
+    draft: Draft, tree: SyntaxTree, file: str, name: str, node: cst.FunctionDef | cst.ClassDef
+) -> Iterator[cst.Attribute]:
+    """Yields attributes with a name, except those of libraries and of instances of other classes."""
+    for one in tree.nodes(cst.Attribute):
+        if one.attr.value != name or any(isinstance(up, cst.Import | cst.ImportFrom) for up in tree.ancestors(one)):
+            continue
+        if not is_library_attribute(draft, file, one) and not _of_another_class(tree, one, node):
+            yield one
+
+
+def _of_another_class(tree: SyntaxTree, attribute: cst.Attribute, node: cst.FunctionDef | cst.ClassDef) -> bool:
+    """Whether it is `self.name` in a class that defines another method of that name."""
+    if not isinstance(attribute.value, cst.Name) or attribute.value.value not in ("self", "cls"):
+        return False
+    around = enclosing_class(tree, attribute)
+    inside = around.body.body if around is not None else ()
+    own = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == attribute.attr.value]
+    return bool(own) and all(one is not node for one in own)
+
+
+def _is_type_use(tree: SyntaxTree, node: cst.CSTNode) -> bool:
+    """Whether a class is named only as a type: in an annotation, or in `isinstance` or `issubclass`."""
+    for parent in tree.ancestors(node):
+        if isinstance(parent, cst.Annotation):
+            return True
+        if isinstance(parent, cst.Call) and isinstance(parent.func, cst.Name):
+            return parent.func.value in ("isinstance", "issubclass")
+        if isinstance(parent, cst.BaseStatement | cst.BaseSmallStatement):
+            return False
+    return False
+
+
+def _lookup_strings(tree: SyntaxTree, name: str) -> Iterator[cst.SimpleString]:
+    """Yields strings that look up an object by that name, as in `getattr(self, "make")`."""
+    for one in tree.nodes(cst.SimpleString):
+        if one.evaluated_value != name:
+            continue
+        holder = tree.parent(one)
+        call = tree.parent(holder) if isinstance(holder, cst.Arg) else None
+        if isinstance(call, cst.Call) and tree.text(call.func).rpartition(".")[2] in _NAME_LOOKUPS:
+            yield one
+        subscript = next((up for up in tree.ancestors(one) if isinstance(up, cst.Subscript)), None)
+        if subscript is not None and re.search(r"(globals|locals|vars)\(|__dict__", tree.text(subscript.value)):
+            yield one
+
+
+def _exposing_decorators(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+    """Yields decorators that may give the function to other code, such as `@register("train")`."""
+    for one in function.decorators:
+        named = one.decorator.func if isinstance(one.decorator, cst.Call) else one.decorator
+        last = named.attr if isinstance(named, cst.Attribute) else named
+        if not isinstance(last, cst.Name) or last.value not in _DECORATORS | {"setter", "getter"}:
+            yield one.decorator
+
+
+def _instance_calls(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterator[FunctionUse]:
+    """Yields calls of what may be an instance of a class, by the names and attributes that one was assigned to."""
+    names: set[str] = set()
+    for statement in tree.nodes(cst.Assign):
+        match statement.value:
+            case cst.Call(func=cst.Name(value=made)) if made == owner.name.value:
+                names |= {tree.text(one.target).rpartition(".")[2] for one in statement.targets}
+    for call in tree.nodes(cst.Call):
+        match call.func:
+            case cst.Name(value=last) | cst.Attribute(attr=cst.Name(value=last)) if last in names:
+                yield FunctionUse(file, call, _file_and_line(tree, file, call))
+            case cst.Call(func=cst.Name(value=made)) if made == owner.name.value:
+                yield FunctionUse(file, call, _file_and_line(tree, file, call))
+
+
+def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
+    """Returns the user's other files that may name a function of `file`: with its name, its module's and an import."""
+    stem = os.path.splitext(os.path.basename(file))[0]
+    module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
+    words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
+    found = []
+    for path in _neighboring_files(file):
+        text = _text_of(draft, path)
+        if all(word.search(text) for word in words) and "import" in text:
+            found.append(path)
+    return found
+
+
+def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> bool:
+    """Whether another function has the name of a method, for example an override in a subclass."""
+    name = function.name.value
+    same = [one for one in draft.tree(file).nodes(cst.FunctionDef) if one.name.value == name]
+    word = re.compile(rf"\bdef {re.escape(name)}\b")
+    return len(same) > 1 or any(word.search(_text_of(draft, path)) for path in _neighboring_files(file))
+
+
+def _neighboring_files(file: str) -> Iterator[str]:
+    """Yields the other Python files of the folder, of its subfolders, and of the packages it belongs to."""
+    own, folder = os.path.abspath(file), os.path.dirname(os.path.abspath(file))
+    while os.path.isfile(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    waiting, seen = [folder], 0
+    while waiting:
+        above = waiting.pop(0)
+        try:
+            entries = sorted(os.scandir(above), key=lambda one: one.name)
+        except OSError:
+            continue
+        seen += len(entries)
+        if seen > _MAX_ENTRIES:
+            return
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
+                    waiting.append(entry.path)
+            elif entry.name.endswith(".py") and entry.path != own:
+                yield entry.path
+
+
+def _text_of(draft: Draft, path: str) -> str:
+    try:
+        return draft.read(path)
+    except (OSError, SyntaxError, UnicodeError):
+        return ""
+
+
+def _file_and_line(tree: SyntaxTree, file: str, node: cst.CSTNode) -> str:
+    return f"{os.path.basename(file)}:{tree.line(tree.start(node))}"

@@ -1,0 +1,475 @@
+"""Rewrites decoding and cropping a JPEG as decoding the window only, with the helpers that this needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import QualifiedNameSource
+
+from pipetune.core.errors import CannotExpress
+from pipetune.source.call_arguments import tensorflow_text
+from pipetune.source.draft import Draft, Splice
+from pipetune.source.map_functions import map_function_argument
+from pipetune.source.source_files import newline_of
+from pipetune.source.statements import (
+    Statement,
+    bound_names,
+    removal_splice,
+    statement_of,
+    variable_names,
+    variable_nodes,
+)
+from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.user_functions import definition_of, imported_function, uses_of
+
+
+def add_functions(
+    draft: Draft, file: str, texts: Mapping[str, str], splices: Sequence[Splice], *, before: cst.CSTNode
+) -> Draft:
+    """Returns the draft with `splices` applied to `file` and the functions inserted before the code that calls them.
+
+    A function that an earlier change has already inserted is reused.
+
+    Args:
+        texts: source of the functions, by name, with line feeds as newlines.
+        before: the code that calls them; they go in front of the module-level statement that contains it.
+
+    Raises:
+        CannotExpress: the file already uses one of the names for something else.
+    """
+    tree = draft.tree(file)
+    at = _start(tree, outermost(tree, before))
+    newline = newline_of(tree.code, at).decode()
+    written = {name: text.replace("\n", newline) for name, text in texts.items()}
+    taken = {one.value for one in tree.nodes(cst.Name)}
+    missing = [name for name in sorted(written) if written[name].encode() not in tree.code]
+    if taken.intersection(missing):
+        raise CannotExpress(f"The file already uses the name {min(taken.intersection(missing))} for something else.")
+    added = "".join(written[name] + 2 * newline for name in missing)
+    if missing:
+        added = newline * _missing_blank_lines(tree, at) + added
+    return draft.splice(file, [*splices, Splice(at, at, added.encode())])
+
+
+def outermost(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
+    """Returns the module-level statement that contains `node`."""
+    return next((one for one in (node, *tree.ancestors(node)) if tree.parent(one) is tree.module), node)
+
+
+def _missing_blank_lines(tree: SyntaxTree, at: int) -> int:
+    """Number of blank lines to add above the line at `at`, for two above a function; 0 at the start of the file."""
+    above = tree.code[:at].splitlines()[-2:]
+    blank = 0 if above and above[-1].strip() else sum(not line.strip() for line in above)
+    return 2 - blank if above else 0
+
+
+def _start(tree: SyntaxTree, statement: cst.CSTNode) -> int:
+    """Byte offset at which a statement begins, including its decorators and the comment lines directly above."""
+    decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
+    line = tree.line(tree.start(decorators[0] if decorators else statement))
+    while line > 1 and tree.code[tree.offset(line - 1, 0) :].startswith(b"#"):
+        line -= 1
+    return tree.offset(line, 0)
+
+
+WINDOW, RANDOM_WINDOW, SHAPE = "crop_jpeg", "random_crop_jpeg", "jpeg_shape"
+
+_TEXTS = {
+    WINDOW: '''\
+def crop_jpeg(contents, begin, size, channels):
+    """Same as tf.slice of the decoded JPEG, but decodes only the window."""
+    # Two more pixels are decoded on each side and cut off again: most JPEGs store color at half the resolution, and the
+    # color of a pixel is interpolated from its neighbors, which are missing at the edge of the decoded area.
+    begin = tf.convert_to_tensor(begin)
+    top_left = tf.maximum(begin[:2] - 2, 0)
+    bottom_right = tf.minimum(begin[:2] + size[:2] + 2, jpeg_shape(contents, channels)[:2])
+    window = tf.concat([top_left, bottom_right - top_left], axis=0)
+    image = tf.cond(
+        tf.io.is_jpeg(contents),  # decode_jpeg also reads other formats, which are decoded completely
+        lambda: tf.io.decode_and_crop_jpeg(contents, window, channels=channels),
+        lambda: tf.image.crop_to_bounding_box(tf.io.decode_jpeg(contents, channels=channels), *tf.unstack(window)),
+    )
+    image.set_shape([None, None, channels])
+    return tf.slice(image, begin - tf.concat([top_left, [0]], axis=0), size)
+''',
+    RANDOM_WINDOW: '''\
+def random_crop_jpeg(contents, size, channels, seed=None):
+    """Same as tf.image.random_crop of the decoded JPEG, with the same random draws, but decodes only the window."""
+    drawn = tf.random.uniform([3], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
+    return crop_jpeg(contents, drawn % (jpeg_shape(contents, channels) - size + 1), size, channels)
+''',
+    SHAPE: '''\
+def jpeg_shape(contents, channels):
+    """Same as tf.shape of the decoded JPEG, without decoding it."""
+    return tf.cond(
+        tf.io.is_jpeg(contents),
+        lambda: tf.concat([tf.io.extract_jpeg_shape(contents)[:2], [channels]], axis=0),
+        lambda: tf.shape(tf.io.decode_jpeg(contents, channels=channels)),
+    )
+''',
+}
+
+
+def insert_helpers(
+    draft: Draft, file: str, names: Iterable[str], splices: Sequence[Splice], *, before: cst.FunctionDef
+) -> Draft:
+    """Returns the draft with `splices` applied to `file`, and the helpers in front of the statement around `before`.
+
+    Args:
+        names: of the helpers to insert.
+        before: the function that calls them; they go in front of the module-level statement that contains it.
+
+    Raises:
+        CannotExpress: the file already uses one of the names for something else, or has no name for TensorFlow.
+    """
+    tree = draft.tree(file)
+    tensorflow = (tensorflow_text(tree, outermost(tree, before), "slice") or "").removesuffix("slice")
+    if not tensorflow.endswith("."):
+        raise CannotExpress("The file does not import TensorFlow under a name, which decoding the window needs.")
+    texts = {name: _TEXTS[name].replace("tf.", tensorflow) for name in names}
+    return add_functions(draft, file, texts, splices, before=before)
+
+
+_CROPS = {
+    "tensorflow.image.random_crop": ("value", "size", "seed"),
+    "tensorflow.slice": ("input_", "begin", "size"),
+    "tensorflow.image.crop_to_bounding_box": (
+        "image", "offset_height", "offset_width", "target_height", "target_width"),
+}  # fmt: skip
+DECODERS = frozenset({"tensorflow.io.decode_jpeg", "tensorflow.image.decode_jpeg"})
+_CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
+
+
+@dataclass(frozen=True)
+class Decode:
+    """A call that decodes: `tf.io.decode_jpeg(data, channels=3)`, or a call of a helper that does nothing else."""
+
+    contents: cst.Arg
+    channels: str
+
+
+@dataclass(frozen=True)
+class DecodedCrop:
+    """A crop of a decoded image in the body of a function."""
+
+    function: cst.FunctionDef
+    crop: cst.Call
+    kind: str  # qualified name of the called function: "tensorflow.slice"
+    arguments: dict[str, cst.Arg]  # by parameter name
+    decode: Decode
+    decoding: Statement | None  # the statement that decodes; None if the crop's argument is the decode
+
+    @property
+    def image(self) -> cst.BaseExpression:
+        """The cropped expression."""
+        return self.arguments[_CROPS[self.kind][0]].value
+
+
+def decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[DecodedCrop]:
+    """Returns the crops in the body of a function whose image is decoded there."""
+    found = []
+    for call in tree.nodes(cst.Call):
+        kind = next((name for name in qualified_names(tree, call) if name in _CROPS), None)
+        if kind is None or unconditional_function(tree, call) is not function:
+            continue
+        given = arguments_by_name(call, _CROPS[kind])
+        parameters = [name for name in _CROPS[kind] if name != "seed"]
+        if given is None or any(name not in given for name in parameters):
+            continue
+        value = given[parameters[0]].value
+        decode, decoding = (_decode_of(tree, value), None) if isinstance(value, cst.Call) else (None, None)
+        if isinstance(value, cst.Name):
+            decode, decoding = _assigned_decode(tree, function, call, value)
+        if decode is not None:
+            found.append(DecodedCrop(function, call, kind, given, decode, decoding))
+    return found
+
+
+def _assigned_decode(
+    tree: SyntaxTree, function: cst.FunctionDef, crop: cst.Call, image: cst.Name
+) -> tuple[Decode | None, Statement | None]:
+    """Returns the decode and the statement that last assigns `image`, if it is one, in the function's own block."""
+    statement = statement_of(tree, crop)
+    block = function.body.body
+    if statement is None or statement.block is not block:
+        return None, None
+    above = [line for line in block if tree.end(line) <= tree.start(statement.line)]
+    binding = [line for line in above if image.value in bound_names(line)]
+    if not binding or not isinstance(binding[-1], cst.SimpleStatementLine):
+        return None, None
+    decoding = statement_of(tree, binding[-1].body[0])
+    if decoding is None or not decoding.alone_on_line or decoding.name != image.value or decoding.value is None:
+        return None, None
+    return (_decode_of(tree, decoding.value), decoding) if isinstance(decoding.value, cst.Call) else (None, None)
+
+
+def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
+    """Returns what a call decodes, and into how many channels; None if it is no plain decode."""
+    if qualified_names(tree, call) & DECODERS:
+        given = arguments_by_name(call, ("contents", "channels"))
+        if given is None or set(given) != {"contents", "channels"}:
+            return None
+        channels = given["channels"].value
+        return Decode(given["contents"], channels.value) if isinstance(channels, cst.Integer) else None
+    helper = definition_of(tree, call.func) if isinstance(call.func, cst.Name) else None
+    given = arguments_by_name(call, ("contents",))
+    if helper is None or given is None or "contents" not in given or given["contents"].keyword is not None:
+        return None
+    inside = _helper_decode(tree, helper)
+    return Decode(given["contents"], inside.channels) if inside is not None else None
+
+
+def _helper_decode(tree: SyntaxTree, helper: cst.FunctionDef) -> Decode | None:
+    """Returns the decode that a function of one parameter returns, if it does nothing else."""
+    parameters = helper.params
+    lines = [line for line in helper.body.body if not _is_docstring(line)]
+    match lines:
+        case [cst.SimpleStatementLine(body=[cst.Return(value=cst.Call() as value)])]:
+            pass
+        case _:
+            return None
+    if helper.decorators or len(parameters.params) != 1 or parameters.params[0].default is not None:
+        return None
+    if parameters.kwonly_params or parameters.posonly_params or parameters.star_kwarg is not None:
+        return None
+    inside = _decode_of(tree, value) if qualified_names(tree, value) & DECODERS else None
+    same = inside is not None and tree.text(inside.contents.value) == parameters.params[0].name.value
+    return inside if same else None
+
+
+def _is_docstring(line: cst.CSTNode) -> bool:
+    match line:
+        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString())]):
+            return True
+    return False
+
+
+def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
+    """Returns the function whose body runs a piece of code; None if it may not run, or more than once."""
+    around = list(tree.ancestors(node))
+    if any(isinstance(parent, _CONDITIONAL) for parent in around):
+        return None
+    return next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
+
+
+def qualified_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
+    """Returns the qualified names that the called function was imported under."""
+    scope = tree.scope(call)
+    if scope is None:
+        return set()
+    names = scope.get_qualified_names_for(call.func)
+    return {name.name for name in names if name.source is QualifiedNameSource.IMPORT}
+
+
+def arguments_by_name(
+    call: cst.Call, names: tuple[str, ...], *, keyword_only: frozenset[str] = frozenset()
+) -> dict[str, cst.Arg] | None:
+    """Returns the arguments of a call by parameter name; None if it has starred or other arguments.
+
+    Args:
+        names: parameters in their order, which may be passed by position or by name.
+        keyword_only: parameters that may be passed by name only.
+    """
+    given: dict[str, cst.Arg] = {}
+    for position, argument in enumerate(call.args):
+        if argument.star or (argument.keyword is None and position >= len(names)):
+            return None
+        name = argument.keyword.value if argument.keyword is not None else names[position]
+        if name not in names and name not in keyword_only:
+            return None
+        given[name] = argument
+    return given
+
+
+def decode_windows(draft: Draft, node: str) -> Draft:
+    """Returns the draft in which the function of the map `node` decodes only the window it crops.
+
+    Raises:
+        CannotExpress: the decode and the crop are not written in a way that is safe to change, or the code that would
+            change is used elsewhere, too.
+    """
+    draft, file, root, functions = decoding_functions(draft, node)
+    tree = draft.tree(file)
+    places = [place for function in functions for place in decoded_crops(tree, function)]
+    if len(places) != 1:
+        raise CannotExpress(
+            f"The functions that the map refers to contain {len(places)} crops of a decoded JPEG that pipetune can "
+            "rewrite; exactly one is needed."
+        )
+    (place,) = places
+    refuse_used_elsewhere(draft, file, place.function, root)
+    contents = _contents_expression(tree, place)
+    asking = _shape_calls(tree, place)
+    splices = [_remove_decoding(tree, place, contents, asking)] if place.decoding is not None else []
+    shape = f"{SHAPE}({contents}, channels={place.decode.channels})"
+    splices += [Splice(tree.start(call), tree.end(call), shape.encode()) for call in asking]
+    splices.append(_replace_crop(tree, place, contents))
+    names = [WINDOW, SHAPE, *([RANDOM_WINDOW] if place.kind.endswith("random_crop") else [])]
+    return insert_helpers(draft, file, names, splices, before=place.function)
+
+
+MapFunction = cst.FunctionDef | cst.BaseExpression
+"""The function of a map: its definition if it is imported, otherwise the expression in the call."""
+
+
+def decoding_functions(draft: Draft, node: str) -> tuple[Draft, str, MapFunction, list[cst.FunctionDef]]:
+    """Resolves the function of the map `node`.
+
+    Returns:
+        The draft with its file opened, that file, the function, and every function of the file that it refers to,
+        directly or not, including itself.
+
+    Raises:
+        CannotExpress: the call does not show its function.
+    """
+    tree, call = draft.find(node)
+    file = draft.sites[node].file
+    root: MapFunction = _map_function(tree, call)
+    if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
+        draft, file, root = imported
+        tree = draft.tree(file)
+    return draft, file, root, _referenced_functions(tree, root)
+
+
+def _map_function(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
+    argument = map_function_argument(tree, call)
+    if argument is None:
+        raise CannotExpress("The function is not visible in the call of map.")
+    return argument.value
+
+
+def _referenced_functions(tree: SyntaxTree, root: MapFunction) -> list[cst.FunctionDef]:
+    """Returns the functions of this file that the root is or refers to, and those that they refer to."""
+    found = [root] if isinstance(root, cst.FunctionDef) else []
+    waiting: list[cst.CSTNode] = [root.body if isinstance(root, cst.FunctionDef) else root]
+    while waiting:
+        for name in variable_nodes(waiting.pop()):
+            function = definition_of(tree, name)
+            if function is not None and all(function is not one for one in found):
+                found.append(function)
+                waiting.append(function.body)
+    return found
+
+
+def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, root: MapFunction) -> None:
+    """Refuses to change a function that other code uses, too; its images may not be JPEGs.
+
+    Args:
+        root: the function of the map, which leads to `function`.
+
+    Raises:
+        CannotExpress: the function, or one that calls it, is referred to anywhere but on the way from the map.
+    """
+    draft, uses = uses_of(draft, file, function)
+    if len(uses) != 1:
+        raise CannotExpress(
+            f"{function.name.value} is used in {len(uses)} places; the change would affect all of them."
+        )
+    if function is root:
+        return  # its only use is the map, in another file
+    tree = draft.tree(file)
+    around = [uses[0].node, *tree.ancestors(uses[0].node)] if uses[0].file == file else []
+    if any(parent is root for parent in around):
+        return
+    user = next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
+    if user is None or user is function:
+        raise CannotExpress(f"{function.name.value} is used elsewhere too.")
+    refuse_used_elsewhere(draft, file, user, root)
+
+
+def _contents_expression(tree: SyntaxTree, place: DecodedCrop) -> str:
+    """Returns the expression for the encoded bytes of the image at the place of the crop."""
+    given = place.decode.contents
+    if place.decoding is None or _is_stable(given.value):
+        return _argument_text(tree, given)
+    taken = {name.value for name in variable_nodes(tree.module)}
+    name = next((one for one in ("contents", "jpeg", "encoded_image") if one not in taken), None)
+    if name is None:
+        raise CannotExpress("All names that pipetune would use for the bytes of the image are taken.")
+    return name
+
+
+def _shape_calls(tree: SyntaxTree, place: DecodedCrop) -> list[cst.Call]:
+    """Returns the calls between decode and crop that read only the shape of the image: `tf.shape(image)`."""
+    if place.decoding is None:
+        return []
+    begin, end = tree.end(place.decoding.small), tree.start(place.crop)
+    return [
+        call
+        for call in tree.nodes(cst.Call)
+        if begin < tree.start(call) < end and _reads_shape(tree, call, place.decoding.name)
+        if unconditional_function(tree, call) is place.function
+    ]
+
+
+def _reads_shape(tree: SyntaxTree, call: cst.Call, name: str | None) -> bool:
+    match call.args:
+        case [cst.Arg(keyword=None, star="", value=cst.Name(value=given))]:
+            return given == name and "tensorflow.shape" in qualified_names(tree, call)
+    return False
+
+
+def _remove_decoding(tree: SyntaxTree, place: DecodedCrop, contents: str, shape_calls: list[cst.Call]) -> Splice:
+    """Returns the change that removes the decode statement, or reduces it to an assignment of the encoded bytes.
+
+    Args:
+        contents: the variable for the bytes, if they are assigned.
+        shape_calls: the calls that read only the shape of the image.
+
+    Raises:
+        CannotExpress: the decoded image is read elsewhere, or a variable with its bytes is reassigned before the crop.
+    """
+    decoding, statement = place.decoding, statement_of(tree, place.crop)
+    assert decoding is not None and statement is not None
+    known = [place.image, statement.target, *(call.args[0].value for call in shape_calls)]
+    begin, end = tree.end(decoding.small), tree.end(statement.small)
+    for read in variable_nodes(place.function.body):
+        if read.value != decoding.name or tree.start(read) < begin or any(read is one for one in known):
+            continue
+        if tree.start(read) < end or statement.name != decoding.name:
+            raise CannotExpress(f"{decoding.name} is read elsewhere too, not only by the crop.")
+    if not _is_stable(place.decode.contents.value):
+        new = f"{contents} = {_parenthesize_multiline(_argument_text(tree, place.decode.contents))}"
+        return Splice(tree.start(decoding.small), begin, new.encode())
+    named = set(variable_names(place.decode.contents.value))
+    between = [line for line in statement.block if begin < tree.start(line) < tree.start(statement.line)]
+    if any(bound_names(line) & named for line in between):
+        raise CannotExpress("The bytes to decode are reassigned before the crop.")
+    return removal_splice(tree, decoding)
+
+
+def _is_stable(contents: cst.BaseExpression) -> bool:
+    """Whether an expression has the same value at the place of the crop: a name, or an item under a constant key."""
+    match contents:
+        case cst.Name():
+            return True
+        case cst.Subscript(value=cst.Name(), slice=[cst.SubscriptElement(slice=cst.Index(value=key))]):
+            return isinstance(key, cst.SimpleString | cst.Integer)
+    return False
+
+
+def _replace_crop(tree: SyntaxTree, place: DecodedCrop, contents: str) -> Splice:
+    """Returns the change that replaces the crop by a call of the helper."""
+    given = {name: _argument_text(tree, argument) for name, argument in place.arguments.items()}
+    channels = place.decode.channels
+    if place.kind.endswith("random_crop"):
+        seed = f", seed={given['seed']}" if "seed" in given else ""
+        text = f"{RANDOM_WINDOW}({contents}, {given['size']}, channels={channels}{seed})"
+    else:
+        begin, size = given.get("begin"), given.get("size")
+        begin = begin or f"[{given['offset_height']}, {given['offset_width']}, 0]"
+        size = size or f"[{given['target_height']}, {given['target_width']}, {channels}]"
+        text = f"{WINDOW}({contents}, {begin}, {size}, channels={channels})"
+    return Splice(tree.start(place.crop), tree.end(place.crop), text.encode())
+
+
+def _parenthesize_multiline(text: str) -> str:
+    return f"({text})" if "\n" in text or "\r" in text else text
+
+
+def _argument_text(tree: SyntaxTree, argument: cst.Arg) -> str:
+    """Returns the value of an argument as written, including parentheses around it."""
+    text = tree.text(argument)
+    return text.partition("=")[2].strip() if argument.keyword is not None else text

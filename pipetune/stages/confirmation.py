@@ -1,0 +1,126 @@
+"""Step 4: the plan as a patch to the source, which is verified later; what is not verified is measured again here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipetune.core.edits import Plan
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.results import Rate
+from pipetune.core.session import Reproducibility, TrainingResult
+from pipetune.model.throughput import predict_rate
+from pipetune.search.confirmation import Confirmation, confirm
+from pipetune.stages.emission import make_patch
+from pipetune.stages.planning import PlanningResult
+from pipetune.stages.study import Study
+
+
+def prove_plan(study: Study, planned: PlanningResult) -> Plan | None:
+    """Returns the plan of the search, stored in the session; None if there is none or measurements do not confirm it.
+
+    A patch that covers the whole plan is verified and measured in separate processes; a session that ends here reports
+    no number for it. A plan that source cannot express, or that will not be verified, is measured in this process.
+    """
+    plan = planned.result.chosen
+    profile = study.runner.profile
+    if plan is None or profile is None:
+        return None
+    elements = predict_rate(study.runner.edited(plan), profile, study.cores)
+    study.journal.update_dataset(
+        plan=plan,
+        tuned=study.runner.edited(plan),
+        predicted=Rate(
+            examples_per_second=elements * profile.examples_per_element if elements else None,
+            peak_rss_mib=study.runner.predicted_bytes(plan) / 2**20,
+        ),
+        comparison=planned.result.comparison,
+        order=order_of(study.subject.source.pipeline, plan),
+    )
+    patch = make_patch(study, plan) if study.journal.studies_training else None
+    if patch is not None and study.patch_is_verified and {one.key for one in plan.rewrites} <= set(patch.covered):
+        return plan
+    proof = _confirmed(study, planned, plan)
+    if proof.confirmed:
+        return plan
+    study.journal.update_dataset(plan=None, tuned=None, predicted=None)
+    if patch is not None:
+        study.journal.update(patch=None)
+    return None
+
+
+def _confirmed(study: Study, planned: PlanningResult, plan: Plan) -> Confirmation:
+    """Measures the plan again in this process; the measurements are in the session whether or not they confirm it."""
+    journal, profile = study.journal, study.runner.profile
+    assert profile is not None
+    with journal.phase("confirmation", "measuring the plan again"):
+        proof = confirm(
+            plan,
+            study.runner,
+            baselines=planned.baselines,
+            settings=study.settings,
+            step_seconds=profile.consumer.real_seconds,
+            bound_step_seconds=profile.consumer.bound_seconds,
+            notify=journal.notify,
+        )
+        rates = {**journal.result.rates, **proof.rates}
+        rates["defaults"] = replace(rates["defaults"], peak_rss_mib=profile.peak_rss_mib)
+        journal.update_dataset(
+            rates=rates,
+            input_speedup=proof.input_speedup if proof.confirmed else None,
+            input_speedup_over_autotune=proof.input_speedup_over_autotune if proof.confirmed else None,
+        )
+        trial = proof.trial(plan, kind="confirmation")
+        known = {one.plan: one.predicted for one in planned.result.predictions}
+        trials = (*planned.earlier, *planned.result.trials, replace(trial, predicted=known.get(plan.key)))
+        why = () if proof.confirmed else (proof.why,)
+        journal.update(trials=trials, notes=(*journal.session.notes, *why))
+        if journal.studies_training:
+            journal.update(training=_training(study, proof))
+    return proof
+
+
+def _training(study: Study, proof: Confirmation) -> TrainingResult | None:
+    before = study.journal.session.training
+    if proof.training is None:
+        return before if study.runner.trains else TrainingResult(why=study.subject.consumer.description)
+    if proof.confirmed:
+        return proof.training
+    return replace(proof.training, speedup=None, speedup_over_autotune=None, tuned_step_ms=None, why=proof.why)
+
+
+def order_of(pipeline: Pipeline, plan: Plan) -> Reproducibility:
+    """Returns whether element order and random draws repeat from run to run, before and under the plan."""
+    reasons = [reason for node in pipeline if (reason := _differs_between_runs(node))]
+    before = not reasons
+    why = reasons[0] if reasons else ""
+    changing = next((rewrite for rewrite in plan.rewrites if not rewrite.reproducible), None)
+    if before and changing is not None:
+        why = f"{changing.rule} changes which random draw is used for which element"
+    return Reproducibility(
+        reproducible_before=before,
+        reproducible_after=before and changing is None,
+        epochs_kept=all(rewrite.epochs_kept for rewrite in plan.rewrites),
+        why=why,
+    )
+
+
+def _differs_between_runs(node: Node) -> str:
+    """Returns why this operator may yield other elements, draws or order in another run; '' if it does not."""
+    function = node.function
+    if node.argument("deterministic") is False:
+        return f"{node.title} may yield elements out of order (deterministic=False)"
+    if node.op == "opaque":
+        return f"{node.title} is not known to pipetune"
+    if node.op == "from_generator" or (function is not None and function.python):
+        return f"{node.title} runs Python code, which may return something else each time"
+    if node.op == "shuffle":
+        return "shuffle draws its order without a seed" if node.argument("seed") is None else ""
+    if function is None or not (function.random or function.random_python):
+        return ""
+    if function.random_python:
+        return f"the function of {node.title} draws from a random generator whose state outlives the pipeline"
+    if not function.seeded:
+        return f"the function of {node.title} draws without a seed"
+    if node.argument("num_parallel_calls") not in (None, 1):
+        return f"the random function of {node.title} runs in parallel"
+    return ""

@@ -1,0 +1,304 @@
+"""After the trials: epochs and what differs from steady state: first element, epoch boundary, later epochs, drift.
+
+Takes a bounded share of the user's time, and notes what it skipped for lack of time. Also records what each of the
+script's datasets costs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, replace
+
+from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.core.profile import Finding, Profile
+from pipetune.core.results import DatasetCost, RunDynamics, RunFailed
+from pipetune.measure import epochs
+from pipetune.search.course import (
+    Epoch,
+    blocks,
+    border_seconds,
+    drift,
+    drift_series,
+    later_rate,
+    looks_like_drift,
+    split,
+    steady_seconds,
+    without_drain,
+)
+from pipetune.search.runner import SystemClock
+from pipetune.stages.study import Study
+from pipetune.timing import windows
+
+_MOST_SECONDS = 6.0  # by judgement: less finds fewer drifts and epoch ends, more delays the analysis
+_SHARE = 0.1  # of the budget, at most
+_WITHOUT_TRIALS_SECONDS, _QUICK_SECONDS = 3.0, 0.5
+_RUN_SHARE = 0.4  # share of the time for the first run; the same again if a drift must be confirmed
+_FILL_SHARE = 0.3  # share of the time to measure the shuffle fill
+_CACHE_SHARE = 0.1  # of the memory limit, for a second copy of a cache
+_FRESH_ITERATORS = 3  # fresh iterators, where no epoch ended
+_OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5  # for each of the script's other datasets, and for all of them
+_PAUSE_SHARE, _LONG_PAUSE_SECONDS = 0.05, 0.15  # share of an epoch; every new iterator takes a few milliseconds
+
+
+@dataclass
+class _TimeBudget:
+    """A time budget; the clock starts in the constructor."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._clock = SystemClock()
+        self._end = self._clock.now() + self.seconds
+
+    @property
+    def left(self) -> float:
+        return self._end - self._clock.now()
+
+
+def measure_epochs(study: Study, profile: Profile) -> RunDynamics:
+    """Runs the input alone through its epochs; returns the course, stored in the session with costs and findings."""
+    journal = study.journal
+    with journal.phase("course", "running the input through its epochs"):
+        time = _TimeBudget(_seconds(study))
+        try:
+            with study.runner.measuring():
+                course = _measured_course(study, profile, time)
+        except RunFailed as failure:
+            course = RunDynamics(
+                first_seconds=profile.first_element_seconds,
+                notes=(f"The epochs could not be measured any further: {failure}",),
+            )
+        journal.update_dataset(course=course)
+        _store_costs(study, profile, course)
+        found = tuple(findings(study.subject.source.pipeline, profile, course))
+        if found:
+            journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
+    return course
+
+
+def _seconds(study: Study) -> float:
+    settings = study.settings
+    if settings.quick:
+        return _QUICK_SECONDS
+    return min(_MOST_SECONDS, _SHARE * settings.budget_seconds) if settings.trials else _WITHOUT_TRIALS_SECONDS
+
+
+def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDynamics:
+    source = study.subject.source
+    dataset, pipeline = source.dataset, source.pipeline
+    first = profile.first_element_seconds
+    notes: list[str] = []
+    endless = pipeline.output.cardinality == INFINITE
+    length = _epoch_elements(pipeline)
+
+    def run() -> list[Epoch]:
+        # By now the caches of the script's own dataset are full; in a first epoch they are empty.
+        fresh = epochs.with_empty_caches(source)
+        most = epochs.MOST_ELEMENTS if fresh is None else _elements_that_fit(study, profile)
+        seen = epochs.run_epochs(
+            dataset if fresh is None else fresh, seconds=_RUN_SHARE * time.seconds, most_elements=most
+        )
+        if endless:
+            (only,) = seen
+            return split(only.arrivals, length) if length else seen
+        return seen
+
+    fill = _fill(study, first, time, notes)
+    if first is not None and first > time.left:
+        notes.append("The first element takes longer than the available time: epochs and drift were not measured.")
+        return RunDynamics(first_seconds=first, fill_seconds=fill, notes=tuple(notes))
+    seen = run()
+    steady = steady_seconds(seen)
+    border = border_seconds(seen, steady) if steady is not None else None
+    ended = [epoch for epoch in seen if epoch.complete]
+    if border is None and steady is not None and not endless:
+        border = _fresh_iterator_seconds(dataset, steady, first or 0.0, time)
+    if endless and len(seen) < 2:
+        notes.append("No epoch boundary was reached in the available time.")
+    held = _held_elements(pipeline)
+    drains_unseen = held is None or (held > 0 and endless and length is None)
+    if drains_unseen:
+        notes.append(
+            "Drift was not measured: the length of an epoch is unknown, and the drain of a shuffle buffer "
+            "would look like drift."
+        )
+    series = [] if drains_unseen else [drift_series(without_drain(seen, held or 0))]
+    if series and looks_like_drift(series[0]) and time.left > 0.5 * _RUN_SHARE * time.seconds:
+        again = drift_series(without_drain(run(), held or 0))
+        series.append(again)  # a slowdown by other work on the machine does not recur
+    if not ended and not endless:
+        notes.append("No epoch ended in the available time: later epochs were not compared.")
+    counted = len(ended[0].arrivals) if ended and not endless else None
+    return RunDynamics(
+        first_seconds=first,
+        fill_seconds=fill,
+        steady_seconds=steady,
+        border_seconds=border,
+        borders=max(0, len(seen) - 1),
+        epoch_elements=counted or (round(length) if length else None),
+        epochs=len(ended),
+        later=later_rate(seen),
+        drift=drift(series),
+        curve=tuple(round(mean, 7) for mean in blocks(series[0])) if series else (),
+        notes=tuple(notes),
+    )
+
+
+def _elements_that_fit(study: Study, profile: Profile) -> int:
+    """Returns how many elements a second copy of a cache may hold."""
+    size = profile.element_bytes or 0.0
+    fit = _CACHE_SHARE * study.memory_limit_bytes / size if size > 0 else epochs.MOST_ELEMENTS
+    return max(1, min(epochs.MOST_ELEMENTS, int(fit)))
+
+
+def _fill(study: Study, first: float | None, time: _TimeBudget, notes: list[str]) -> float | None:
+    """Measures the shuffle fill: seconds to a first element, with minus without shuffles; medians, alternating runs."""
+    bare = epochs.without_shuffle(study.subject.source)
+    if bare is None:
+        return None
+    epochs.first_seconds(bare)  # its graph is optimized once
+    known = first or 0.0
+    if 2 * known > _FILL_SHARE * time.seconds:
+        notes.append("The shuffle fill time is based on the very first element, which includes graph optimization.")
+        return max(0.0, known - epochs.first_seconds(bare))
+    times = 3 if 6 * known < _FILL_SHARE * time.seconds else 1
+    filled: list[float] = []
+    empty: list[float] = []
+    for _ in range(times):
+        filled.append(epochs.first_seconds(study.subject.source.dataset))
+        empty.append(epochs.first_seconds(bare))
+    return max(0.0, statistics.median(filled) - statistics.median(empty))
+
+
+def _fresh_iterator_seconds(dataset: object, steady: float, first: float, time: _TimeBudget) -> float | None:
+    """Returns the extra seconds of a fresh iterator's first element, for use where no epoch ended in time."""
+    firsts: list[float] = []
+    while len(firsts) < _FRESH_ITERATORS and time.left > max(firsts, default=first):
+        firsts.append(epochs.first_seconds(dataset))
+    return max(0.0, statistics.median(firsts) - steady) if firsts else None
+
+
+def _epoch_elements(pipeline: Pipeline) -> float | None:
+    """Returns the output elements per epoch, if known; the epochs of an endless pipeline are those of its repeat."""
+    if pipeline.output.cardinality >= 0:
+        return float(pipeline.output.cardinality)
+    for node in reversed(pipeline.nodes):
+        if node.op == "repeat" and len(node.inputs) == 1:
+            known, per_output = pipeline[node.inputs[0]].cardinality, _per_output(pipeline, node)
+            return None if known <= 0 or per_output is None else known / per_output
+    return None
+
+
+def _held_elements(pipeline: Pipeline) -> int | None:
+    """Returns the output elements left in shuffle buffers when their input is exhausted; None if not fixed."""
+    held = 0
+    for node in pipeline:
+        size = node.argument("buffer_size")
+        if node.op == "shuffle" and size != 1:
+            per_output = _per_output(pipeline, node)
+            if per_output is None or not isinstance(size, int):
+                return None
+            held += math.ceil(size / per_output)
+    return held
+
+
+def _per_output(pipeline: Pipeline, node: Node) -> float | None:
+    """Returns the elements of `node` per element of the output; None if not fixed."""
+    found = 1.0
+    for below in pipeline.downstream(node.id):
+        size = below.argument("batch_size")
+        if below.op in ("batch", "padded_batch") and isinstance(size, int):
+            found *= size
+        elif below.op != "repeat" and operator_facts(below.op).count is not CountEffect.ONE_TO_ONE:
+            return None
+    return found
+
+
+def _store_costs(study: Study, profile: Profile, course: RunDynamics) -> None:
+    """Stores the cost of each dataset in its result, with the time that the script has spent on it so far."""
+    if not study.journal.studies_training:
+        return
+    results = list(study.journal.session.datasets)
+    others = _TimeBudget(0.0 if study.settings.quick else _OTHERS_SECONDS)
+    uses = [(study.subject.source, study.subject.use), *study.subject.other_datasets]
+    for index, (source, use) in enumerate(uses):
+        known = source.pipeline.output.cardinality
+        cost = DatasetCost(
+            taken_wall_seconds=use.wall_seconds,
+            taken_cpu_seconds=use.cpu_seconds,
+            whole_call=use.whole_call,
+            epoch_elements=known if known >= 0 else None,
+        )
+        if index == 0:
+            rate = results[0].rates.get("defaults")
+            alone = profile.consumer.input_seconds
+            per_example = rate.cpu_us_per_example if rate else None
+            cost = replace(
+                cost,
+                element_wall_seconds=alone,
+                element_cpu_seconds=None if per_example is None else per_example * 1e-6 * profile.examples_per_element,
+                epoch_elements=course.epoch_elements or cost.epoch_elements,
+            )
+        elif (profile.first_element_seconds or 0.0) + _OTHER_SECONDS < others.left:
+            with study.runner.measuring():
+                cost = _with_input_cost(source.dataset, cost)
+        results[index] = replace(results[index], cost=cost)
+    study.journal.update(datasets=tuple(results))
+
+
+def _with_input_cost(dataset: object, cost: DatasetCost) -> DatasetCost:
+    try:
+        window = windows.input_window(dataset, seconds=_OTHER_SECONDS, warmup_seconds=0.1, settle_seconds=0.1)
+    except RunFailed:
+        return cost
+    return replace(
+        cost, element_wall_seconds=window.step_seconds, element_cpu_seconds=window.cpu_seconds / window.steps
+    )
+
+
+def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[Finding]:
+    """Returns the warnings about the course: a long pause at each epoch boundary, an input that slows down."""
+    found = []
+    real = profile.consumer.real_seconds
+    elements = course.epoch_elements
+    if course.border_seconds and elements and course.steady_seconds is not None:
+        working = elements * max(real or 0.0, course.steady_seconds)
+        share = course.border_seconds / (working + course.border_seconds)
+        if share >= _PAUSE_SHARE and course.border_seconds >= _LONG_PAUSE_SECONDS and elements > 1:
+            shuffle = next((node for node in reversed(pipeline.nodes) if node.op == "shuffle"), None)
+            filling = course.fill_seconds is not None and course.fill_seconds > 0.5 * course.border_seconds
+            place = (shuffle if filling and shuffle else pipeline.output).location
+            found.append(
+                Finding(
+                    "epoch-pause",
+                    f"Every epoch begins with a pause of {course.border_seconds:.2g} s, "
+                    f"{100 * share:.0f} % of an epoch of {elements:,} elements"
+                    + (": the shuffle buffer is refilled." if filling else "."),
+                    "A repeat() directly after the shuffle lets TensorFlow fill the next epoch's buffer while "
+                    "the current one is read (then pass steps_per_epoch to fit); a smaller shuffle buffer "
+                    "fills sooner."
+                    if filling
+                    else "Keep one iterator across epochs: use repeat() and steps_per_epoch.",
+                    place.file if place else None,
+                    place.line if place else None,
+                )
+            )
+    drifting = course.drift
+    if drifting is not None and drifting.significant and drifting.change.low > 1:
+        place = pipeline.output.location
+        change = drifting.change
+        found.append(
+            Finding(
+                "slows-down",
+                f"The input slows down while it runs: an element takes {change.median:.2f} times as long "
+                f"({change.low:.2f} to {change.high:.2f}) at the end of {drifting.elements:,} elements as at the "
+                f"start; the slowdown begins at element {drifting.since:,}.",
+                "Check what grows: a list, a file or a table in a generator or Python function, or records "
+                "that get longer toward the end of the data.",
+                place.file if place else None,
+                place.line if place else None,
+            )
+        )
+    return found

@@ -1,0 +1,538 @@
+"""The tasks of an existing cluster: driven from the first one, and the agent that each of the others runs."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from pipetune.core import session_file
+from pipetune.core.cluster import ClusterTask, LockstepRole
+from pipetune.core.codec import decode_union, encode
+from pipetune.core.distribution import InputSkew, WorkerInput
+from pipetune.core.errors import PipetuneError
+from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection
+from pipetune.core.messages import AnalysisFailed, Job, Message, Mode
+from pipetune.core.session import Session
+from pipetune.core.version import VERSION
+from pipetune.supervisor import handshake, rendezvous
+from pipetune.supervisor.display import Screen
+from pipetune.supervisor.handshake import ConnectionInfo, HandshakeServer
+from pipetune.supervisor.local_cluster import LocalPeer, RunningWorkers, loss_reason
+from pipetune.supervisor.monitoring import Interrupts
+from pipetune.supervisor.process import worker
+from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
+from pipetune.supervisor.user_files import UserFiles, WorkerState
+
+_CONNECT_SECONDS = 60.0  # for the workers' own connections, once the agents have been ordered to start them
+_EXIT_SECONDS = 60.0  # for workers to exit: the next start reuses their addresses
+
+
+@dataclass(frozen=True)
+class StartWorker:
+    """Order to start a worker. The agent replaces the script and all paths of the job by its own."""
+
+    number: int  # of this start, from 1
+    job: Job
+    session: str = ""  # content of the file `Job.session`
+    rendezvous: str = ""  # the server for Horovod's ranks in this start, "host:port"; "" if there are none
+
+
+@dataclass(frozen=True)
+class StopWorker:
+    """Order to end the worker."""
+
+
+@dataclass(frozen=True)
+class ShutDown:
+    """The analysis is over: the exit status of the coordinator and, if that is not 0, the reason."""
+
+    exit_code: int
+    why: str = ""
+
+
+CoordinatorMessage = StartWorker | StopWorker | ShutDown
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """The end of the log of a lost worker. Sent before any other message about the loss."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ForwardedMessage:
+    """A message of the worker, forwarded."""
+
+    message: Message
+
+
+@dataclass(frozen=True)
+class WorkerExited:
+    """The worker's process has exited."""
+
+    status: int  # as `subprocess.Popen.returncode`
+
+
+@dataclass(frozen=True)
+class WorkerCleanedUp:
+    """The worker and everything it started have ended."""
+
+
+AgentMessage = LogTail | ForwardedMessage | WorkerExited | WorkerCleanedUp
+
+
+class RemoteWorker:
+    """A worker on another machine; its agent there forwards its messages."""
+
+    def __init__(self, worker: int, lines: JsonLinesConnection) -> None:
+        self.conversation = WorkerState(worker_index=worker)
+        self._lines = lines
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptors to wait for."""
+        return (self._lines.fileno(),)
+
+    def receive(self, ready: set[int], selector: selectors.BaseSelector) -> bool:
+        """Processes what its agent sent and returns whether the worker is lost or its agent disconnected."""
+        state = self.conversation
+        if self._lines.fileno() in ready:
+            for data in self._lines.receive_available():
+                match decode_agent_message(data):
+                    case LogTail(text=text):
+                        state.log_tail = text
+                    case ForwardedMessage(message=message):
+                        state.update(message)
+                    case WorkerExited(status=status):
+                        state.exit_status = status
+            if self._lines.peer_closed:
+                selector.unregister(self._lines.fileno())
+                state.exit_status = state.exit_status if state.exit_status is not None else 1
+                state.exit_reason = "is no longer reachable: its command has exited, or its machine is down"
+                return True
+        state.exit_reason = state.exit_reason or loss_reason(state)
+        return bool(state.exit_reason)
+
+
+class RemoteCluster:
+    """The other tasks of the cluster, each reached over a connection to its agent."""
+
+    def __init__(
+        self, server: HandshakeServer, agents: Mapping[int, JsonLinesConnection], *, rendezvous_host: str = ""
+    ) -> None:
+        """Keeps the connections.
+
+        Args:
+            server: accepts the connections of the workers.
+            agents: the connection to each agent, by the number of its task.
+            rendezvous_host: this machine's address for the rendezvous of Horovod's ranks; "" if there are none.
+        """
+        self._door, self._commands, self._begun = server, agents, 0
+        self._rendezvous_host = rendezvous_host
+
+    def __len__(self) -> int:
+        """The number of workers, including the coordinator's own."""
+        return len(self._commands) + 1
+
+    @contextlib.contextmanager
+    def workers(self, job: Job, *, log: Path, command: Sequence[str]) -> Iterator[RunningWorkers]:
+        """Starts a worker on every task and yields them; on exit, all of them have ended.
+
+        Args:
+            job: what each worker does.
+            log: file for what the script prints in the worker on this machine.
+            command: starts the worker on this machine; the path of the job file is appended.
+
+        Raises:
+            PipetuneError: the local worker cannot be started, or the rendezvous server cannot listen.
+        """
+        self._begun += 1
+        session = Path(job.session).read_text() if job.session else ""
+        host = self._rendezvous_host
+        with contextlib.ExitStack() as stack:
+            where = stack.enter_context(rendezvous.rendezvous_server(host)) if host else ""
+            stack.callback(self._stop_workers)
+            self._broadcast(StartWorker(self._begun, replace(job, session="", request_descriptor=-1), session, where))
+            links = self._accept_workers(stack)
+            descriptors = tuple(one.fileno() for _, one in sorted(links.items()))
+            task = LockstepRole(0, len(self), descriptors, existing_cluster=True)
+            of_ranks = rendezvous.rendezvous_environment(where)
+            chief = stack.enter_context(
+                worker(replace(job, lockstep_role=task), log=log, command=command, environment=of_ranks)
+            )
+            others = []
+            for number, link in sorted(links.items()):
+                others.append(RemoteWorker(number, link if link.peer_closed else self._commands[number]))
+                if not link.peer_closed:
+                    link.close()  # now only the worker holds it: its peer sees the link close when it exits
+            yield RunningWorkers(chief, tuple(others))
+
+    @property
+    def all_connected(self) -> bool:
+        """Whether all agents are still connected, so that every task can start another worker."""
+        return not any(lines.peer_closed for lines in self._commands.values())
+
+    def shut_down(self, exit_code: int, why: str) -> None:
+        """Tells all agents that the analysis is over.
+
+        Args:
+            exit_code: of the coordinator.
+            why: the reason, if `exit_code` is not 0.
+        """
+        self._broadcast(ShutDown(exit_code, why))
+
+    def _accept_workers(self, stack: contextlib.ExitStack) -> dict[int, JsonLinesConnection]:
+        """A connection to the worker of each task; an already closed one for each that did not connect."""
+        links = self._door.accept(start=self._begun, seconds=_CONNECT_SECONDS if self.all_connected else 0.0)
+        for number in set(self._commands) - set(links):
+            near, far = socket.socketpair()
+            far.close()
+            links[number] = JsonLinesConnection(near)
+            links[number].receive_available()
+        for link in links.values():
+            stack.callback(link.close)
+        return links
+
+    def _broadcast(self, message: CoordinatorMessage) -> None:
+        for lines in self._commands.values():
+            with contextlib.suppress(ConnectionLost):  # a disconnected agent is reported as lost at the next receive
+                lines.send(encode(message, CoordinatorMessage))
+
+    def _stop_workers(self) -> None:
+        self._broadcast(StopWorker())
+        end = time.monotonic() + _EXIT_SECONDS
+        for lines in self._commands.values():
+            with contextlib.suppress(ConnectionLost, PipetuneError):
+                while not isinstance(
+                    decode_agent_message(lines.receive(max(0.0, end - time.monotonic()))), WorkerCleanedUp
+                ):
+                    pass
+
+
+def decode_agent_message(data: object) -> AgentMessage:
+    """Returns the decoded message of an agent.
+
+    Raises:
+        PipetuneError: it is not a valid message.
+    """
+    return cast(AgentMessage, decode_union(cast(Any, AgentMessage), data))
+
+
+def decode_coordinator_message(data: object) -> CoordinatorMessage:
+    """Returns the decoded message of the coordinator.
+
+    Raises:
+        PipetuneError: it is not a valid message.
+    """
+    return cast(CoordinatorMessage, decode_union(cast(Any, CoordinatorMessage), data))
+
+
+COORDINATOR_LOST = ShutDown(1, "The command of the first task has exited, or its machine is no longer reachable.")
+INTERRUPTED = ShutDown(130, "Interrupted; the connection to the first task was closed.")
+
+
+@dataclass(frozen=True)
+class RemoteAgent:
+    """Runs the worker of this task for the coordinator, which is the command of the first task.
+
+    Args:
+        own_job: a job with the script, the arguments and the folders of this task.
+        place: the position of this task in the cluster.
+        connection_info: where the worker's own connection goes.
+        coordinator: the connection to the coordinator.
+        interrupts: Ctrl-C and other signals, as something to wait for.
+        log: file for what the script prints.
+        private: a folder that nobody else reads.
+        command: starts a worker.
+        files: restores what the script changes on this machine.
+    """
+
+    own_job: Job
+    place: ClusterTask
+    connection_info: ConnectionInfo
+    coordinator: JsonLinesConnection
+    interrupts: Interrupts
+    log: Path
+    private: Path
+    command: Sequence[str]
+    files: UserFiles
+
+    def run(self) -> ShutDown:
+        """Follows the coordinator's messages until it ends or the user interrupts; returns how it ended."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.coordinator, selectors.EVENT_READ)
+            selector.register(self.interrupts.descriptor, selectors.EVENT_READ)
+            waiting: list[object] = []
+            while True:
+                waiting += self.coordinator.receive_available()  # part of it may have been buffered with the handshake
+                while waiting:
+                    match decode_coordinator_message(waiting.pop(0)):
+                        case StartWorker() as begin:
+                            ended = self._run_worker(begin, selector, waiting)
+                            if ended is not None:
+                                return ended
+                        case ShutDown() as dismissed:
+                            return dismissed
+                if self.coordinator.peer_closed:
+                    return COORDINATOR_LOST
+                selector.select()
+                if self.interrupts.count:
+                    return INTERRUPTED
+
+    def _run_worker(
+        self, begin: StartWorker, selector: selectors.BaseSelector, waiting: list[object]
+    ) -> ShutDown | None:
+        """Runs one worker until the coordinator ends it.
+
+        Returns:
+            None; or the reason to end the agent too: the coordinator has exited, or the user interrupts.
+        """
+        try:
+            link = self.connection_info.connect(self.place.worker_index, start=begin.number)
+        except (OSError, ConnectionLost):
+            return COORDINATOR_LOST
+        messages: list[Message] = []
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._send, WorkerCleanedUp())
+            undo = stack.enter_context(self.files.restored_on_exit())
+            with contextlib.closing(link):
+                job = replace(self._job(begin, link.fileno()), undo=undo)
+                of_ranks = rendezvous.rendezvous_environment(begin.rendezvous)
+                running = stack.enter_context(worker(job, log=self.log, command=self.command, environment=of_ranks))
+            other = LocalPeer(self.place.worker_index, running, log=self.log, on_message=messages.append)
+            for descriptor in other.descriptors:
+                selector.register(descriptor, selectors.EVENT_READ)
+                stack.callback(_unregister, selector, descriptor)
+            lost = disconnected = False
+            while True:
+                ready = {key.fd for key, _ in selector.select()}
+                if self.interrupts.count:
+                    return INTERRUPTED
+                if other.receive(ready, selector) and not lost:
+                    lost = True
+                    self._send(LogTail(other.conversation.log_tail))
+                while messages:
+                    self._send(ForwardedMessage(messages.pop(0)))
+                if other.conversation.exit_status is not None and not disconnected:
+                    disconnected = True
+                    self._send(WorkerExited(other.conversation.exit_status))
+                if self.coordinator.fileno() in ready:
+                    waiting += self.coordinator.receive_available()
+                    if waiting and isinstance(decode_coordinator_message(waiting[0]), StopWorker):
+                        del waiting[0]
+                        return None
+                    if self.coordinator.peer_closed:
+                        return COORDINATOR_LOST
+
+    def _job(self, begin: StartWorker, link: int) -> Job:
+        """The coordinator's job with the script, arguments and folders of this task."""
+        own, session = self.own_job, self.private / "session.json"
+        if begin.session:
+            session.write_text(begin.session)
+        return replace(
+            begin.job,
+            settings=replace(begin.job.settings, out=own.settings.out),
+            script=own.script,
+            module=own.module,
+            arguments=own.arguments,
+            directory=own.directory,
+            out=own.out,
+            session=str(session) if begin.session else "",
+            lockstep_role=LockstepRole(self.place.worker_index, self.place.workers, (link,), existing_cluster=True),
+        )
+
+    def _send(self, message: AgentMessage) -> None:
+        with contextlib.suppress(ConnectionLost):  # the next read reports the closed connection
+            self.coordinator.send(encode(message, AgentMessage))
+
+
+def _unregister(selector: selectors.BaseSelector, descriptor: int) -> None:
+    with contextlib.suppress(KeyError):
+        selector.unregister(descriptor)
+
+
+WAIT_SECONDS = 120.0  # for the sessions of tasks that started with this one and still run
+_POLL_SECONDS = 0.5  # by judgement: shorter loads a shared file system, longer delays the end
+_ROUNDS = 3  # parts of a window: as many as the rounds in which an analysis in lockstep measures input skew
+_NO_PEER_SESSIONS = (
+    "The other tasks of the cluster wrote no session below this task's results folder, so the input skew "
+    "between the workers is unknown. To measure it, use --out with a folder that all machines share."
+)
+
+
+def peer_names(place: ClusterTask) -> list[str]:
+    """Returns the names of the other tasks that train, which are also the names of their folders."""
+    names = [f"worker-{number}" for number in range(place.workers - place.has_chief)]
+    return names if place.has_chief else names[1:]
+
+
+def with_input_skew(
+    session: Session, folder: Path, place: ClusterTask, interrupts: Interrupts, *, wait_seconds: float = WAIT_SECONDS
+) -> Session:
+    """Returns the chief's session with the input skew between the workers.
+
+    Args:
+        session: of the chief.
+        folder: the chief's results folder, which contains those of the other tasks.
+        place: the chief's position in the cluster.
+        interrupts: an interrupt ends the wait.
+        wait_seconds: how long to wait for tasks that have started. A task without a folder here writes its results to
+            another place, and is not waited for.
+    """
+    tuned = session.main_dataset
+    if tuned is None or place.workers < 2:
+        return session
+    names = peer_names(place)
+    found = _sessions([folder / name for name in names], interrupts, end=time.monotonic() + wait_seconds)
+    if not any(found):
+        return replace(session, notes=(*session.notes, _NO_PEER_SESSIONS))
+    inputs = [worker_input(0, session)]
+    for index, (name, one) in enumerate(zip(names, found, strict=True), start=1):
+        why = f"it wrote no session to the subfolder {name}"
+        inputs.append(worker_input(index, one) if one is not None else WorkerInput(index, why=why))
+    with_skew = replace(tuned, skew=InputSkew(tuple(inputs)))
+    return replace(session, datasets=tuple(with_skew if one is tuned else one for one in session.datasets))
+
+
+def worker_input(worker: int, session: Session) -> WorkerInput:
+    """Returns the input times of one worker from its session; its task consumed the input alone."""
+    tuned = session.main_dataset
+    if tuned is None or tuned.profile is None:
+        return WorkerInput(worker, why=session.status_detail or "its session has no dataset")
+    profile = tuned.profile
+    whole = profile.consumer.input_seconds
+    rounds = _part_means(profile.intervals) or ([whole] if whole else [])
+    return WorkerInput(worker, tuple(rounds), profile.first_element_seconds)
+
+
+def _part_means(intervals: Sequence[float]) -> list[float]:
+    """The mean of each of `_ROUNDS` parts of a window, as many as `compare_inputs` measures; [] if it is too short."""
+    size = len(intervals) // _ROUNDS
+    parts = [intervals[number * size : (number + 1) * size] for number in range(_ROUNDS)] if size else []
+    return [sum(part) / len(part) for part in parts]
+
+
+def _sessions(folders: Sequence[Path], interrupts: Interrupts, *, end: float) -> list[Session | None]:
+    while True:
+        found = [_finished_session(folder) for folder in folders]
+        awaited = any(one is None and folder.is_dir() for one, folder in zip(found, folders, strict=True))
+        left = min(_POLL_SECONDS, end - time.monotonic())
+        if not awaited or left <= 0 or interrupts.count:
+            return found
+        select.select([interrupts.descriptor], [], [], left)
+
+
+def _finished_session(folder: Path) -> Session | None:
+    try:
+        found = session_file.load(folder)
+    except PipetuneError:
+        return None
+    return None if found.status == "running" else found
+
+
+_NOT_CONNECTED = (
+    "Not all tasks of the cluster connected within {:.0f} s: each measures only its own input. To try plans in "
+    "lockstep, "
+    "start all tasks at the same time, with --out in a folder that their machines share, and make the first task "
+    "reachable from the others."
+)
+_RANK_ALONE = (
+    "Rank {0.index} of {0.workers} measures only its own input, and no plan is tried in training steps. That requires "
+    "ranks that can be restarted together: a fixed number of ranks started by horovodrun with Gloo (--gloo)."
+)
+
+
+def analyze(
+    request: AnalysisRequest,
+    screen: Screen,
+    interrupts: Interrupts,
+    private: Path,
+    *,
+    run: Callable[[RemoteCluster | None, tuple[str, ...]], AnalysisResult],
+) -> AnalysisResult:
+    """Analyzes together with the other tasks if all have connected, else this task alone; returns the result.
+
+    Args:
+        request: what to analyze; its `place` is set.
+        screen: shows the progress.
+        interrupts: Ctrl-C and other signals, as something to wait for.
+        private: a folder that nobody else reads.
+        run: runs the analysis as the coordinator of these tasks, or alone if None, with these notes for the report.
+    """
+    place, wait_seconds = request.place, request.limits.meeting
+    assert place is not None
+    if not place.can_train_in_lockstep:
+        return _analyze_alone(place, screen, run)
+    screen.update("cluster", f"{place}: waiting for the other tasks to connect")
+    if place.is_coordinator:
+        with handshake.coordinator_handshake(
+            request.results.root, place, interrupts, wait_seconds=wait_seconds
+        ) as others:
+            if others is not None:
+                tasks = RemoteCluster(*others, rendezvous_host=place.coordinator_host if place.has_rendezvous else "")
+                analysis = run(tasks, ())
+                tasks.shut_down(analysis.exit_code, analysis.session.status_detail if analysis.exit_code else "")
+                return analysis
+    else:
+        with handshake.agent_handshake(
+            request.results.root.parent, place, interrupts, wait_seconds=wait_seconds
+        ) as first:
+            if first is not None:
+                return _run_agent(request, place, screen, interrupts, private, first)
+    not_met = _NOT_CONNECTED.format(wait_seconds)
+    screen.warn(not_met)
+    return run(None, (not_met,))
+
+
+def _analyze_alone(
+    place: ClusterTask, screen: Screen, run: Callable[[RemoteCluster | None, tuple[str, ...]], AnalysisResult]
+) -> AnalysisResult:
+    """Analyzes this task alone, as its peers cannot be coordinated; for a rank of Horovod, warns with the reason."""
+    if not place.is_horovod_rank:
+        return run(None, ())
+    why = _RANK_ALONE.format(place)
+    screen.warn(why)
+    return run(None, (why,))
+
+
+def _run_agent(
+    request: AnalysisRequest,
+    place: ClusterTask,
+    screen: Screen,
+    interrupts: Interrupts,
+    private: Path,
+    coordinator: tuple[ConnectionInfo, JsonLinesConnection],
+) -> AnalysisResult:
+    """Runs as the agent of a task other than the first; it has no results of its own."""
+    where = request.results.root.parent
+    screen.update("following", f"{place} is controlled by the first task; the results will be in {where}")
+    request.results.publish()  # only the log
+    follower = RemoteAgent(
+        own_job=make_job(request, Mode.ANALYZE),
+        place=place,
+        connection_info=coordinator[0],
+        coordinator=coordinator[1],
+        interrupts=interrupts,
+        log=request.results.log,
+        private=private,
+        command=request.worker_command,
+        files=UserFiles(screen, where),
+    )
+    over = follower.run()
+    if over.exit_code:
+        hint = f"Partial results are in {where}; the output of the script on this machine is in {request.results.log}."
+        session = Session(VERSION, command={}, status="failed", status_detail=over.why)
+        return AnalysisResult(
+            session, over.exit_code, request.results, failure=AnalysisFailed(over.why, hint, over.exit_code)
+        )
+    detail = f"Done, controlled by the first task; the results are in {where}."
+    screen.say(detail)
+    return AnalysisResult(Session(VERSION, command={}, status="done", status_detail=detail), 0, request.results)

@@ -1,0 +1,234 @@
+"""Completes a session from what its workers reported and how they ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipetune.core.edits import Plan
+from pipetune.core.errors import PipetuneError
+from pipetune.core.messages import Job, LogLine, Message, Mode, TrialStarted
+from pipetune.core.results import Outcome, Rate, Trial
+from pipetune.core.session import Rejection, Session
+from pipetune.core.settings import Settings
+from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
+from pipetune.supervisor.process import WORKER_COMMAND, worker
+from pipetune.supervisor.target import Target
+from pipetune.supervisor.user_files import Ending, WorkerState
+
+if TYPE_CHECKING:
+    from pipetune.supervisor.verification import Verification
+
+
+_GAIN_WITHHELD = "It was measured in combination with a plan that is not recommended."
+_TRACEBACK = "Traceback (most recent call last):"
+_STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
+
+
+def with_ending(session: Session, conversation: WorkerState) -> Session:
+    """Returns the session with status and side effects as its worker ended."""
+    status = _STATUS.get(conversation.exit_code, "failed")
+    suppressed = conversation.suppressed
+    side_effects = {
+        name: max(session.side_effects.get(name, 0), suppressed.get(name, 0))
+        for name in (*session.side_effects, *suppressed)
+    }
+    return replace(
+        session,
+        status=status,
+        status_detail=_detail(session, conversation),
+        complete=session.complete and status == "done",
+        side_effects=side_effects,
+    )
+
+
+def _detail(session: Session, conversation: WorkerState) -> str:
+    lost = conversation.lost_peer
+    if lost is not None and conversation.ending is not Ending.INTERRUPTED:
+        if lost.script_failed or lost.failure or lost.script_exited:
+            return f"On {lost.name}: {_detail(session, lost)}"
+        return f"{lost.name.capitalize()} {lost.exit_reason}. The other workers were stopped as well."
+    if conversation.ending is Ending.INTERRUPTED:
+        return "Interrupted. Everything measured until then was saved."
+    if conversation.script_failed:
+        return f"The script raised an exception: {exception_line(conversation.script_failed.traceback)}"
+    if conversation.failure:
+        return conversation.failure.message
+    if conversation.script_exited and conversation.exit_code:
+        exited = conversation.script_exited
+        return f"The script ended with exit status {exited.code}. {exited.detail}".strip()
+    if conversation.ending is not Ending.FINISHED:
+        if not conversation.message_count:
+            return f"The measuring process {conversation.exit_reason} before it sent any message."
+        who = "The script" if not session.profiled_datasets else "The measuring process"
+        return f"{who} {conversation.exit_reason}."
+    return session.status_detail
+
+
+def exception_line(traceback: str) -> str:
+    """Returns the line of a traceback that names the exception: the first one after the frames.
+
+    TensorFlow's messages continue for several lines after it, and may quote another traceback (whose header is followed
+    by a blank line).
+    """
+    lines = traceback.strip().splitlines()
+    starts = [number for number, line in enumerate(lines[:-1]) if line == _TRACEBACK and lines[number + 1]]
+    behind = lines[starts[-1] + 1 :] if starts else lines
+    return next((line for line in behind if line and not line[0].isspace()), "")
+
+
+def with_earlier_trials(before: Session, after: Session, trial: TrialStarted, why: str) -> Session:
+    """Returns `after`, from a restarted worker, with the trials of the worker that died.
+
+    Args:
+        before: the session of the worker that died.
+        after: the session of the restarted worker.
+        trial: the trial during which the worker died; added as failed, unless `after` has it.
+        why: how the worker died.
+    """
+    trials = [old for old in before.trials if old not in after.trials]
+    noted = any(new.plan.key == trial.plan and new.outcome is Outcome.FAILED for new in after.trials)
+    if trial.details and not noted:
+        trials.append(Trial(trial.details, Outcome.FAILED, f"the process {why}"))
+    return replace(after, trials=(*trials, *after.trials))
+
+
+def with_verification(session: Session, found: Verification) -> Session:
+    """Returns the session after its patch was run; a patch not confirmed is never emitted or reported as faster."""
+    session = replace(session, patch=found.patch or session.patch)
+    patch, dataset = session.patch, session.main_dataset
+    if patch is None or dataset is None or dataset.plan is None:
+        return session
+    proof = found.confirmation
+    if proof is not None:
+        covered = tuple(one for one in dataset.plan.rewrites if one.key in patch.covered)
+        trial = proof.trial(Plan("the patch", covered), kind="verification")
+        session = replace(session, trials=(*session.trials, trial))
+    if proof is None or not proof.confirmed:
+        return without_patch(session, found.reason)
+    checked = f"Run in a separate process: {found.comparison}. " if found.comparison else ""
+    rates = {**dataset.rates, "tuned": found.rate or Rate(), **proof.rates}
+    rates["tuned"] = replace(rates["tuned"], peak_rss_mib=found.peak_rss_mib)
+    if "defaults" in dataset.rates:
+        rates["defaults"] = replace(rates["defaults"], peak_rss_mib=dataset.rates["defaults"].peak_rss_mib)
+    session = replace(
+        session,
+        patch=replace(patch, verified=True, verification=f"{checked}{proof.why}"),
+        training=proof.training or session.training,
+    )
+    return _with_dataset(
+        session,
+        rates=rates,
+        input_speedup=proof.input_speedup,
+        input_speedup_over_autotune=proof.input_speedup_over_autotune,
+    )
+
+
+def without_patch(session: Session, why: str, *, verified: bool | None = False) -> Session:
+    """Returns the session without its patch and without any number that supported it.
+
+    A plan that the patch covers only in part was measured separately, and stays.
+
+    Args:
+        session: holds the patch.
+        why: the reason, a sentence for the report.
+        verified: as in `PatchResult`; None if the patch was not measured at all.
+    """
+    patch, dataset = session.patch, session.main_dataset
+    if patch is None or dataset is None:
+        return session
+    plan = dataset.plan
+    covered = [one for one in plan.rewrites if one.key in patch.covered] if plan is not None else []
+    stays = plan is not None and len(covered) < len(plan.rewrites)
+    rejected = tuple(Rejection(one.rule, one.node, why) for one in covered)
+    rejected_places = {(one.rule, one.node) for one in rejected}
+    left = tuple(one for one in patch.not_covered if (one.rule, one.node) not in rejected_places)
+    patch = replace(
+        patch, diff="", files=(), covered=(), not_covered=(*left, *rejected), verified=verified, verification=why
+    )
+    training = session.training
+    if training is not None:
+        training = replace(training, speedup=None, speedup_over_autotune=None, tuned_step_ms=None, why=why)
+    form = session.distributed
+    if form is not None and form.module and not stays:
+        form = replace(form, advice=(*form.advice, "It contains rewrites because of which the patch was withheld."))
+    session = replace(session, patch=patch, training=training, distributed=form)
+    changes: dict[str, Any] = {} if stays else {"plan": None, "tuned": None, "predicted": None, "what_if": ()}
+    return _with_dataset(
+        session,
+        rates={name: rate for name, rate in dataset.rates.items() if name != "tuned"},
+        input_speedup=None,
+        input_speedup_over_autotune=None,
+        gains={},
+        rejected=(*dataset.rejected, *(() if stays else rejected)),
+        offered=tuple(replace(one, gain=None, why=_GAIN_WITHHELD if one.gain else one.why) for one in dataset.offered),
+        **changes,
+    )
+
+
+def _with_dataset(session: Session, **changes: Any) -> Session:
+    """The session with these fields of its tuned dataset replaced."""
+    tuned = session.main_dataset
+    datasets = (replace(one, **changes) if one is tuned else one for one in session.datasets)
+    return replace(session, datasets=tuple(datasets))
+
+
+def run_with_plan(target: Target, plan: Path, *, worker_command: Sequence[str] = WORKER_COMMAND) -> int:
+    """Runs `target` on this terminal with `plan` applied and returns the exit status.
+
+    Raises:
+        PipetuneError: the plan does not match the pipeline, or the worker failed without a traceback of the script.
+    """
+    job = Job(
+        mode=Mode.RUN,
+        message_descriptor=-1,
+        script=target.script,
+        module=target.module,
+        arguments=target.arguments,
+        directory=target.directory,
+        plan=str(plan),
+    )
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, LogLine):
+            print(f"pipetune: {message.text}", file=sys.stderr)
+
+    with Interrupts() as interrupts, worker(job, log=None, command=worker_command, attached=True) as running:
+        conversation = monitor(running, limits=Timeouts.unlimited(), interrupts=interrupts, on_message=on_message)
+    if conversation.script_failed:
+        sys.stderr.write(f"{conversation.script_failed.traceback.rstrip()}\n")
+    _raise_failure(conversation)
+    return 130 if interrupts.count else conversation.exit_code
+
+
+def read_machine(
+    device: str = "auto", *, limits: Timeouts | None = None, worker_command: Sequence[str] = WORKER_COMMAND
+) -> Session:
+    """Returns a session that holds only the machine, as TensorFlow sees it.
+
+    Raises:
+        PipetuneError: TensorFlow cannot be imported, the device is absent, or the worker was lost.
+    """
+    job = Job(Mode.DOCTOR, message_descriptor=-1, settings=Settings(device=device), directory=os.getcwd())
+    with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=worker_command) as running:
+        conversation = monitor(
+            running, limits=limits or Timeouts(), interrupts=interrupts, on_message=lambda _message: None
+        )
+    _raise_failure(conversation)
+    if conversation.session is None:
+        raise PipetuneError(
+            f"The machine could not be read: the worker {conversation.exit_reason or 'sent no message'}.",
+            hint="Try `python -c 'import tensorflow'`.",
+            exit_code=130 if interrupts.count else 1,
+        )
+    return conversation.session
+
+
+def _raise_failure(conversation: WorkerState) -> None:
+    if conversation.failure:
+        failed = conversation.failure
+        raise PipetuneError(failed.message, hint=failed.hint, exit_code=failed.exit_code)

@@ -1,0 +1,1 @@
+"""Timing: windows of input and training steps, and the load of the cores during them."""

@@ -1,0 +1,410 @@
+"""Measures a dataset consumed as fast as possible, one new iterator at a time, and closes windows of training steps."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.core.results import RunFailed, Window
+from pipetune.pipelines.errors import first_line
+from pipetune.pipelines.objects import live_objects
+
+DATA_RAN_OUT = "The data ran out: the dataset is empty when it is iterated a second time."
+"""Message for a dataset that is empty when iterated again: a generator function that returns an exhausted iterator."""
+
+
+@contextlib.contextmanager
+def as_run_failed(what: str = "The pipeline") -> Iterator[None]:
+    """Context manager for code that takes elements of an endless dataset.
+
+    Raises:
+        RunFailed: `what` raised (the cause is its own exception), or its data ran out.
+    """
+    try:
+        yield
+    except StopIteration:
+        raise RunFailed(DATA_RAN_OUT) from None
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        raise RunFailed(f"{what} raised {type(error).__name__}: {first_line(error)}") from error
+
+
+_MANY_TIMES = 10.0  # the median step, by judgement: a smaller factor counts steps that were only slow
+_SHORTEST_SECONDS = 0.02  # the smallest XLA program takes longer than this to compile
+_NOTICEABLE = 0.02  # share of the step time below which compilation is ignored
+
+
+class CompileTimer:
+    """Measures the compile time of one window, which begins when the object is constructed."""
+
+    def __init__(self) -> None:
+        self._traced_seconds = tensorflow_private.tracing_seconds()
+
+    def compile_seconds(self, step_seconds: Sequence[float], *, new_shapes: bool) -> float:
+        """Returns the seconds of the window spent tracing and compiling, or 0 if they are negligible.
+
+        Args:
+            step_seconds: duration of every step in the window, without its wait for input if that is known.
+            new_shapes: whether a shape not seen before may have reached a step that XLA compiles.
+        """
+        found = tensorflow_private.tracing_seconds() - self._traced_seconds
+        if new_shapes and len(step_seconds) > 2:
+            usual = statistics.median(step_seconds)
+            found = max(found, sum(one - usual for one in step_seconds if _stands_out(one, usual)))
+        return found if found > _NOTICEABLE * sum(step_seconds) else 0.0
+
+
+def _stands_out(seconds: float, usual: float) -> bool:
+    return seconds > _SHORTEST_SECONDS and seconds > _MANY_TIMES * usual
+
+
+def shapes_vary(element_spec: Any) -> bool:
+    """Whether elements of this spec may have different shapes."""
+    shapes = [getattr(component, "shape", None) for component in tf.nest.flatten(element_spec)]
+    return any(shape is None or not shape.is_fully_defined() for shape in shapes)
+
+
+def signature(element: Any) -> tuple[object, ...]:
+    """Returns the shapes of one element's components; for a component that is not a tensor, its type name."""
+    return tuple(
+        tuple(component.shape) if isinstance(component, tf.Tensor) else type(component).__name__
+        for component in tf.nest.flatten(element, expand_composites=True)
+    )
+
+
+_SMALL = 1024  # values in a tensor that is read whole; of a larger one only the first value is copied to the host
+_VARIABLES_READ = 4  # variables read per device, at most
+
+
+def wait_for_device(produced: Any = None, *, variables: Sequence[Any] = ()) -> None:
+    """Waits until the work that produces `produced`, and everything queued before it, is done.
+
+    Args:
+        produced: what the last step returned, in any structure; None if it is not accessible.
+        variables: variables that the step changes; they are also read.
+
+    Raises:
+        Exception: the exception of the queued work of the step; it surfaces here at the latest.
+    """
+    for value in (*_values(produced), *variables):
+        _read(value)
+    if tf.executing_eagerly():
+        tensorflow_private.sync_devices()
+
+
+class DeviceSynchronizer:
+    """Closes the windows of one consumer, by reading what its step returned or else variables that training changes."""
+
+    def __init__(self) -> None:
+        self._variables: tuple[Any, ...] | None = None
+
+    def __call__(self, produced: Any = None) -> None:
+        """Waits as `wait_for_device` does; without `produced`, reads `training_variables`."""
+        if produced is not None:
+            wait_for_device(produced)
+            return
+        if self._variables is None:
+            self._variables = training_variables()
+        wait_for_device(variables=self._variables)
+
+
+def training_variables() -> tuple[Any, ...]:
+    """Returns some trainable variables of every device, smallest first; reading one waits for all queued steps."""
+    found: dict[str, list[Any]] = {}
+    for candidate in live_objects():
+        kind = type(candidate)
+        own = issubclass(kind, tf.Variable) and not issubclass(kind, tensorflow_private.DistributedVariable)
+        if own and _readable(candidate):
+            found.setdefault(str(candidate.device), []).append(candidate)
+    return tuple(
+        variable
+        for of_device in found.values()
+        for variable in sorted(of_device, key=lambda one: one.shape.num_elements() or 0)[:_VARIABLES_READ]
+    )
+
+
+def _readable(variable: Any) -> bool:
+    try:
+        return bool(variable.trainable) and hasattr(variable.handle, "numpy") and bool(variable.is_initialized())
+    except (AttributeError, ValueError, tf.errors.OpError):
+        return False
+
+
+def _values(produced: Any) -> Iterator[Any]:
+    """Yields the leaves of what a step returned; plain containers are opened, objects of any library are kept whole."""
+    if isinstance(produced, Mapping):
+        for value in produced.values():
+            yield from _values(value)
+    elif isinstance(produced, tuple | list):
+        for value in produced:
+            yield from _values(value)
+    elif isinstance(produced, tf.RaggedTensor | tf.SparseTensor):
+        yield from tf.nest.flatten(produced, expand_composites=True)
+    elif produced is not None:
+        yield produced
+
+
+def _read(value: Any) -> None:
+    """Waits for one value, of any library, by copying it or a part of it to the host."""
+    if isinstance(value, tf.Tensor):
+        if hasattr(value, "numpy") and value.dtype not in (tf.variant, tf.resource):
+            count = value.shape.num_elements()
+            (value if count is not None and count <= _SMALL else tf.reshape(value, [-1])[:1]).numpy()
+    elif hasattr(value, "block_until_ready"):  # JAX
+        value.block_until_ready()
+    elif hasattr(value, "detach"):  # PyTorch
+        value.detach().cpu()
+    elif hasattr(value, "numpy"):
+        value.numpy()
+    elif hasattr(value, "__array__"):
+        np.asarray(value)
+
+
+MOST_STRETCH = 2.5
+"""A window may take this many times the requested seconds, so that it ends with an epoch."""
+
+_POLL_SECONDS = 0.1  # between two readings of AUTOTUNE's values, by judgement: equal ones too close prove little
+_DRAIN_SECONDS = 0.05
+"""Consumed before a window begins: buffers fill while the runtime's parameters are read, and would be counted."""
+
+_INTERVALS_KEPT = 256  # of the last elements of a window, by judgement: enough to show bursts, and small in a session
+
+
+def input_window(
+    dataset: Any,
+    *,
+    seconds: float,
+    warmup_seconds: float = 0.3,
+    settle_seconds: float = 1.0,
+    warmup_elements: int = 0,
+    examples_per_element: float = 1.0,
+    epoch_elements: int | None = None,
+    parts: int = 1,
+    on_end: Callable[[Any], None] | None = None,
+    on_poll: Callable[[Any], None] | None = None,
+) -> Window:
+    """Returns a window of `dataset` (repeated forever) of about `seconds`, after its warm-up.
+
+    The warm-up lasts `warmup_seconds`, at least `warmup_elements` elements (a cache needs a whole epoch), and then
+    until AUTOTUNE's parameters are stable, at most `settle_seconds` longer. If they are not stable by then, the window
+    is marked as not converged.
+
+    Args:
+        dataset: the dataset to measure.
+        seconds: length of the window.
+        warmup_seconds: shortest warm-up.
+        settle_seconds: longest wait for AUTOTUNE, after the warm-up.
+        warmup_elements: fewest elements of the warm-up.
+        examples_per_element: for `Window.examples`.
+        epoch_elements: elements in an epoch; None if unknown. With it the window covers whole epochs, if that makes it
+            at most `MOST_STRETCH` times as long: a shuffle buffer is drained at the end of an epoch and filled at the
+            start of the next, so parts of an epoch are not alike.
+        parts: elements of `dataset` that are taken together and counted as one: the parts into which a strategy has
+            divided an element.
+        on_end: called with the iterator before it is freed, to read the runtime's model.
+        on_poll: called with the iterator whenever AUTOTUNE's parameters are polled; never while the window is timed.
+
+    Raises:
+        RunFailed: the pipeline raised, or is empty. The cause is the user's own exception.
+    """
+    free_iterators()
+    iterator = take = None
+    try:
+        with as_run_failed():
+            started = time.perf_counter()
+            iterator = iter(repeat_forever(dataset))
+            take = iterator.__next__ if parts == 1 else _take_parts(iterator, parts)
+            try:
+                take()
+            except StopIteration:
+                raise RunFailed("The dataset is empty.") from None
+            first_seconds = time.perf_counter() - started
+            poll = on_poll or _ignore_poll
+            poll(iterator)
+            _warm_up(take, warmup_seconds, warmup_elements)
+            standing = _settle_parameters(iterator, take, settle_seconds, poll)
+            _warm_up(take, _DRAIN_SECONDS, 1)
+            window = _measure(take, seconds, examples_per_element, first_seconds, epoch_elements)
+            after = tuned_parameters(iterator)
+            converged = after is None or standing == after
+            poll(iterator)
+            if on_end is not None:
+                on_end(iterator)
+            return Window(**{**vars(window), "converged": converged})
+    finally:
+        del iterator, take
+        free_iterators()
+
+
+def repeat_forever(dataset: Any) -> Any:
+    """Returns the dataset repeated forever; unchanged if it already is endless."""
+    return apply_on_host(dataset, lambda host: host if is_endless(host) else host.repeat())
+
+
+def without_optimizations(dataset: Any) -> Any:
+    """Returns the dataset exactly as written: TensorFlow parallelizes nothing and adds no prefetch."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
+
+
+def is_endless(dataset: Any) -> bool:
+    """Whether a dataset has infinite cardinality; False if the cardinality is unknown."""
+    return bool(int(host_part(dataset).cardinality()) == tf.data.INFINITE_CARDINALITY)
+
+
+def apply_on_host(dataset: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns `dataset` with `change` applied to its end, but before a final copy to a device, which must come last."""
+    found = tensorflow_private.split_device_copy(dataset)
+    if found is None:
+        return change(dataset)
+    host, put_behind = found
+    return put_behind(change(host))
+
+
+def host_part(dataset: Any) -> Any:
+    """Returns `dataset` without a final copy to a device."""
+    found = tensorflow_private.split_device_copy(dataset)
+    return dataset if found is None else found[0]
+
+
+def free_iterators() -> None:
+    """Frees unreferenced iterators: one left alive keeps filling its buffers in the background."""
+    gc.collect()
+
+
+def tuned_parameters(iterator: Any) -> tuple[tuple[str, float], ...] | None:
+    """Returns the current value of every tuned parameter that affects the rate, by name; None without a model.
+
+    Buffer sizes are left out: they keep growing for minutes, and affect memory, not the rate.
+    """
+    try:
+        model = tf.data.experimental.get_model_proto(iterator)
+    except (tf.errors.OpError, ValueError):
+        return None
+    return tuple(
+        sorted(
+            (f"{node.id}/{parameter.name}", effective_value(parameter))
+            for node in model.nodes.values()
+            for parameter in node.parameters
+            if parameter.tunable and parameter.name != "buffer_size"
+        )
+    )
+
+
+def effective_value(parameter: Any) -> float:
+    """Returns the value in effect for the operator; `value` is that of the model (model.h, struct Parameter)."""
+    actual = float(parameter.state_value) if parameter.tunable else -1.0
+    return actual if actual >= 0 else float(parameter.value)
+
+
+def _take_parts(iterator: Any, parts: int) -> Callable[[], Any]:
+    def take() -> None:
+        for _ in range(parts):
+            next(iterator)
+
+    return take
+
+
+def _warm_up(take: Callable[[], Any], seconds: float, elements: int) -> None:
+    end = time.perf_counter() + seconds
+    taken = 0
+    while taken < elements or time.perf_counter() < end:
+        take()
+        taken += 1
+
+
+def _ignore_poll(iterator: Any) -> None:
+    """Does nothing: the default of `on_poll`."""
+
+
+def _settle_parameters(
+    iterator: Any, take: Callable[[], Any], limit_seconds: float, poll: Callable[[Any], None]
+) -> tuple[tuple[str, float], ...] | None:
+    """Consumes until the tuned values are equal at two polls; returns them, or None if they keep changing."""
+    end = time.perf_counter() + limit_seconds
+    before = tuned_parameters(iterator)
+    if not before:
+        return before
+    while time.perf_counter() < end:
+        _warm_up(take, _POLL_SECONDS, 1)
+        after = tuned_parameters(iterator)
+        poll(iterator)
+        if after == before:
+            return after
+        before = after
+    return None
+
+
+def _measure(
+    take: Callable[[], Any],
+    seconds: float,
+    examples_per_element: float,
+    first_seconds: float,
+    epoch_elements: int | None,
+) -> Window:
+    steps, until = 0, 0
+    arrivals: deque[float] = deque([0.0], maxlen=_INTERVALS_KEPT + 1)
+    cpu_started, started = time.process_time(), time.perf_counter()
+    while True:
+        take()
+        steps += 1
+        passed = time.perf_counter() - started
+        arrivals.append(passed)
+        if passed >= seconds and steps >= until:
+            if until or epoch_elements is None:
+                break
+            until = epoch_elements * -(-steps // epoch_elements)
+            if steps == until or passed * until / steps > MOST_STRETCH * seconds:
+                break
+    return Window(
+        steps=steps,
+        examples=max(1, round(steps * examples_per_element)),
+        wall_seconds=passed,
+        cpu_seconds=time.process_time() - cpu_started,
+        first_seconds=first_seconds,
+        intervals=tuple(later - earlier for earlier, later in itertools.pairwise(arrivals)),
+    )
+
+
+def row_count(element: Any) -> int:
+    """Returns the number of examples in one element: the rows of its first component; 1 if that has no rows."""
+    components = tf.nest.flatten(element, expand_composites=False)
+    if not components:
+        return 1
+    first = components[0]
+    if isinstance(first, tf.RaggedTensor):
+        return int(first.nrows())
+    if isinstance(first, tf.SparseTensor):
+        return int(first.dense_shape[0]) if first.dense_shape.shape[0] else 1
+    shape = getattr(first, "shape", None)
+    if shape is None or shape.rank == 0 or shape.rank is None:
+        return 1
+    return int(shape[0])
+
+
+def examples_per_element(dataset: Any, batched: bool) -> float:
+    """Returns the number of examples in one full element of a dataset: the batch size if it is `batched`, else 1."""
+    if not batched:
+        return 1.0
+    for component in tf.nest.flatten(dataset.element_spec):
+        shape = getattr(component, "shape", None)
+        if shape is not None and shape.rank and shape[0] is not None:
+            return float(shape[0])
+        break
+    for element in dataset.take(1):
+        return float(row_count(element))
+    return 1.0
+
+
+assert tensorflow_private.DatasetV2 is tf.data.Dataset, "tf.data.Dataset is the version 2 class"

@@ -1,0 +1,140 @@
+"""Dispatches a worker's job by its mode."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from pipetune import workflow
+from pipetune.capture import consumption, hooks
+from pipetune.core.errors import PipetuneError
+from pipetune.core.messages import (
+    Job,
+    LogLine,
+    MessageWriter,
+    Mode,
+    Progress,
+    SessionSaved,
+    TrialEnded,
+    TrialStarted,
+    VerdictKnown,
+    WorkerStarted,
+)
+from pipetune.core.profile import Diagnosis, Finding
+from pipetune.core.session import Session
+from pipetune.core.version import VERSION
+from pipetune.journal import Journal
+from pipetune.measure import machine
+from pipetune.measure.machine import detect_resources
+from pipetune.worker import lockstep, observation, script, verification
+from pipetune.worker.verification import open_study
+
+START_MESSAGE = (
+    "Runs the script to its first training step and measures there. All variables are restored, models and "
+    "checkpoints are not saved, and files that the training loop changes meanwhile are restored. The script "
+    "ends there: nothing after that step runs, including finally blocks and atexit handlers."
+)
+
+
+def run_job(job: Job, writer: MessageWriter) -> int:
+    """Runs the job and returns its exit code.
+
+    Raises:
+        PipetuneError: the job is not for a worker, or cannot be done.
+    """
+    match job.mode:
+        case Mode.ANALYZE if job.lockstep_role is not None and not job.lockstep_role.is_chief:
+            return lockstep.run_as_agent(job, writer)
+        case Mode.ANALYZE:
+            return analyze(job, writer)
+        case Mode.VERIFY:
+            return verification.verify(job, writer)
+        case Mode.RUN:
+            return script.run_with_plan(job, writer)
+        case Mode.DOCTOR:
+            found = replace(machine.read_machine(job.settings.device), believed=detect_resources())
+            session = Session(VERSION, command={"mode": job.mode.value}, machine=found)
+            writer.send(SessionSaved(session))
+            return 0
+        case Mode.SERVE:
+            return lockstep.run_server_task(job, writer)
+        case Mode.BENCH:
+            raise PipetuneError("Figures are measured by `python -m pipetune.bench`, not by a worker.")
+
+
+def analyze(job: Job, writer: MessageWriter) -> int:
+    """Runs the script to its first training step, analyzes its training pipeline and returns the exit code."""
+    found = machine.read_machine(job.settings.device)  # a missing device has to fail before anything runs
+    if job.attempt == 1:
+        writer.send(WorkerStarted(START_MESSAGE))
+    started = time.monotonic()
+    journal = Journal(Session(VERSION, command=dict(job.command), machine=found), job.settings, PipeListener(writer))
+
+    def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
+        journal.update(seconds={"capture": round(time.monotonic() - started, 3)})
+        with open_study(job, writer, journal, use, consumer, seen) as study:
+            note = lockstep.parameter_server_note(
+                job.settings, use.distributed_input.handover() if use.distributed_input else None, cores=study.cores
+            )
+            if note:
+                journal.update(notes=(*journal.session.notes, note))
+            workflow.analyze(study)
+        return 0
+
+    def conclude(code: int, not_run: str) -> int:
+        notes = (*journal.session.notes, *filter(None, [not_run]))
+        if code and not journal.session.complete:
+            status = {observation.NO_DATASET: "no-dataset"}.get(code, "failed")
+            journal.update(status=status, complete=True, notes=notes)
+        elif not_run:
+            journal.update(notes=notes)
+        return code
+
+    return observation.ObservedRun(job, writer, work, conclude).run()
+
+
+_SAVE_EVERY_SECONDS = 1.0  # by judgement: longer loses more if the process dies, shorter costs time during trials
+
+
+class PipeListener:
+    """A `journal.Listener` that sends messages over the worker's pipe."""
+
+    def __init__(self, writer: MessageWriter) -> None:
+        self._writer = writer
+        self._saved = 0.0
+
+    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+        """Sends the current state.
+
+        Args:
+            phase: the phase of the analysis.
+            doing: the current activity.
+            best: the best gain so far, in words; "" if there is none.
+            elapsed: seconds since the analysis started.
+            left: seconds of the budget left; None if no budget is running.
+        """
+        self._writer.send(Progress(phase, doing, best=best, elapsed_seconds=elapsed, left_seconds=left))
+
+    def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
+        """Sends the verdict."""
+        # The findings are in the summary; sent here too, each would be on the screen twice.
+        self._writer.send(VerdictKnown(diagnosis.sentence, diagnosis.verdict.value))
+
+    def bottleneck(self, sentence: str) -> None:
+        """Sends the sentence about the bottleneck."""
+        self._writer.send(LogLine(sentence))
+
+    def saved(self, session: Session) -> None:
+        """Sends the session, but not more often than every `_SAVE_EVERY_SECONDS` while trials run."""
+        now = time.monotonic()
+        if session.complete or now - self._saved > _SAVE_EVERY_SECONDS or len(session.trials) < 2:
+            self._saved = now
+            self._writer.send(SessionSaved(session))
+
+    def trial_started(self, key: str) -> None:
+        """Sends that a trial of the plan `key` has started."""
+        self._writer.send(TrialStarted(key))
+
+    def trial_ended(self, key: str) -> None:
+        """Sends that the trial of the plan `key` has ended."""
+        self._writer.send(TrialEnded(key))

@@ -1,0 +1,198 @@
+"""Scripts that train in several processes: in lockstep, or with parameter servers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+from pipetune.capture import consumption, hooks, job_processes, native_writers, protection
+from pipetune.capture.coordinators import PARAMETER_SERVER_HINT
+from pipetune.capture.hooks import Patches
+from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer
+from pipetune.core import file_events, undo
+from pipetune.core.cluster import LockstepRole
+from pipetune.core.distribution import COORDINATOR, InputDistribution
+from pipetune.core.errors import PipetuneError
+from pipetune.core.garbage import shortened_collections
+from pipetune.core.lockstep import LockstepTeam, RequestLink
+from pipetune.core.messages import (
+    AnalysisFailed,
+    Job,
+    LockstepLost,
+    MessageWriter,
+    Progress,
+    ScriptExited,
+    ScriptFailed,
+)
+from pipetune.core.session import Session
+from pipetune.core.settings import Settings
+from pipetune.core.version import VERSION
+from pipetune.journal import Journal, NullListener
+from pipetune.measure import lockstep, machine
+from pipetune.pipelines import live, replay
+from pipetune.stages.study import Study, Subject
+from pipetune.worker import observation, script
+
+
+@contextlib.contextmanager
+def open_team(task: LockstepRole | None, writer: MessageWriter) -> Iterator[LockstepTeam | None]:
+    """Yields the other workers, which are released at the end; None if the process trains alone."""
+    if task is None:
+        yield None
+        return
+    team = LockstepTeam(
+        [RequestLink(descriptor) for descriptor in task.link_descriptors],
+        on_lockstep_lost=functools.partial(_report_out_of_step, writer),
+    )
+    try:
+        yield team
+    finally:
+        team.dismiss()
+
+
+def checked_team(
+    task: LockstepRole | None, team: LockstepTeam | None, use: consumption.Consumption
+) -> LockstepTeam | None:
+    """Checks that the script trains in several processes, as it was started.
+
+    Returns:
+        The team, at least to measure the inputs of its workers; None if this process was started alone.
+
+    Raises:
+        PipetuneError: several processes were started for a script that does not train in several.
+    """
+    if task is None or team is None:
+        return None
+    if task.existing_cluster or _trains_in_team(team, use):  # an existing cluster need not train in lockstep
+        return team
+    facts = use.distributed_input.handover() if use.distributed_input is not None else None
+    if facts is not None and facts.how == COORDINATOR:
+        raise PipetuneError(
+            f"{len(team)} workers were started, but the script trains under {facts.strategy}, with a coordinator.",
+            hint=PARAMETER_SERVER_HINT,
+        )
+    how = f"It trains under {facts.strategy}, in one process" if facts else "It does not pass its dataset to a strategy"
+    raise PipetuneError(
+        f"{len(team)} workers were started, but the script does not train in several processes. {how}.",
+        hint="--workers is for scripts that use tf.distribute.MultiWorkerMirroredStrategy. Omit it for this script.",
+    )
+
+
+def _trains_in_team(team: LockstepTeam, use: consumption.Consumption) -> bool:
+    facts = job_processes.handover_of(use)
+    return facts is not None and facts.workers == len(team) and facts.how != COORDINATOR
+
+
+def consumer_of(
+    team: LockstepTeam, use: consumption.Consumption, source: live.LivePipeline, consumer: consumption.Consumer
+) -> consumption.Consumer:
+    """Waits until all workers have reached training; returns what trains on the dataset, in lockstep or here alone.
+
+    Args:
+        use: how the script uses the dataset.
+        source: the pipeline of this process; every worker must have the same operators.
+        consumer: the consumer in this process.
+    """
+    difference = team.wait_for_workers(lockstep.operators_of(source.pipeline))
+    if not isinstance(consumer, LocalConsumer) or not _trains_in_team(team, use):
+        return consumer
+    if difference:
+        return consumption.NoConsumer(f"The workers cannot try another pipeline in lockstep: {difference}.")
+    return LockstepConsumer(consumer, team)
+
+
+def run_as_agent(job: Job, writer: MessageWriter) -> int:
+    """Runs a worker other than the chief: its script to the first training step, then the chief's orders.
+
+    Returns:
+        The exit code.
+    """
+    assert job.lockstep_role is not None
+    link = RequestLink(*job.lockstep_role.link_descriptors)
+    writer.send(Progress("capture", "running the script"))
+
+    def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
+        source = replay.read(use.dataset, name=use.name)
+        here = machine.read_machine(job.settings.device)
+        journal = Journal(Session(VERSION, command={}), job.settings, NullListener())
+        runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
+        own = consumer if isinstance(consumer, LocalConsumer) else None
+        with shortened_collections():  # as in the chief, which would wait for the collection here after each window
+            lockstep.LockstepWorker(
+                runner, own, link, on_lockstep_lost=functools.partial(_report_out_of_step, writer)
+            ).run()
+        runner.close()
+        return 0
+
+    return observation.ObservedRun(job, writer, work).run()
+
+
+def _report_out_of_step(writer: MessageWriter, why: str, cause: BaseException | None) -> None:
+    writer.send(LockstepLost(why, script.user_traceback(cause) if cause is not None else ""))
+
+
+STRATEGY = "ParameterServerStrategy"
+
+
+def run_server_task(job: Job, writer: MessageWriter) -> int:
+    """Runs the script of a worker or a parameter server, which serves until this process is killed.
+
+    The user's files are protected from the start: a script that does not serve after all goes on to train here.
+
+    Returns:
+        The exit code, 3: the script should not have ended.
+    """
+    writer.send(Progress("capture", "running the script"))
+    journal = undo.open_journal(job.undo)
+    file_events.set_journal(journal)
+    patches = Patches()
+    native_writers.watch(patches)
+    if journal is not None:
+        journal.confirm_training(journal.begin_generation())
+    protection.disable_saving(lambda _name: None)
+    try:
+        script.run(job)
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0):
+            code = leaving.code if isinstance(leaving.code, int) else 1
+            writer.send(ScriptExited(code, "" if isinstance(leaving.code, int) else str(leaving.code)))
+            return 3
+    except PipetuneError:
+        raise
+    except BaseException as error:
+        writer.send(ScriptFailed(script.user_traceback(error)))
+        return 3
+    finally:
+        patches.undo_all()
+    writer.send(
+        AnalysisFailed(
+            "The script ended, but it should serve the chief.",
+            "As a worker or parameter server (see TF_CONFIG), it has to wait in "
+            "tf.distribute.Server(...).join() for requests from the chief.",
+            3,
+        )
+    )
+    return 3
+
+
+def parameter_server_note(settings: Settings, handover: InputDistribution | None, *, cores: int) -> str:
+    """Returns a note on what parameter servers on this one machine mean for the plan; '' if none were started.
+
+    Raises:
+        PipetuneError: the script does not train under `ParameterServerStrategy`.
+    """
+    servers, workers = settings.parameter_servers, settings.workers
+    if not servers:
+        return ""
+    started = f"{workers} workers and {servers} parameter server{'s' if servers > 1 else ''}"
+    if handover is None or handover.strategy != STRATEGY:
+        how = f"It trains under {handover.strategy}" if handover else "It does not pass its dataset to a strategy"
+        raise PipetuneError(
+            f"A chief, {started} were started, but the script uses no {STRATEGY}. {how}.",
+            hint="Omit --parameter-servers.",
+        )
+    return (
+        f"A chief, {started} share the {cores} cores of this machine. On separate machines a step is faster, "
+        "and another plan may be best."
+    )

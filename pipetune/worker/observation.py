@@ -1,0 +1,309 @@
+"""Runs the user's script under the hooks until training begins, and exits its process once the work there is done.
+
+From the first element of the training loop, or from the call of `fit`, until the process has exited, no file of the
+user changes: saving is switched off, and whatever the script still writes is recorded in an undo journal. The script
+is not unwound at the end (`exits`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn
+
+from pipetune.capture import consumption, hooks, loop_consumer, native_writers, pending_cleanup, protection
+from pipetune.core import file_events, undo
+from pipetune.core.errors import PipetuneError
+from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptExited, ScriptFailed
+from pipetune.core.results import RunFailed
+from pipetune.pipelines import call_sites, files
+from pipetune.pipelines.errors import first_line
+from pipetune.worker import exits, script
+from pipetune.worker.exits import StopSignalHandler
+
+Work = Callable[[consumption.Consumption, consumption.Consumer, hooks.Hooks], int]
+"""Works on the training pipeline; returns the exit code."""
+
+Conclude = Callable[[int, str], int]
+"""Takes the exit code so far and a sentence on the part of the script not run; returns the exit code of the job."""
+
+_MAX_FLUSHES = 16  # each scans all live objects, which takes a tenth of a second; a script may begin many loops
+_MARK = "_pipetune_undo_mark"  # attribute of a dataset: the undo generation in which the script first iterated it
+_PREVIEW_ELEMENTS = 1  # elements taken by `next(iter(dataset))` or `take(1)`, only to look at them
+
+NO_DATASET = 4  # exit code: the script consumed no dataset
+SCRIPT_FAILED = 3  # exit code: the script failed
+
+
+class ObservedRun:
+    """One run of the script: calls `work` with its training pipeline, on whichever thread that requires."""
+
+    def __init__(self, job: Job, writer: MessageWriter, work: Work, conclude: Conclude = lambda code, _: code) -> None:
+        """Prepares the run; nothing of the script runs yet.
+
+        Args:
+            work: called where training begins.
+            conclude: called when all is over, as the process may exit right after.
+        """
+        self._job, self._writer, self._work, self._conclude = job, writer, work, conclude
+        self._hooks = hooks.Hooks(
+            self._on_training,
+            target_dataset=_requested_dataset(job),
+            lockstep=job.lockstep_role is not None,
+            on_iteration=self._on_loop,
+            stop=self._block_forever,
+        )
+        self._thread: threading.Thread | None = None
+        self._suppressed: Counter[str] = Counter()
+        self._process = os.getpid()
+        self._stop_signals = StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
+        self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
+        self._loop_extender = script.LoopExtender(self._elements_taken)
+        self._journal = undo.open_journal(job.undo)
+        self._exit_handlers = pending_cleanup.ExitHandlers()
+        self._flushes = 0
+        self._loop_left = False  # the script has left its loop
+        self._leave_lock = threading.Lock()
+        self.code: int | None = None
+
+    def run(self) -> int:
+        """Runs the script and returns the exit code of the job, but only if the script did not reach training.
+
+        Otherwise the process exits with that code, after sending all messages.
+        """
+        file_events.set_journal(self._journal)
+        self._stop_signals.install()
+        with call_sites.Recorder(), self._hooks:
+            native_writers.watch(self._hooks.patches)
+            self._exit_handlers.watch(self._hooks.patches)
+            ended = self._run_script()
+            if self._thread is not None:
+                self._leave_loop(ended)
+                self._thread.join()
+            if self.code is None and not ended:
+                self._work_on_most_consumed()
+            code = self.code if self.code is not None and not ended else self._report_no_training(ended)
+            if self._hooks.training_begun:
+                self._exit(code, None)
+        if self._journal is not None:
+            self._journal.discard()
+            file_events.set_journal(None)
+        return self._conclude(code, "")
+
+    # -- running the script
+
+    def _run_script(self) -> str:
+        """Runs the script; returns '' if it reached its end or was stopped, else "exit" or "error"."""
+        try:
+            self._loop_extender.install()
+            script.run(
+                self._job,
+                script.compile_with_extended_loops,
+                compiles_module=lambda path: not call_sites.is_library(path),
+            )
+        except consumption.ScriptStopped:
+            return ""
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0) and self.code is None and self._thread is None:
+                code = leaving.code if isinstance(leaving.code, int) else 1
+                self._writer.send(ScriptExited(code, "" if isinstance(leaving.code, int) else str(leaving.code)))
+                return "exit"
+        except PipetuneError:
+            raise
+        except BaseException as error:
+            if self._loop_extender.restarted:  # raised in an iteration that the script would not run by itself
+                self._error_after_restart = f"; restarted, it raised {type(error).__name__}: {first_line(error)}"
+                return ""
+            if self.code is None or (self._thread is not None and self._thread.is_alive()):
+                self._writer.send(ScriptFailed(script.user_traceback(error)))
+                return "error"
+        return ""
+
+    def _elements_taken(self) -> int:
+        loop = self._hooks.loop
+        return loop.elements_taken if loop is not None and loop.thread == threading.get_ident() else 0
+
+    def _leave_loop(self, ended: str) -> None:
+        loop = self._hooks.loop
+        with self._leave_lock:
+            self._loop_left = True
+        if loop is not None:
+            taken = f"{loop.elements_taken:,} elements{self._error_after_restart}"
+            all_taken = f"The script's loop ended after {taken}. The measurement needs more."
+            loop.abandon("The script raised an exception in its loop." if ended else all_taken)
+
+    def _report_no_training(self, ended: str) -> int:
+        if ended:
+            return SCRIPT_FAILED
+        requested = _requested_dataset(self._job)
+        if requested is not None and self._hooks.uses:
+            names = ", ".join(dict.fromkeys(use.name for use in self._hooks.uses))
+            self._writer.send(
+                AnalysisFailed(
+                    f"No dataset named {requested} was consumed.", f"The script consumed: {names}.", NO_DATASET
+                )
+            )
+            return NO_DATASET
+        glances = [
+            f"it took only one element of {use.name} ({os.path.basename(use.file)}:{use.line})"
+            for use in self._hooks.uses
+            if use.role == "preview" and use.elements == _PREVIEW_ELEMENTS
+        ]
+        notes = "; ".join(dict.fromkeys([*self._hooks.notes, *glances]))
+        self._writer.send(
+            AnalysisFailed(
+                "The script did not train on a tf.data dataset" + (f": {notes}." if notes else "."),
+                "pipetune tunes tf.data pipelines: pass a tf.data.Dataset to fit, or loop over one. Processes "
+                "that the script starts are not analyzed: analyze the program that runs in them instead.",
+                NO_DATASET,
+            )
+        )
+        return NO_DATASET
+
+    # -- where training begins
+
+    def _on_loop(self, dataset: Any) -> None:
+        """Called when the script iterates a dataset: if that turns out to be training, later writes are undone."""
+        if os.getpid() == self._process and not self._hooks.training_begun and not hasattr(dataset, _MARK):
+            object.__setattr__(dataset, _MARK, self._begin_generation(dataset))
+
+    def _begin_generation(self, dataset: Any) -> int:
+        """Begins a new generation of the undo journal, after flushing buffered writes; returns its number."""
+        if self._journal is None:
+            return 0
+        if self._flushes < _MAX_FLUSHES and self._journal.open_files():
+            self._flushes += 1
+            protection.flush()
+        generation = self._journal.begin_generation()
+        for name in files.files_written_by(dataset):
+            self._journal.before_files_named(os.path.abspath(name), changing=False)
+        return generation
+
+    def _on_training(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:
+        if os.getpid() != self._process:
+            return  # in a child process that the script has forked
+        consumer = self._protect_files(consumer, getattr(use.dataset, _MARK, 0) or self._begin_generation(use.dataset))
+        if isinstance(consumer, loop_consumer.LoopConsumer):
+            self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
+            self._thread.start()
+        else:
+            self._run_work(use, consumer)
+            self._exit(self.code or 0, sys._getframe())
+
+    def _protect_files(self, consumer: consumption.Consumer, generation: int) -> consumption.Consumer:
+        """Protects the user's files from `generation` of the undo journal on; returns the consumer that may train."""
+        large = self._journal.confirm_training(generation) if self._journal is not None else ()
+        self._switch_off_saving()
+        if not isinstance(consumer, loop_consumer.LoopConsumer):
+            return consumer
+        if self._journal is None:
+            return consumption.NoConsumer(
+                "There is no place to back up the files that the script's loop may overwrite."
+            )
+        self._journal.on_too_large = self._on_journal_full
+        return consumption.NoConsumer(_TOO_LARGE.format(large[0])) if large else consumer
+
+    def _on_journal_full(self, path: str) -> None:
+        """Called when the script would change more than can be copied: the change is refused and its loop held."""
+        why, loop = _TOO_LARGE.format(path), self._hooks.loop
+        if loop is not None:
+            loop.abandon(why)
+            if loop.thread == threading.get_ident():
+                self._block_forever()
+        raise undo.TooLarge(why)
+
+    def _block_forever(self) -> NoReturn:
+        """Blocks a thread of the script forever, without unwinding it; its process exits when the work is done."""
+        if os.getpid() != self._process:
+            raise consumption.ScriptStopped  # in a child process that the script has forked
+        while True:
+            threading.Event().wait()
+
+    def _in_thread(self, use: consumption.Consumption, consumer: loop_consumer.LoopConsumer) -> None:
+        consumer.wait_until_ready()
+        self._run_work(use, consumer)
+        with self._leave_lock:
+            if not self._loop_left:
+                self._exit(self.code or 0, sys._current_frames().get(consumer.thread))
+
+    def _exit(self, code: int, frame: FrameType | None) -> NoReturn:
+        """Exits the process while the script stands at `frame`; None if the script has reached its end."""
+        code = self._conclude(code, pending_cleanup.describe_pending(frame, self._exit_handlers.count))
+        exits.exit_process(code, self._writer, self._journal)
+
+    def _run_work(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:
+        try:
+            with call_sites.running_workflow(), files.private_files():
+                self.code = self._work(use, consumer, self._hooks)
+        except RunFailed as failure:
+            self.code = self._report_failure(failure)
+        except PipetuneError as error:
+            self._writer.send(AnalysisFailed(error.message, error.hint, error.exit_code))
+            self.code = error.exit_code
+        except BaseException as error:
+            self._writer.send(AnalysisFailed(*_internal_error(error)))
+            self.code = 1
+
+    def _report_failure(self, failure: RunFailed) -> int:
+        """Reports a pipeline that cannot be run, as the user's own error if there is one; returns the exit code."""
+        if failure.__cause__ is not None:
+            self._writer.send(ScriptFailed(script.user_traceback(failure.__cause__)))
+            return SCRIPT_FAILED
+        self._writer.send(AnalysisFailed(str(failure), "Nothing can be measured without an element.", NO_DATASET))
+        return NO_DATASET
+
+    def _work_on_most_consumed(self) -> None:
+        """Works on the most consumed dataset, without a training step, if no consumer trained for long enough."""
+        requested = _requested_dataset(self._job)
+        uses = [
+            use
+            for use in self._hooks.uses
+            if (use.role in ("preview", "other") and requested in (None, use.name)) or requested == use.name
+        ]
+        uses = [use for use in uses if use.elements != _PREVIEW_ELEMENTS or requested == use.name]
+        if not uses:
+            return
+        use = max(uses, key=lambda one: one.elements)
+        use.role = "training"
+        self._hooks.training_begun = True
+        # What the script has written until now is kept.
+        self._protect_files(consumption.NoConsumer(""), self._begin_generation(use.dataset))
+        taken = (
+            f"the script took only {use.elements} elements"
+            if use.elements
+            else f"it was consumed by {use.consumer_call}"
+        )
+        self._run_work(use, consumption.NoConsumer(f"No training step could be timed: {taken}."))
+
+    def _switch_off_saving(self) -> None:
+        """Switches off, to the end of the process, saving of models, checkpoints and summaries, and of bytecode."""
+        sys.dont_write_bytecode = True
+        protection.disable_saving(self._count_suppressed)
+        self._stop_signals.install()
+
+    def _count_suppressed(self, name: str) -> None:
+        kind = "summaries_suppressed" if name.startswith("tf.summary") else "saves_suppressed"
+        self._suppressed[kind] += 1
+        self._writer.send(ActionSuppressed(kind, self._suppressed[kind]))
+
+
+_TOO_LARGE = (
+    "Its loop changes more than 1 GB of files, too much to back up first: {}. It was stopped there, and no training "
+    "steps were measured."
+)
+
+
+def _requested_dataset(job: Job) -> str | None:
+    name = job.settings.dataset
+    return None if name in (None, "all") else name
+
+
+def _internal_error(error: BaseException) -> tuple[str, str, int]:
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    return (f"pipetune itself failed: {type(error).__name__}: {error}", f"Please report this:\n{text}", 1)

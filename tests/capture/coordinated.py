@@ -1,0 +1,325 @@
+"""`python coordinated.py`: schedules steps on two workers and a parameter server, and prints one JSON object.
+
+The servers run in this process. A cluster changes the devices of its process, hence a separate one.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import linecache
+import operator
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.capture import worker_dataset
+from pipetune.capture.coordinators import CoordinatorConsumer
+from pipetune.capture.hooks import Patches
+from pipetune.capture.substitution import substitute
+from pipetune.core.cluster import free_addresses
+from pipetune.core.distribution import COORDINATOR as COORDINATOR_CALL
+from pipetune.core.results import RunFailed
+from pipetune.pipelines import call_sites, live
+from tests.capture.test_hooks import Run, run
+
+Dataset = tf.data.Dataset
+THREADS = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)  # more than workers, for any number of cores
+
+gc.collect()
+gc.freeze()  # imported modules: each window ends with a collection of everything else
+first, second, third = free_addresses(3)
+CLUSTER = tf.train.ClusterSpec({"worker": [first, second], "ps": [third]})
+for job in CLUSTER.jobs:
+    for index in range(CLUSTER.num_tasks(job)):
+        tf.distribute.Server(CLUSTER, job_name=job, task_index=index, protocol="grpc", config=THREADS)
+RESOLVER = tf.distribute.cluster_resolver.SimpleClusterResolver(CLUSTER, rpc_layer="grpc")
+STRATEGY = tf.distribute.ParameterServerStrategy(RESOLVER)
+COORDINATOR = tf.distribute.coordinator.ClusterCoordinator(STRATEGY)
+with STRATEGY.scope():
+    TAKEN = tf.Variable(0, dtype=tf.int64)
+    SUM = tf.Variable(0, dtype=tf.int64)
+
+
+def count(numbers: Any) -> None:
+    TAKEN.assign_add(1)
+    SUM.assign_add(tf.reduce_sum(numbers))
+
+
+@tf.function
+def one(iterator: Any) -> None:
+    STRATEGY.run(count, args=(next(iterator),))
+
+
+@tf.function
+def three(iterator: Any) -> None:
+    for _ in tf.range(3):
+        STRATEGY.run(count, args=(next(iterator),))
+
+
+@tf.function
+def all_there_are(iterator: Any) -> None:
+    for _numbers in iterator:
+        pass
+
+
+@tf.function
+def nothing() -> None:
+    pass
+
+
+def numbers(_context: Any = None) -> Any:
+    return Dataset.range(12).batch(4, drop_remainder=True)
+
+
+def trains(step: Any, given: Any, *, name: str = "", before: Callable[[], Any] = lambda: None) -> Run:
+    """Runs a script that schedules `step` with an iterator of the coordinator's dataset from `given`."""
+
+    def script() -> None:
+        before()
+        iterator = iter(COORDINATOR.create_per_worker_dataset(given))
+        for _ in range(3):
+            COORDINATOR.schedule(step, args=(iterator,))
+        COORDINATOR.join()
+
+    return run(script, wanted=name or None)
+
+
+def window(consumer: Any, dataset: Any, *, steps: int = 6) -> Any:
+    """Steps of a window, calls that reached the server in it and their sum; or the message of its failure."""
+    TAKEN.assign(0)
+    SUM.assign(0)
+    with call_sites.running_workflow():
+        try:
+            made = consumer.window(dataset, steps=steps, warmup=2)
+        except RunFailed as failure:
+            return str(failure)
+    return [made.steps, int(TAKEN), int(SUM)]
+
+
+def in_function() -> Any:
+    return STRATEGY.distribute_datasets_from_function(numbers)
+
+
+def distributed() -> Any:
+    return STRATEGY.experimental_distribute_dataset(numbers())
+
+
+def forms() -> dict[str, Any]:
+    """Each way to give a dataset to a coordinator, with a window served to the scheduled steps."""
+    given = {
+        "a function of a distributed dataset": tf.function(in_function),
+        "a function of a dataset": numbers,
+        "a distributed dataset of a function": in_function(),
+        "a distributed dataset": distributed(),
+        "a dataset": numbers(),
+    }
+    served = {}
+    for name, one_form in given.items():
+        found = trains(one, one_form)
+        served[name] = [found.consumer.kind, window(found.consumer, numbers()), int(TAKEN) > 0, found.stopped]
+    return served
+
+
+def served() -> dict[str, Any]:
+    TAKEN.assign(5)
+    found = trains(one, tf.function(in_function))
+    consumer = found.consumer
+    assert isinstance(consumer, CoordinatorConsumer)
+    facts: dict[str, Any] = {
+        "restored": int(TAKEN),
+        "said": [
+            found.use.role,
+            found.use.consumer_call,
+            found.use.distributed_input.handover().workers,
+            consumer.description,
+        ],
+        "others": window(consumer, Dataset.from_tensors(tf.fill([4], tf.constant(1, tf.int64)))),
+        "one step a call": consumer.accepts_multi_step_calls,
+    }
+    traced = one.experimental_get_tracing_count()
+    with consumer.multi_step_calls(4):
+        facts["four a call"] = [window(consumer, numbers(), steps=6), consumer.accepts_multi_step_calls]
+    facts["again one"] = window(consumer, numbers())
+    facts["different shapes"] = window(consumer, Dataset.range(12).batch(3, drop_remainder=True))
+    facts["raises"] = window(consumer, Dataset.range(12).map(broken).batch(4, drop_remainder=True))
+    facts["after that"] = window(consumer, numbers())
+    facts["python"] = window(consumer, Dataset.range(12).map(in_python).batch(4, drop_remainder=True))
+    cached = Dataset.range(12).map(drawn).cache().repeat().batch(12, drop_remainder=True)
+    facts["cached"] = [epoch(cached), epoch(cached)]
+    facts["traced again"] = one.experimental_get_tracing_count() - traced
+    return facts
+
+
+def broken(number: Any) -> Any:
+    with tf.control_dependencies([tf.debugging.assert_less(number, tf.constant(6, tf.int64), "too much")]):
+        return tf.identity(number)
+
+
+def drawn(_number: Any) -> Any:
+    return tf.random.uniform([], maxval=1 << 40, dtype=tf.int64)
+
+
+def in_python(number: Any) -> Any:
+    return tf.ensure_shape(tf.numpy_function(lambda one: one, [number], tf.int64), [])
+
+
+@tf.function
+def first_of(iterator: Any) -> Any:
+    return next(iterator)
+
+
+def epoch(dataset: Any) -> list[list[int]]:
+    """The first element on each worker of a new iterator of a dataset."""
+    found = worker_dataset.worker_dataset_of(COORDINATOR, lambda: dataset)
+    assert found is not None
+    like = iter(COORDINATOR.create_per_worker_dataset(found.dataset_function(dataset)))
+    made = tensorflow_private.fetch_from_workers(COORDINATOR, first_of, found.iterator(dataset, like))
+    return [numbers.tolist() for numbers in made]
+
+
+def looked_at() -> dict[str, Any]:
+    """Other uses of a coordinator in scripts."""
+    several = trains(three, tf.function(in_function))
+    consumer = several.consumer
+    endless = trains(all_there_are, numbers)
+    raising = trains(one, lambda: numbers().skip(2).map(broken))
+
+    def two() -> None:
+        checked = iter(COORDINATOR.create_per_worker_dataset(lambda: Dataset.range(8).batch(4, drop_remainder=True)))
+        COORDINATOR.schedule(nothing)
+        COORDINATOR.join()
+        trains_on = iter(COORDINATOR.create_per_worker_dataset(tf.function(in_function)))
+        COORDINATOR.schedule(one, args=(trains_on,))
+        COORDINATOR.schedule(one, args=(checked,))
+
+    both = run(two)
+
+    def made_once(_context: Any) -> Any:
+        return Dataset.range(12).batch(4, drop_remainder=True)
+
+    by_one_call = trains(one, tf.function(lambda: STRATEGY.distribute_datasets_from_function(made_once)))
+    scheduled = trains(one, tf.function(in_function), name="another")
+    seen = [use.role for use in both.hooks.uses]
+    return {
+        "three a call": [window(consumer, numbers(), steps=6), consumer.accepts_multi_step_calls],
+        "all of it": [endless.consumer.kind, endless.consumer.description],
+        "raises": [raising.consumer.kind, raising.consumer.description],
+        "the first that is scheduled": [both.use.dataset.cardinality().numpy().item(), sorted(seen)],
+        "made at each call": [node.shared for node in live.read(by_one_call.use.dataset).pipeline],
+        "another is wanted": [len(scheduled.begun), scheduled.stopped],
+    }
+
+
+def replaced() -> dict[str, Any]:
+    """Sums of the elements a script trains on after its dataset is substituted, as `pipetune run` does."""
+    sums = {}
+    for name, given in {"function": tf.function(in_function), "distributed": distributed, "dataset": numbers}.items():
+        patches = Patches()
+        substitute(lambda one: one.map(tf.ones_like).repeat() if int(one.cardinality()) == 3 else one, patches)
+        try:
+            iterator = iter(COORDINATOR.create_per_worker_dataset(given if name != "distributed" else given()))
+        finally:
+            patches.undo_all()
+        SUM.assign(0)
+        for _ in range(8):  # more than the original dataset has
+            COORDINATOR.schedule(one, args=(iterator,))
+        COORDINATOR.join()
+        sums[name] = int(SUM)
+    return sums
+
+
+OUTSIDE = {"train": Dataset.range(12)}
+DRAWN = iter(Dataset.range(1 << 40))
+MADE_HERE = tf.Variable(3, dtype=tf.int64)
+DRAWS = tf.random.Generator.from_seed(1)
+ARRAY, TENSOR = np.arange(12), tf.range(12, dtype=tf.int64)
+with STRATEGY.scope():
+    MADE_THERE = tf.Variable(3, dtype=tf.int64)
+    TABLE_THERE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(TENSOR, TENSOR), -1)
+
+
+def captured() -> dict[str, Any]:
+    """Objects captured by functions that workers call: kind, name, and the text of the line."""
+    given: dict[str, Any] = {
+        "nothing": in_function,
+        "arrays": lambda: Dataset.from_tensor_slices((ARRAY, TENSOR)).batch(4),
+        "in scope": lambda: numbers().map(lambda x: TABLE_THERE.lookup(x) + MADE_THERE),
+        "a live dataset": OUTSIDE["train"],
+        "a distributed dataset": STRATEGY.experimental_distribute_dataset(OUTSIDE["train"]),
+        "dataset": lambda: OUTSIDE["train"].batch(4),
+        "dataset, by a distributed one": lambda: STRATEGY.distribute_datasets_from_function(takes_dataset),
+        "dataset, by a distributed one of here": STRATEGY.distribute_datasets_from_function(takes_dataset),
+        "dataset, by tf_keras": creating(takes_dataset),
+        "dataset, without a name": lambda: vars(Held)["kept"]().batch(4),
+        "iterator": lambda: numbers().map(lambda x: x + next(DRAWN)),
+        "variable": lambda: numbers().map(lambda x: x + MADE_HERE),
+        "generator of numbers": lambda: numbers().map(lambda x: DRAWS.normal([])),
+    }
+    found = {}
+    for name, one_given in given.items():
+        hooks = trains(nothing, one_given).hooks
+        (use,) = [
+            use
+            for use in hooks.uses
+            if use.distributed_input is not None and use.distributed_input.how == COORDINATOR_CALL
+        ]
+        found[name] = [[one.kind, one.name, linecache.getline(one.file, one.line).strip()] for one in use.captured]
+    return found
+
+
+class Held:
+    kept = staticmethod(functools.partial(operator.itemgetter("train"), OUTSIDE))
+
+
+def takes_dataset(_context: Any) -> Any:
+    train = OUTSIDE["train"]
+    return train.batch(4)
+
+
+def creating(dataset_fn: Any) -> Any:
+    """The function that `fit` of tf_keras gives to its coordinator."""
+    import tf_keras
+
+    creator = tf_keras.utils.experimental.DatasetCreator(dataset_fn)
+
+    def per_worker_dataset_fn() -> Any:
+        return STRATEGY.distribute_datasets_from_function(creator)
+
+    return per_worker_dataset_fn
+
+
+def told() -> dict[str, Any]:
+    """The error of a failed input, the detection of coordinator threads, and the device of Python functions."""
+    iterator = iter(COORDINATOR.create_per_worker_dataset(lambda: numbers().map(broken)))
+    lost = tensorflow_private.create_on_workers(COORDINATOR, lambda: np.linalg.inv(np.zeros([2, 2])))
+    like = tensorflow_private.wrap_iterators(lost, iterator)
+    try:
+        tensorflow_private.run_step_on_workers(COORDINATOR, one, (like,), {})
+    except Exception as error:
+        raised = type(tensorflow_private.unwrap_worker_error(error)).__name__
+    inside = tensorflow_private.fetch_from_workers(
+        COORDINATOR, lambda: tf.constant(tensorflow_private.in_coordinator_dispatch())
+    )
+    calling = COORDINATOR.create_per_worker_dataset(lambda: numbers().map(in_python))
+    graph = calling._dataset_fn.graph.as_graph_def()
+    at = {node.device for function in graph.library.function for node in function.node_def if node.op == "PyFunc"}
+    return {
+        "python": sorted(at),
+        "raised": raised,
+        "threads": [bool(one) for one in inside],
+        "here": tensorflow_private.in_coordinator_dispatch(),
+    }
+
+
+if __name__ == "__main__":
+    tf.get_logger().setLevel("CRITICAL")
+    found = {"forms": forms(), "served": served(), "read": looked_at(), "replaced": replaced(), "told": told()}
+    found["captured"] = captured()
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # the servers never end

@@ -1,0 +1,314 @@
+"""Windows in the user's own training step: what is counted, what is not, and the messages of failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
+
+from pipetune.capture import consumption, loop_consumer
+from pipetune.capture.keras import FitConsumer, steps_per_call
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.errors import StepFailed
+from pipetune.core.results import RunFailed
+from pipetune.measure import machine, runner
+from pipetune.pipelines import files, live
+from tests.timing.asynchronous import InventedClock
+
+Dataset = tf.data.Dataset
+
+
+def pairs(rows: int = 24, *, features: int = 2) -> Any:
+    arrays = np.ones([rows, features], "float32"), np.zeros([rows, 1], "float32")
+    return Dataset.from_tensor_slices(arrays).batch(4)
+
+
+class Counting(keras.Model):  # type: ignore[misc,name-defined]
+    """Counts its steps when the graph runs, not when Python traces it."""
+
+    def __init__(self, library: Any = keras) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.steps = tf.Variable(0, trainable=False)
+        self.tested = tf.Variable(0, trainable=False)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+    def train_step(self, data: Any) -> Any:
+        self.steps.assign_add(1)
+        return super().train_step(data)
+
+    def test_step(self, data: Any) -> Any:
+        self.tested.assign_add(1)
+        return super().test_step(data)
+
+
+def fitted(model: Any, library: Any = keras, **kept: Any) -> FitConsumer:
+    return FitConsumer(model, type(model).fit, kept, library.callbacks.CallbackList)
+
+
+def counting(**options: Any) -> Counting:
+    model = Counting()
+    model.compile(keras.optimizers.Adam(0.1), "mse", **options)
+    model(tf.zeros([1, 2]))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def test_fit_window_runs_only_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    model = counting()
+    window = fitted(model).window(pairs(), steps=9, warmup=2)
+    assert window.steps == 9
+    assert int(model.steps) == 12  # warm-up, window and one step after it; the six batches repeat
+    assert int(model.tested) == 0
+    assert window.wall_seconds > 0 and window.cpu_seconds > 0 and window.first_seconds > 0
+    assert capsys.readouterr().out == ""
+
+
+def test_consecutive_windows_do_not_retrace() -> None:
+    model = counting()
+    consumer = fitted(model)
+    traces: list[int] = []
+    original = model.call
+    model.call = lambda x: [traces.append(1), original(x)][1]
+    for dataset in (pairs(), pairs().prefetch(2), pairs(32)):
+        consumer.window(dataset, steps=3, warmup=1)
+    assert len(traces) <= 1
+    assert int(model.steps) == 3 * (1 + 3 + 1)
+
+
+@pytest.mark.parametrize(("steps", "warmup", "counted"), [(8, 4, 8), (6, 2, 8), (1, 1, 4)])
+def test_steps_per_execution_rounds_windows_up_to_whole_executions(steps: int, warmup: int, counted: int) -> None:
+    model = counting(steps_per_execution=4)
+    window = fitted(model).window(pairs(400), steps=steps, warmup=warmup)
+    assert window.steps == counted
+    assert int(model.steps) == counted + -(-warmup // 4) * 4 + 4
+
+
+def test_fit_arguments_are_used_in_windows() -> None:
+    model = counting()
+    before = model.dense.kernel.numpy().copy()
+    fitted(model, class_weight={0: 0.0}).window(pairs(), steps=3, warmup=0)
+    assert np.array_equal(model.dense.kernel.numpy(), before)  # every example has weight 0
+
+
+def test_steps_per_execution_is_read_from_a_distributed_variable() -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+        model.compile("sgd", "mse", steps_per_execution=3)
+    assert not isinstance(model.steps_per_execution, int)
+    assert steps_per_call(model) == 3
+    assert steps_per_call(object()) == steps_per_call(counting()) == 1
+
+
+def test_tf_keras_fit_window_runs_its_steps() -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    window = fitted(model, tf_keras).window(pairs(), steps=5, warmup=2)
+    assert window.steps == 5
+    assert int(model.optimizer.iterations) == 8
+
+
+class Broken(Counting):
+    def train_step(self, data: Any) -> Any:
+        raise KeyError("theirs")
+
+
+def test_train_step_that_raises_fails_its_window() -> None:
+    model = Broken()
+    model.compile("sgd", "mse")
+    with pytest.raises(RunFailed, match="theirs") as raised:
+        fitted(model).window(pairs(), steps=2, warmup=0)
+    assert raised.value.__cause__ is not None
+
+
+class BrokenInside(Counting):
+    def call(self, x: Any) -> Any:
+        return tf.debugging.check_numerics(self.dense(x) / 0.0, "theirs in the graph")
+
+    @classmethod
+    def made(cls) -> Any:
+        model = cls()
+        model.compile("sgd", "mse")
+        return model
+
+
+def test_fit_input_that_raises_or_is_empty_fails_its_window() -> None:
+    def bad(x: Any, y: Any) -> Any:
+        return tf.debugging.check_numerics(x / 0.0, "bad input"), y
+
+    consumer = fitted(counting())
+    with pytest.raises(RunFailed, match="bad input"):
+        consumer.window(pairs().map(bad), steps=2, warmup=0)
+    with pytest.raises(RunFailed, match="theirs in the graph"):
+        fitted(BrokenInside.made()).window(pairs(), steps=2, warmup=0)
+    with pytest.raises(RunFailed):
+        consumer.window(pairs().take(0), steps=2, warmup=0)
+    assert consumer.window(pairs(), steps=2, warmup=0).steps == 2  # later windows still work
+
+
+# -- step functions
+
+
+def test_step_window_counts_steps_rows_and_input_wait() -> None:
+    seen: list[Any] = []
+    window = loop_consumer.StepConsumer(lambda x, y: seen.append((x, y))).window(pairs(), steps=5, warmup=2)
+    assert len(seen) == 7
+    assert window.steps == 5 and window.examples == 20
+    assert window.wait_seconds is not None and 0 <= window.wait_seconds <= window.wall_seconds
+
+
+def test_step_is_called_according_to_its_signature() -> None:
+    element = (1, 2)
+    assert loop_consumer.call_step(lambda x, y: ("two", x, y), element) == ("two", 1, 2)
+    assert loop_consumer.call_step(lambda element: ("one", element), element) == ("one", element)
+    assert loop_consumer.call_step(lambda *all_of_it: all_of_it, element) == element
+    assert loop_consumer.call_step(lambda batch: batch, {"a": 1}) == {"a": 1}
+    assert loop_consumer.call_step(lambda x, y=5: (x, y), element) == (1, 2)
+    assert loop_consumer.call_step(tf.function(lambda x, y: x + y), (tf.constant(1), tf.constant(2))) == 3
+    assert loop_consumer.call_step(max, element) == 2  # a builtin without a signature
+
+
+@pytest.mark.parametrize("error", [KeyError("theirs"), ValueError("theirs"), ZeroDivisionError("theirs")])
+def test_step_that_raises_fails_its_window(error: Exception) -> None:
+    def step(x: Any, y: Any) -> None:
+        raise error
+
+    with pytest.raises(RunFailed, match="theirs") as raised:
+        loop_consumer.StepConsumer(step).window(pairs(), steps=2, warmup=0)
+    assert raised.value.__cause__ is error
+
+
+def test_step_input_that_raises_or_is_empty_fails_its_window() -> None:
+    consumer = loop_consumer.StepConsumer(lambda x: None)
+    bad = Dataset.range(9).map(lambda x: tf.debugging.check_numerics(1.0 / tf.cast(3 - x, tf.float32), "bad input"))
+    with pytest.raises(RunFailed, match="bad input"):
+        consumer.window(bad, steps=8, warmup=0)
+    with pytest.raises(RunFailed, match="empty"):
+        consumer.window(Dataset.range(0), steps=2, warmup=0)
+
+
+def test_emulated_step_takes_the_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    InventedClock(monkeypatch)
+    consumer = loop_consumer.EmulatedConsumer(0.025)
+    assert "25 ms" in consumer.description and consumer.kind == "emulated"
+    window = consumer.window(pairs(), steps=3, warmup=1)
+    assert window.steps == 3 and window.step_seconds == pytest.approx(0.025)
+
+
+def test_window_without_a_consumer_raises_the_reason() -> None:
+    with pytest.raises(RunFailed, match="inside a function"):
+        consumption.NoConsumer("It is inside a function.").window(pairs(), steps=1, warmup=0)
+
+
+# -- the runner around them
+
+
+def make_runner(dataset: Any, consumer: Any, tmp_path: Path, rows: float = 4.0) -> runner.TensorFlowRunner:
+    here = machine.read_machine("cpu", root=tmp_path)
+    return runner.TensorFlowRunner(live.read(dataset), consumer, machine=here, examples_per_element=rows)
+
+
+def plan(edit: Insert) -> Plan:
+    return Plan(edit.op, (Rewrite(edit.op, edit.after, Safety.EXACT, (edit,), ""),))
+
+
+PREFETCH = plan(Insert("n1", "prefetch", "p", {"buffer_size": 1}))
+CACHE = plan(Insert("n0", "cache", "c"))
+
+
+def test_weights_optimizer_and_counters_are_restored_after_each_window(tmp_path: Path) -> None:
+    model = counting()
+    before = [variable.numpy().copy() for variable in (*model.variables, *model.optimizer.variables)]
+    measured = make_runner(pairs(), fitted(model), tmp_path)
+    assert measured.trains and measured.shares_processors
+    for window in (
+        measured.training_window(Plan("current"), steps=3),
+        measured.training_window(PREFETCH, steps=3),
+        measured.bound_window(steps=3),
+    ):
+        assert (window.steps, window.examples) == (3, 12)
+        after = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+        assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
+        assert int(model.steps) == 0
+
+
+def test_state_is_restored_after_a_failed_window(tmp_path: Path) -> None:
+    counter = tf.Variable(0)
+
+    def step(x: Any, y: Any) -> None:
+        counter.assign_add(1)
+        if int(counter) > 3:
+            raise ZeroDivisionError
+
+    measured = make_runner(pairs(), loop_consumer.StepConsumer(step), tmp_path)
+    with pytest.raises(StepFailed):
+        measured.training_window(Plan("current"), steps=8)
+    assert int(counter) == 0
+
+
+def test_input_window_restores_variables_of_the_pipeline(tmp_path: Path) -> None:
+    counter = tf.Variable(0, dtype=tf.int64)
+    dataset = Dataset.range(8).map(lambda x: counter.assign_add(1))
+    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path, 1.0)
+    assert not measured.trains
+    measured.input_window(Plan("current"), seconds=0.01, warmup_seconds=0.0)
+    assert int(counter) == 0
+
+
+def test_original_plan_is_the_user_s_dataset_and_other_plans_are_built_once(tmp_path: Path) -> None:
+    dataset = pairs()
+    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
+    assert measured._dataset(Plan("current")) is dataset
+    assert measured._dataset(PREFETCH) is measured._dataset(PREFETCH)
+    built = measured._dataset(PREFETCH)
+    assert live.read(built).pipeline.output.op == "prefetch"
+    measured.close()
+    assert measured._dataset(PREFETCH) is not built
+
+
+def test_cache_of_a_plan_is_filled_before_its_windows(tmp_path: Path) -> None:
+    generated: list[int] = []
+
+    def generate() -> Any:
+        generated.append(1)
+        yield from range(6)
+
+    dataset = Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64)).batch(2)
+    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
+    measured.input_window(CACHE, seconds=0.01, warmup_seconds=0.0)
+    assert len(generated) == 1
+    measured.input_window(CACHE, seconds=0.01, warmup_seconds=0.0)
+    assert len(generated) == 1
+
+
+def test_plan_that_cannot_be_rebuilt_fails_its_window(tmp_path: Path) -> None:
+    measured = make_runner(pairs(), consumption.NoConsumer("alone"), tmp_path)
+    wrong = plan(Insert("n0", "map", "m"))
+    with pytest.raises(RunFailed, match="cannot be rebuilt"):
+        measured.input_window(wrong, seconds=0.01, warmup_seconds=0.0)
+
+
+def test_file_cache_is_measured_in_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dataset = Dataset.range(8).map(lambda value: value * 2).batch(4)
+    measuring = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
+    insert = Insert("n1", "cache", "cache@n1", {"filename": "pipetune-cache-x"})
+    plan = Plan("file", (Rewrite("cache", "n1", Safety.EXACT, (insert,), "keeps it in a file"),))
+    with files.private_files():
+        window = measuring.input_window(plan, seconds=0.05, warmup_seconds=0.0)
+        assert window.steps > 0
+        folder = Path(files.private_folder())
+        assert list(folder.rglob("pipetune-cache-x*"))  # written there, not in the working directory
+        assert list(tmp_path.iterdir()) == []
+        measuring.close()
+    assert not folder.exists()

@@ -1,0 +1,622 @@
+"""Consumers of a dataset: their roles and names, and the windows served to them after training has begun."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
+
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from pipetune import tensorflow_private
+from pipetune.capture import consumption, hooks, loop_consumer
+from pipetune.capture.keras import FitConsumer
+from pipetune.core import cluster
+from pipetune.core.errors import PipetuneError
+from pipetune.core.results import RunFailed, Window
+from pipetune.pipelines import call_sites
+
+Dataset = tf.data.Dataset
+
+
+@dataclass
+class Run:
+    """How a script ran under the hooks."""
+
+    hooks: hooks.Hooks
+    begun: list[tuple[consumption.Consumption, consumption.Consumer]] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def use(self) -> consumption.Consumption:
+        (begun,) = self.begun
+        return begun[0]
+
+    @property
+    def consumer(self) -> consumption.Consumer:
+        (begun,) = self.begun
+        return begun[1]
+
+    @property
+    def roles(self) -> dict[str, str]:
+        return {use.variable: use.role for use in self.hooks.uses}
+
+
+def run(script: Callable[[], Any], *, wanted: str | None = None, serve: tuple[Any, ...] = ()) -> Run:
+    """Runs `script`; a loop is served one window of four steps of each dataset in `serve`, then stopped."""
+    threads: list[threading.Thread] = []
+
+    def on_training(use: consumption.Consumption, consumer: consumption.Consumer) -> None:
+        result.begun.append((use, consumer))
+        if isinstance(consumer, loop_consumer.LoopConsumer):
+            threads.append(threading.Thread(target=work, args=(consumer,)))
+            threads[-1].start()
+
+    def work(consumer: loop_consumer.LoopConsumer) -> None:
+        consumer.wait_until_ready()
+        with call_sites.running_workflow():
+            for dataset in serve:
+                try:
+                    result.windows.append(consumer.window(dataset, steps=4, warmup=2))
+                except RunFailed as failure:
+                    result.failures.append(str(failure))
+        consumer.stop()
+
+    with call_sites.Recorder(), hooks.Hooks(on_training, target_dataset=wanted) as opened:
+        result = Run(opened)
+        try:
+            script()
+        except consumption.ScriptStopped:
+            result.stopped = True
+        if opened.loop is not None:
+            opened.loop.abandon("The script's loop ended.")
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+    return result
+
+
+def arrays(rows: int = 40) -> Any:
+    return np.ones([rows, 2], "float32"), np.zeros([rows, 1], "float32")
+
+
+def compiled(library: Any = keras, **options: Any) -> Any:
+    model = library.Sequential([library.layers.Dense(1)])
+    model.build([None, 2])
+    model.compile("sgd", "mse", **options)
+    return model
+
+
+def pairs() -> Any:
+    return Dataset.from_tensor_slices(arrays()).batch(4)
+
+
+# -- Keras
+
+
+def test_fit_is_training_and_does_not_return() -> None:
+    after: list[str] = []
+
+    def script() -> None:
+        train, check = pairs(), pairs()
+        callbacks = [keras.callbacks.Callback()]
+        how = {"steps_per_epoch": 5, "validation_steps": 2}
+        compiled().fit(train, validation_data=check, epochs=3, callbacks=callbacks, **how)
+        after.append("here")
+
+    found = run(script)
+    assert found.stopped and not after
+    assert isinstance(found.consumer, FitConsumer)
+    assert (found.use.role, found.use.consumer_call, found.use.name) == ("training", "Model.fit", "train")
+    assert (found.use.steps_per_epoch, found.use.epochs) == (5, 3)
+    assert found.use.file == __file__ and found.use.line > 0
+    assert found.use.restarts_iterator and not found.use.sharded_across_workers
+    assert [code.co_name for code, _ in found.use.call_path][:2] == ["script", "run"]
+    assert [use.steps_per_epoch for use in found.hooks.uses if use.role == "validation"] == [2]
+    assert found.roles == {"check": "validation", "train": "training"}
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs", "certain"),
+    [
+        ("model.fit(train)", 1, True),
+        ("model.fit(train, epochs=9, initial_epoch=4)", 5, True),
+        ("for epoch in range(3):\n    model.fit(train)", 1, False),
+        ("model.fit(train)\nmodel.evaluate(train)", 1, False),
+    ],
+)
+def test_epochs_are_certain_where_fit_is_called_once(text: str, epochs: int, certain: bool) -> None:
+    script = compile(text, "train.py", "exec")
+    found = run(lambda: exec(script, {"model": compiled(), "train": pairs(), "__name__": "__main__"}))
+    assert (found.use.name, found.use.epochs, found.use.epochs_certain) == ("train", epochs, certain)
+
+
+def test_tf_keras_fit_is_training() -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+
+    def script() -> None:
+        train = pairs()
+        compiled(tf_keras).fit(x=train)
+
+    found = run(script)
+    assert found.stopped and found.use.name == "train" and found.consumer.kind == "keras-fit"
+    assert not found.use.restarts_iterator
+
+
+def test_evaluate_predict_and_adapt_are_not_training() -> None:
+    def script() -> None:
+        evaluated, predicted, adapted = pairs(), pairs().map(lambda x, y: x), pairs().map(lambda x, y: x)
+        model = compiled()
+        model.evaluate(evaluated, verbose=0, steps=3)
+        model.predict(predicted, verbose=0)
+        keras.layers.Normalization().adapt(adapted)
+
+    found = run(script)
+    assert not found.begun and not found.stopped
+    assert found.roles == {"evaluated": "evaluation", "predicted": "prediction", "adapted": "adapt"}
+    assert [use.steps_per_epoch for use in found.hooks.uses] == [3, None, None]
+
+
+def test_previews_before_fit_are_not_training() -> None:
+    def script() -> None:
+        train = pairs()
+        next(iter(train))
+        for _ in train.take(1):
+            pass
+        for _element in train.take(2):
+            break
+        compiled().fit(train)
+
+    found = run(script)
+    assert found.use.name == "train" and found.use.role == "training"
+
+
+def test_fit_on_arrays_is_noted_and_runs_unchanged() -> None:
+    def script() -> None:
+        compiled().fit(*arrays(), verbose=0)
+
+    found = run(script)
+    assert not found.begun
+    (note,) = found.hooks.notes
+    assert note.startswith("Model.fit was given ndarray (") and "not a tf.data.Dataset" in note
+
+
+def test_fit_on_the_target_dataset_is_training() -> None:
+    ran: list[str] = []
+
+    def script() -> None:
+        first, second = pairs(), pairs()
+        compiled().fit(first, verbose=0)
+        ran.append("first")
+        compiled().fit(second, verbose=0)
+        ran.append("second")
+
+    found = run(script, wanted="second")
+    assert found.use.name == "second" and ran == ["first"]
+    assert run(script, wanted="nothing").begun == []
+
+
+def test_loop_over_the_target_dataset_is_training() -> None:
+    def script() -> None:
+        first, second = Dataset.range(30), Dataset.range(40)
+        for _ in first:
+            pass
+        for _ in second:
+            pass
+
+    found = run(script, wanted="second")
+    assert found.use.name == "second" and found.stopped
+
+
+def test_optimizer_is_built_before_the_first_window() -> None:
+    models: list[Any] = []
+
+    def script() -> None:
+        models.append(compiled())
+        models[0].compile(keras.optimizers.Adam(), "mse")
+        models[0].fit(pairs())
+
+    run(script)
+    assert models[0].optimizer.built
+
+
+# -- loops: the user's own body runs on the served datasets
+
+
+def body_of(consume: Callable[[Any, Callable[[Any], None]], None], *, count: int = 100) -> tuple[Run, list[Any]]:
+    """Runs a loop over `count` numbers and serves two windows of others; also returns the elements its body got."""
+    seen: list[Any] = []
+
+    def script() -> None:
+        train = Dataset.range(count)
+        consume(train, lambda element: seen.append(int(element)))
+
+    return run(script, serve=(Dataset.range(1000, 1003), Dataset.range(2000, 2100))), seen
+
+
+def by_for(dataset: Any, body: Callable[[Any], None]) -> None:
+    for element in dataset:
+        body(element)
+
+
+def by_next(dataset: Any, body: Callable[[Any], None]) -> None:
+    iterator = iter(dataset)
+    while True:
+        body(next(iterator))
+
+
+def by_get_next(dataset: Any, body: Callable[[Any], None]) -> None:
+    iterator = iter(dataset)
+    while True:
+        body(iterator.get_next())
+
+
+def by_optional(dataset: Any, body: Callable[[Any], None]) -> None:
+    iterator = iter(dataset)
+    while (element := iterator.get_next_as_optional()).has_value():
+        body(element.get_value())
+
+
+def by_numpy(dataset: Any, body: Callable[[Any], None]) -> None:
+    for element in dataset.as_numpy_iterator():
+        assert isinstance(element, np.generic | np.ndarray)
+        body(element)
+
+
+def by_enumerate(dataset: Any, body: Callable[[Any], None]) -> None:
+    for _step, element in enumerate(dataset.take(90)):
+        body(element)
+
+
+def by_zip(dataset: Any, body: Callable[[Any], None]) -> None:
+    for element, _ in zip(dataset, range(90), strict=False):
+        body(element)
+
+
+def by_step(dataset: Any, body: Callable[[Any], None]) -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        return x + 0
+
+    for element in dataset:
+        body(step(element))
+
+
+LOOPS = [by_for, by_next, by_get_next, by_optional, by_numpy, by_enumerate, by_zip, by_step]
+
+
+@pytest.mark.parametrize("consume", LOOPS)
+def test_loop_is_served_windows_after_twenty_elements(consume: Any) -> None:
+    found, seen = body_of(consume)
+    assert found.stopped
+    assert found.consumer.kind == "loop" and found.use.role == "training"
+    assert found.use.consumer_call == "a Python loop"
+    if consume not in (by_enumerate, by_step):
+        assert found.use.name == "dataset"
+    # 20 elements of the script, then each window: two warm-up steps and four counted; a short dataset repeats.
+    windows = [1000, 1001, 1002, 1000, 1001, 1002, 2000, 2001, 2002, 2003, 2004, 2005]
+    assert seen == [*range(20), *windows]
+    assert [window.steps for window in found.windows] == [4, 4]
+    assert all(window.wait_seconds is not None for window in found.windows)
+
+
+def test_loop_of_fewer_than_twenty_elements_is_a_preview() -> None:
+    found, seen = body_of(by_for, count=19)
+    assert not found.begun and seen == list(range(19))
+    assert found.roles == {"dataset": "preview"}
+    assert found.hooks.uses[0].elements == 19
+
+
+def test_elements_of_a_dataset_are_counted_over_its_epochs() -> None:
+    def epochs(dataset: Any, body: Callable[[Any], None]) -> None:
+        for _ in range(4):
+            by_for(dataset, body)
+
+    found, seen = body_of(epochs, count=8)
+    assert found.stopped and len(seen) == 20 + 12
+
+
+def test_loop_body_that_raises_fails_all_windows() -> None:
+    def raising(dataset: Any, body: Callable[[Any], None]) -> None:
+        for element in dataset:
+            if int(element) == 2001:
+                raise ZeroDivisionError
+            body(element)
+
+    def script() -> None:
+        raising(Dataset.range(50), lambda element: None)
+
+    failures: list[str] = []
+
+    def on_training(use: Any, consumer: Any) -> None:
+        def work() -> None:
+            consumer.wait_until_ready()
+            try:
+                consumer.window(Dataset.range(2000, 2010), steps=4, warmup=0)
+            except RunFailed as failure:
+                failures.append(str(failure))
+
+        threads.append(threading.Thread(target=work))
+        threads[0].start()
+
+    threads: list[threading.Thread] = []
+    with call_sites.Recorder(), hooks.Hooks(on_training) as opened:
+        with pytest.raises(ZeroDivisionError):
+            script()
+        assert opened.loop is not None
+        opened.loop.abandon("The script raised an exception in its loop.")
+        threads[0].join(60)
+    assert failures == ["The script raised an exception in its loop."]
+    with pytest.raises(RunFailed, match="raised an exception in its loop"):
+        opened.loop.window(Dataset.range(3), steps=1, warmup=0)
+
+
+def test_failing_or_empty_input_fails_only_its_window() -> None:
+    seen: list[int] = []
+
+    def script() -> None:
+        by_for(Dataset.range(50), lambda element: seen.append(int(element)))
+
+    bad = Dataset.range(9).map(lambda x: tf.debugging.check_numerics(1.0 / tf.cast(3 - x, tf.float32), "bad"))
+    found = run(script, serve=(bad, Dataset.range(0), Dataset.range(7, 13)))
+    assert len(found.failures) == 2
+    assert "bad" in found.failures[0] and "empty" in found.failures[1]
+    assert len(found.windows) == 1 and seen[-6:] == [7, 8, 9, 10, 11, 12]
+
+
+def test_loops_after_a_swallowed_stop_are_stopped_again() -> None:
+    def script() -> None:
+        for _ in range(3):
+            try:
+                by_for(Dataset.range(50), lambda element: None)
+            except:  # noqa: E722 - what scripts do
+                swallowed.append(1)
+
+    swallowed: list[int] = []
+    found = run(script, serve=(Dataset.range(5),))
+    assert len(found.windows) == 1 and len(found.begun) == 1
+    assert len(swallowed) == 3  # each later loop is stopped at its first element
+
+
+def test_validation_between_epochs_is_not_served_training_data() -> None:
+    validated: list[list[int]] = []
+
+    def script() -> None:
+        train, check = Dataset.range(15), Dataset.range(100, 103)
+        for _ in range(3):
+            for _ in train:
+                pass
+            validated.append([int(element) for element in check])
+
+    found = run(script, serve=(Dataset.range(5),))
+    assert found.use.name == "train"
+    assert validated == [[100, 101, 102]]
+    assert found.roles == {"train": "training", "check": "preview"}
+
+
+def test_datasets_of_a_window_have_no_call_site() -> None:
+    from pipetune.timing import windows
+
+    with call_sites.Recorder():
+        train = Dataset.range(3)
+        assert call_sites.location(windows.repeat_forever(train)) is None
+        assert call_sites.location(train) is not None
+
+
+def test_endless_dataset_of_the_script_can_be_served_as_a_window() -> None:
+    seen: list[int] = []
+    train = Dataset.range(1000, 1003).repeat()
+
+    def script() -> None:
+        by_for(train, lambda element: seen.append(int(element)))
+
+    found = run(script, serve=(train, train))
+    assert found.stopped and len(found.windows) == 2
+    assert seen[20:] == [1000, 1001, 1002, 1000, 1001, 1002] * 2
+    assert [use.dataset for use in found.hooks.uses] == [train]
+
+
+# -- functions
+
+
+def test_dataset_in_a_tf_function_is_training_without_a_consumer() -> None:
+    @tf.function
+    def loop(ds: Any) -> Any:
+        total = tf.constant(0, tf.int64)
+        for x in ds:
+            total += x
+        return total
+
+    def script() -> None:
+        train = Dataset.range(50)
+        loop(train)
+
+    found = run(script)
+    assert found.stopped and found.use.name == "train" and found.use.consumer_call == "a tf.function"
+    assert isinstance(found.consumer, consumption.NoConsumer)
+    with pytest.raises(RunFailed, match=r"tf\.function"):
+        found.consumer.window(Dataset.range(3), steps=1, warmup=0)
+
+
+def test_captured_dataset_or_iterator_in_a_tf_function_is_training() -> None:
+    def captured() -> None:
+        train = Dataset.range(50)
+
+        @tf.function
+        def loop() -> Any:
+            return train.reduce(np.int64(0), lambda total, x: total + x)
+
+        loop()
+
+    def iterator() -> None:
+        train = Dataset.range(50)
+
+        @tf.function
+        def step(it: Any) -> Any:
+            return next(it)
+
+        step(iter(train))
+
+    for script in (captured, iterator):
+        found = run(script)
+        assert found.stopped and found.use.name == "train" and found.consumer.kind == "none"
+
+
+def test_tf_function_without_a_dataset_is_not_training() -> None:
+    def script() -> None:
+        step = tf.function(lambda x: x + 1)
+        assert int(step(tf.constant(1))) == 2
+        inner = Dataset.range(3).map(lambda x: Dataset.range(x).reduce(np.int64(0), lambda a, b: a + b))
+        assert [int(x) for x in inner] == [0, 0, 1]
+
+    assert not run(script).begun
+
+
+def test_nested_tf_functions_are_still_converted_by_autograph() -> None:
+    def script() -> None:
+        @tf.function
+        def inner(value: Any) -> Any:
+            if value > 0:  # works only through AutoGraph
+                return value
+            return -value
+
+        @tf.function
+        def outer(value: Any, *, other: Any) -> Any:
+            return inner(value) + inner(other)
+
+        class Model(tf.Module):
+            @tf.function
+            def step(self, value: Any) -> Any:
+                return outer(value, other=value)
+
+        assert int(outer(tf.constant(-3), other=tf.constant(4))) == 7
+        assert int(Model().step(tf.constant(-3))) == 6
+
+    assert not run(script).begun
+
+
+def test_reduce_is_recorded_as_another_use() -> None:
+    def script() -> None:
+        total = Dataset.range(50)
+        total.reduce(np.int64(0), lambda a, b: a + b)
+
+    found = run(script)
+    assert not found.begun
+    assert [(use.name, use.role, use.consumer_call) for use in found.hooks.uses] == [
+        ("total", "other", "Dataset.reduce")
+    ]
+
+
+# -- after training has begun, and after the end
+
+
+def test_fit_after_training_has_begun_stops_the_script() -> None:
+    fits: list[str] = []
+
+    def script() -> None:
+        model, train = compiled(), pairs()
+        for _ in range(3):
+            try:
+                model.fit(train)
+            except:  # noqa: E722 - what scripts do
+                fits.append("swallowed")
+        for _ in train:
+            fits.append("looped")
+
+    found = run(script)
+    assert found.stopped and len(found.begun) == 1
+    assert fits == ["swallowed"] * 3
+
+
+def test_hooks_are_undone_after_the_run() -> None:
+    import keras.src.backend.tensorflow.trainer as trainer
+
+    owners = [
+        (tensorflow_private.DatasetV2, "__iter__"),
+        (tensorflow_private.DatasetV2, "reduce"),
+        (tensorflow_private.DatasetV2, "__init__"),
+        (polymorphic_function.Function, "__call__"),
+        (trainer.TensorFlowTrainer, "fit"),
+        (trainer.TensorFlowTrainer, "evaluate"),
+        (trainer.TensorFlowTrainer, "predict"),
+        (keras.layers.Normalization, "adapt"),
+        (keras.layers.TextVectorization, "adapt"),
+        (tensorflow_private.PerWorkerDataset, "__iter__"),
+        *((tf.distribute.coordinator.ClusterCoordinator, name) for name in ("create_per_worker_dataset", "schedule")),
+    ]
+    before = [getattr(owner, name) for owner, name in owners]
+    during: list[Any] = []
+    run(lambda: during.extend(getattr(owner, name) for owner, name in owners))
+    assert [getattr(owner, name) for owner, name in owners] == before
+    assert all(new is not old for new, old in zip(during, before, strict=True))
+    import sys
+
+    from pipetune.capture.imports import ImportWatcher
+
+    assert not any(isinstance(finder, ImportWatcher) for finder in sys.meta_path)
+
+
+def test_iterators_of_pipetune_are_not_uses() -> None:
+    def script() -> None:
+        with call_sites.running_workflow():
+            assert type(iter(Dataset.range(3))) is tensorflow_private.OwnedIterator
+        assert type(iter(Dataset.range(3))) is not tensorflow_private.OwnedIterator
+
+    assert len(run(script).hooks.uses) == 1
+
+
+def test_number_of_recorded_previews_is_bounded() -> None:
+    def script() -> None:
+        for _ in range(200):
+            next(iter(Dataset.range(3)))
+
+    assert len(run(script).hooks.uses) <= 51
+
+
+def test_training_in_a_forked_child_is_not_observed() -> None:
+    """A child process of a loader has neither the workflow's thread nor its pipe, so it must not be stopped."""
+    from pipetune.worker.observation import ObservedRun  # the check is made when training begins
+
+    class Writer:
+        def send(self, message: object) -> None:
+            raise AssertionError("the child told the command something")
+
+    class Job:
+        lockstep_role, undo = None, ""
+
+        class settings:
+            dataset = None
+
+    observation = ObservedRun(Job(), Writer(), lambda *_: 0)  # type: ignore[arg-type]
+    observation._process = os.getpid() + 1
+    observation._on_training(consumption.Consumption(None, "", "training", ""), loop_consumer.LoopConsumer())
+    assert observation._thread is None and observation.code is None
+
+
+@pytest.mark.parametrize("index", [None, 1, 0])
+def test_server_join_is_refused_for_the_first_lockstep_worker(
+    monkeypatch: pytest.MonkeyPatch, index: int | None
+) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr(tf.distribute.Server, "join", served.append)
+    if index is not None:
+        monkeypatch.setenv("TF_CONFIG", cluster.worker_tf_config(["a:1", "b:1"], index))
+    with hooks.Hooks(lambda *_: None, lockstep=index is not None):
+        if index == 0:
+            with pytest.raises(PipetuneError, match="instead of training") as refused:
+                tf.distribute.Server.join("it")
+            assert "Add --parameter-servers 1" in refused.value.hint
+        else:
+            tf.distribute.Server.join("it")
+    assert served == ([] if index == 0 else ["it"])

@@ -1,0 +1,117 @@
+"""Datasets that a loop rebuilds in each iteration: found in real scripts, from where they are created and read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.capture import loops
+from pipetune.capture.consumption import Consumption
+from pipetune.core.profile import Finding
+from pipetune.pipelines import call_sites, live
+
+START = """import tensorflow as tf
+def make(n=9):
+    return tf.data.Dataset.range(n).map(lambda x: x + 1)
+class Data:
+    def __init__(self):
+        self.size = 9
+    def batches(self):
+        return make(self.size).batch(3)
+    @property
+    def train(self):
+        return make(self.size).cache()
+data, sizes, files = Data(), iter([3, 4, 5]), [6, 7]
+"""
+FIRST = START.count("\n") + 1  # the line on which what follows begins
+
+
+def found(folder: Path, text: str) -> list[Finding]:
+    """The findings at the last `read(dataset)` of a script."""
+    path = folder / "train.py"
+    path.write_text(START + text)
+    uses: list[Consumption] = []
+
+    def read(dataset: Any, *_more: Any) -> None:
+        use = Consumption(dataset, "", "training", "a loop", call_path=call_sites.path_from(sys._getframe(1)))
+        uses.append(use)
+
+    with call_sites.Recorder():
+        exec(compile(path.read_text(), str(path), "exec"), {"read": read, "__name__": "__main__"})
+    return loops.find(live.read(uses[-1].dataset), uses[-1])
+
+
+FIRES = [
+    ("for epoch in range(2):\n    read(tf.data.Dataset.range(9).batch(3))\n", 2),
+    ("for epoch in range(2):\n    print(epoch)\n    ds = make()\n    ds = ds.batch(3)\n    read(ds)\n", 3),
+    ("for epoch in range(2):\n    read(make(), epoch)\n", 2),  # fit(make(), initial_epoch=epoch)
+    ("for epoch in range(2):\n    if data:\n        read(data.batches().prefetch(1))\n", 3),
+    ("def run():\n    ds = make()\n    read(ds)\nfor epoch in range(2):\n    run()\n", 5),
+    ("for k in (8, 9):\n    for epoch in range(2):\n        read(make(k))\n", 3),
+    ("def run():\n    for epoch in range(2):\n        for _ in 'a': pass\n        read(make())\nrun()\n", 4),
+    ("for epoch in range(2):\n    with tf.name_scope('a'):\n        read(\n            make()\n    .batch(3))\n", 4),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), FIRES)
+def test_dataset_rebuilt_in_a_loop_is_found(tmp_path: Path, text: str, line: int) -> None:
+    (finding,) = found(tmp_path, text)
+    assert (finding.code, finding.line) == ("rebuilt-dataset", FIRST + line - 1)
+    assert finding.file == str(tmp_path / "train.py")
+    assert "retraced." in finding.message or ("make" not in text and "set up again." in finding.message)
+    assert "before the loop" in finding.hint
+
+
+def test_property_that_rebuilds_a_cached_dataset_is_named(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "for epoch in range(2):\n    read(data.train.batch(3))\n")
+    assert f"the loop in line {FIRST} rebuilds the dataset (data.train)" in finding.message
+    assert "its cache starts empty" in finding.message
+    assert finding.hint == "Each access evaluates train again; functools.cached_property does it once."
+
+
+def test_cache_rebuilt_over_a_dataset_built_once_is_found(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "ds = make()\nfor epoch in range(2):\n    read(ds.cache().batch(3))\n")
+    assert "its cache starts empty" in finding.message and finding.line == FIRST + 2
+
+
+SILENT = [
+    "ds = make()\nfor epoch in range(2):\n    read(ds)\n",
+    "read(make())\n",
+    "def run():\n    read(make())\nrun()\n",
+    "ds = make().cache()\nfor epoch in range(2):\n    read(ds.take(3))\n",  # forgets nothing
+    "ds = make()\nfor epoch in range(2):\n    read(ds.shuffle(9, seed=epoch))\n",
+    "for fold in range(2, 4):\n    read(make(fold))\n",
+    "for fold in range(2, 4):\n    size = fold + 1\n    read(make(size))\n",
+    "for fold in range(2, 4):\n    data.size = fold\n    read(data.batches())\n",
+    "for fold in range(2, 4):\n    setattr(data, 'size', fold)\n    read(data.batches())\n",
+    "for fold in range(2, 4):\n    data.__init__()\n    data.__setattr__('size', fold)\n    read(data.batches())\n",
+    "for epoch in range(2):\n    read(make().shuffle(9, seed=epoch))\n",
+    "size = 3\nfor _ in range(2):\n    read(make(size))\n    size += 1\n",
+    "more = [3, 4]\nfor _ in range(2):\n    read(make(more[0]))\n    more = more[1:]\n",
+    "for _ in range(2):\n    read(make(next(sizes)))\n",
+    "for _ in range(2):\n    size = files.pop()\n    read(make(size))\n",
+    "def run(fold):\n    read(make(fold))\nfor fold in range(2, 4):\n    run(fold)\n",
+    "for epoch in range(2):\n    for size in (3, 4):\n        read(make(size))\n",
+    "turn = 0\nwhile turn < 2:\n    read(make())\n    turn += 1\n",  # the condition of a while loop is not analysed
+    "[read(make()) for _ in range(2)]\n",
+    "ds = [make() for _ in range(2)]\nfor one in ds:\n    read(one)\n",
+    "for one in (make(), make()):\n    read(one)\n",
+    "for role in ('train', 'test'):\n    ds = make(9 if role == 'train' else 3)\n    read(ds)\n",
+    "for epoch in range(2):\n    def run():\n        ds = make()\n        read(ds)\nrun()\n",
+]
+
+
+@pytest.mark.parametrize("text", SILENT)
+def test_dataset_that_differs_or_is_built_once_has_no_finding(tmp_path: Path, text: str) -> None:
+    assert found(tmp_path, text) == []
+
+
+def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> None:
+    source = live.read(tf.data.Dataset.range(3))
+    assert loops.find(source, Consumption(source.dataset, "", "training", "a loop")) == []

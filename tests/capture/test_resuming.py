@@ -1,0 +1,197 @@
+"""How a script resumes: what is recognised as resuming, and what is not."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning")]
+
+from pipetune.capture import consumption, hooks
+from pipetune.core.results import ResumeMethod, ResumePoint
+from pipetune.pipelines import call_sites, live, resume_points
+
+Dataset = tf.data.Dataset
+HERE = Path(__file__).name
+STEPS_DONE = 7
+
+
+def recorded(make: Any) -> list[ResumePoint]:
+    with call_sites.Recorder():
+        dataset = make()
+    return resume_points.find(live.read(dataset))
+
+
+# -- pipelines without a resume point
+
+
+def split() -> Any:
+    data = Dataset.range(20).batch(2)
+    held_out = 3
+    global KEPT
+    KEPT = data.take(held_out)
+    return data.skip(held_out)
+
+
+def header(tmp_path: Path) -> Any:
+    path = tmp_path / "rows.csv"
+    path.write_text("name\n1\n2\n")
+    lines = 1
+    return tf.data.TextLineDataset(str(path)).skip(lines).batch(2)
+
+
+SILENT = {
+    "no skip": lambda: Dataset.range(9).batch(2),
+    "a number, further up": lambda: Dataset.range(9).skip(1).batch(2),
+    "a split": split,
+    "a negative number, further up": lambda: Dataset.range(9).skip(-1).batch(2),
+    "other ids": lambda: Dataset.from_tensors({"id": 1, "tfds_identity": 2}).batch(2),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_pipeline_without_a_resume_point_has_none(name: str) -> None:
+    assert recorded(SILENT[name]) == []
+
+
+def test_skipped_header_of_a_text_file_is_not_a_resume_point(tmp_path: Path) -> None:
+    assert recorded(lambda: header(tmp_path)) == []
+
+
+# -- pipelines with a resume point
+
+
+def test_skip_by_a_variable_is_a_resume_point() -> None:
+    def resumed() -> Any:
+        start = 0  # as in a first run
+        return Dataset.range(40).batch(2).skip(start).map(lambda x: x + 1).prefetch(1)
+
+    (found,) = recorded(resumed)
+    assert (found.way, found.what, Path(found.file).name) == (ResumeMethod.SKIP, "skip(start)", HERE)
+    assert found.line > 0 and found.node
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: Dataset.range(40).batch(2).skip(5), "skip(5)"),
+        (lambda: Dataset.range(40).batch(2).skip(count=5).prefetch(2), "skip(5)"),
+        (lambda: Dataset.range(40).skip(STEPS_DONE * 2).batch(2), "skip(STEPS_DONE * 2)"),
+        (
+            lambda: (
+                Dataset.range(40)
+                .skip(
+                    STEPS_DONE,
+                )
+                .batch(2)
+            ),
+            "skip(STEPS_DONE)",
+        ),
+    ],
+)
+def test_skip_after_or_before_batch_is_described_by_its_source(make: Any, what: str) -> None:
+    assert [found.what for found in recorded(make)] == [what]
+
+
+def test_tfds_id_component_is_a_resume_point() -> None:
+    (found,) = recorded(lambda: Dataset.from_tensors({"image": 1.0, "tfds_id": "train__1"}).repeat(4).batch(2))
+    assert (found.way, found.what) == (ResumeMethod.IDS, "tfds_id")
+
+
+def test_skip_after_an_unseeded_shuffle_warns_of_a_different_order() -> None:
+    def resumed(**seed: Any) -> Any:
+        return lambda: Dataset.range(40).shuffle(9, **seed).skip(STEPS_DONE).batch(2)
+
+    for seed, expected in (({}, True), ({"seed": 1}, False)):
+        with call_sites.Recorder():
+            source = live.read(resumed(**seed)())
+        (found,) = resume_points.find(source)
+        (finding,) = resume_points.findings([found], source.pipeline)
+        assert finding.code == "resumes" and finding.line == found.line
+        assert ("different order in each run" in finding.message) is expected
+
+
+# -- checkpoints and callbacks of the script
+
+
+def observed(script: Any) -> list[ResumePoint]:
+    with hooks.Hooks(lambda use, consumer: None) as seen, contextlib.suppress(consumption.ScriptStopped):
+        script()
+    return seen.resuming
+
+
+def checkpoint_of_a_model() -> None:
+    tf.train.Checkpoint(weight=tf.Variable(1.0), step=tf.Variable(0)).restore(None)
+    iter(Dataset.range(3))
+
+
+def checkpoint_of_an_iterator() -> None:
+    iterator = iter(Dataset.range(3))
+    tf.train.Checkpoint(step=tf.Variable(0), iterator=iterator)
+
+
+def checkpoint_holding_one_deeper() -> None:
+    class State(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.place = iter(Dataset.range(3))
+
+    tf.train.Checkpoint(root=State())
+
+
+def checkpoint_given_one_later() -> None:
+    checkpoint = tf.train.Checkpoint()
+    checkpoint.data = iter(Dataset.range(3))
+    checkpoint.restore(None)
+
+
+def numpy_iterator_saves() -> None:
+    tf.train.Checkpoint(rows=Dataset.range(3).as_numpy_iterator())
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (checkpoint_of_a_model, []),
+        (checkpoint_of_an_iterator, ["tf.train.Checkpoint(iterator=...)"]),
+        (checkpoint_holding_one_deeper, ["tf.train.Checkpoint(place=...)"]),
+        (checkpoint_given_one_later, ["tf.train.Checkpoint(data=...)"]),
+        (numpy_iterator_saves, ["tf.train.Checkpoint(rows=...)"]),
+    ],
+)
+def test_checkpoint_of_an_iterator_is_a_resume_point(script: Any, expected: list[str]) -> None:
+    found = observed(script)
+    assert [one.what for one in found] == expected
+    assert all(one.way is ResumeMethod.ITERATOR_STATE and Path(one.file).name == HERE and one.line for one in found)
+
+
+def test_checkpoint_patches_are_undone() -> None:
+    before = (tf.train.Checkpoint.__init__, tf.train.Checkpoint.save)
+    observed(checkpoint_of_an_iterator)
+    assert (tf.train.Checkpoint.__init__, tf.train.Checkpoint.save) == before
+
+
+def fit(callbacks: Any) -> Any:
+    def script() -> None:
+        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        data = Dataset.from_tensors((np.zeros([4, 2], "float32"), np.zeros([4, 1], "float32")))
+        model.fit(data, callbacks=callbacks, verbose=0)
+
+    return script
+
+
+def test_backup_and_restore_callback_is_a_resume_point(tmp_path: Path) -> None:
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+    other = keras.callbacks.TerminateOnNaN()
+    assert observed(fit(None)) == observed(fit([other])) == observed(fit(other)) == []
+    for callbacks in (backup, [other, backup], keras.callbacks.CallbackList([backup])):
+        (found,) = observed(fit(callbacks))
+        assert (found.way, found.what, Path(found.file).name) == (ResumeMethod.EPOCHS, "BackupAndRestore", HERE)
+    assert not (tmp_path / "backup").exists()

@@ -1,0 +1,149 @@
+"""Every function that saves is disabled and counted, whatever name the script uses for it; in a separate process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.starting import search_path
+
+pytestmark = pytest.mark.tensorflow
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import atexit, json, os, sys
+import keras
+import tensorflow as tf
+from keras.models import save_model
+from tensorflow.saved_model import save as save_signatures
+from tensorflow.summary import scalar
+
+from pipetune.capture import protection
+
+class Overriding(keras.Model):
+    def call(self, x):
+        return x
+
+    def save(self, *args, **named):
+        return super().save(*args, **named)
+
+model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+own = Overriding()
+bound = model.save
+checkpoint = tf.train.Checkpoint(model=model)
+manager = tf.train.CheckpointManager(checkpoint, "managed", 2)
+archive = keras.export.ExportArchive()
+archive.track(model)
+archive.add_endpoint("serve", model.call, [tf.TensorSpec([None, 2])])
+writer = tf.summary.create_file_writer("events")
+before = sorted(os.listdir("events"))
+
+seen = []
+protection.disable_saving(seen.append)
+results = {}
+
+def attempt(name, call):
+    start = len(seen)
+    results[name] = [repr(call()), seen[start:]]
+
+attempt("Model.save", lambda: model.save("a.keras"))
+attempt("bound method", lambda: bound("b.keras", overwrite=True))
+attempt("overridden", lambda: own.save("c.keras"))
+attempt("save_weights", lambda: model.save_weights("d.weights.h5"))
+attempt("export", lambda: model.export("e"))
+attempt("archive", lambda: archive.write_out("f"))
+attempt("imported save_model", lambda: save_model(model, "g.keras"))
+attempt("keras.saving.save_model", lambda: keras.saving.save_model(model, "h.keras"))
+attempt("keras.saving.save_weights", lambda: keras.saving.save_weights(model, "i.weights.h5"))
+attempt("Checkpoint.save", lambda: checkpoint.save("j"))
+attempt("Checkpoint.write", lambda: checkpoint.write("k"))
+attempt("CheckpointManager.save", lambda: manager.save())
+attempt("saved_model.save", lambda: tf.saved_model.save(model, "l"))
+attempt("imported saved_model.save", lambda: save_signatures(model, "m"))
+attempt("Dataset.save", lambda: tf.data.Dataset.range(3).save("o"))
+with writer.as_default():
+    for name in ("image", "histogram", "audio", "text", "write", "graph", "flush"):
+        attempt("summary " + name, getattr(tf.summary, name))
+    attempt("imported scalar", lambda: scalar("loss", 1.0, step=0))
+data = tf.data.Dataset.from_tensors((tf.zeros([4, 2]), tf.zeros([4, 1])))
+callbacks = [keras.callbacks.ModelCheckpoint("p.keras"), keras.callbacks.BackupAndRestore("backup")]
+attempt("callbacks", lambda: model.fit(data, callbacks=callbacks, verbose=0) and None)
+
+import tf_keras  # the first time only now
+late = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=[2])])
+late.compile("sgd", "mse")
+attempt("late save", lambda: late.save("q"))
+attempt("late save_model", lambda: tf_keras.models.save_model(late, "r"))
+keeper = tf_keras.callbacks.ModelCheckpoint("s")
+attempt("late callbacks", lambda: late.fit(data, callbacks=[keeper], verbose=0) and None)
+
+def at_exit():
+    model.save("t.keras")
+    files = sorted(os.listdir("."))
+    if sorted(os.listdir("events")) != before:
+        files.append("an event")
+    json.dump({"results": results, "files": files, "last": seen[-1]}, open(sys.argv[1], "w"))
+atexit.register(at_exit)
+try:
+    raise SystemExit
+finally:
+    model.save("u.keras")
+"""
+
+EXPECTED = {
+    "Model.save": ["None", ["Model.save"]],
+    "bound method": ["None", ["Model.save"]],
+    "overridden": ["None", ["Model.save"]],
+    "save_weights": ["None", ["Model.save_weights"]],
+    "export": ["None", ["Model.export"]],
+    "archive": ["None", ["SavedModelExportArchive.write_out"]],
+    "imported save_model": ["None", ["keras.save_model"]],
+    "keras.saving.save_model": ["None", ["keras.save_model"]],
+    "keras.saving.save_weights": ["None", ["keras.save_weights"]],
+    "Checkpoint.save": ["''", ["Checkpoint.save"]],
+    "Checkpoint.write": ["''", ["Checkpoint.write"]],
+    "CheckpointManager.save": ["None", ["CheckpointManager.save"]],
+    "saved_model.save": ["None", ["saved_model.save"]],
+    "imported saved_model.save": ["None", ["saved_model.save"]],
+    "Dataset.save": ["None", ["Dataset.save"]],
+    "imported scalar": ["False", ["tf.summary.scalar"]],
+    "callbacks": ["None", ["ModelCheckpoint._save_model", "Model.save_weights"]],
+    "late save": ["None", ["Model.save"]],
+    "late save_model": ["None", ["keras.save_model"]],
+    "late callbacks": ["None", ["ModelCheckpoint._save_model"]],
+    **{
+        f"summary {name}": ["False", [f"tf.summary.{name}"]]
+        for name in ("image", "histogram", "audio", "text", "write", "graph", "flush")
+    },
+}
+
+
+def test_disabled_saving_writes_nothing_until_the_process_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "result.json")],
+        cwd=folder,
+        env={
+            "PYTHONPATH": search_path(ROOT),
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert (tmp_path / "result.json").exists(), ran.stderr[-3000:]
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told["results"] == EXPECTED
+    assert told["last"] == "Model.save"
+    assert told["files"] == ["events"], "what it had made"

@@ -1,0 +1,78 @@
+"""Whether the running call of `fit` is the only one of the script; where that is uncertain, it is not."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.capture.loops import is_called_once
+
+
+class _Model:
+    """Records the answer for each call of `fit`."""
+
+    def __init__(self) -> None:
+        self.answers: list[bool] = []
+
+    def fit(self, _data: Any) -> None:
+        self.answers.append(is_called_once(sys._getframe(1), "fit", data="data"))
+
+    def evaluate(self, _data: Any) -> None:
+        pass
+
+
+def _first_answer(text: str) -> bool:
+    model = _Model()
+    exec(compile(text, "train.py", "exec"), {"model": model, "data": [1], "__name__": "__main__"})
+    return model.answers[0]
+
+
+ONCE = [
+    "model.fit(data)",
+    "def main():\n    model.fit(data)\nif __name__ == '__main__':\n    main()",
+    "for x in range(3):\n    pass\nmodel.fit(data)\nfor y in range(2):\n    pass",
+    "class Trainer:\n    def train(self):\n        model.fit(data)\nTrainer().train()",
+    "def train(data):\n    model.fit(data)\ndef main():\n    train(data)\nmain()",
+    "with open(__import__('os').devnull):\n    model.fit(data)",
+    "model.fit(data)\nmodel.evaluate([2])",
+    "while True:\n    model.fit(data)\n    break",
+]
+AGAIN = [
+    "for epoch in range(2):\n    model.fit(data)",
+    "left = 2\nwhile left:\n    left -= 1\n    model.fit(data)",
+    "model.fit(data)\nmodel.fit(data)",
+    "model.fit(data)\nmodel.evaluate(data)",
+    "def train():\n    model.fit(data)\ntrain()\ntrain()",
+    "def train():\n    model.fit(data)\nfor _ in range(2):\n    train()",
+    "def train():\n    model.fit(data)\ndef tune():\n    model.fit(data)\ntrain()\ntune()",
+    "def train():\n    for _ in range(2):\n        one()\ndef one():\n    model.fit(data)\ntrain()",
+    "def train(rounds):\n    model.fit(data)\n    if rounds:\n        train(rounds - 1)\ntrain(1)",
+    "[model.fit(data) for _ in range(2)]",
+    "list(map(lambda one: model.fit(one), [data, data]))",
+    "sorted([1, 2], key=lambda _: model.fit(data) or 0)",
+    "class Trainer:\n    def __init__(self):\n        model.fit(data)\nTrainer()\nTrainer()",
+    "import functools\n@functools.lru_cache\ndef train():\n    model.fit(data)\ntrain()\ntrain()",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ONCE)
+def test_single_call_is_recognized(text: str) -> None:
+    assert _first_answer(text)
+
+
+@pytest.mark.parametrize("text", AGAIN)
+def test_call_that_may_repeat_is_not_a_single_call(text: str) -> None:
+    assert not _first_answer(text)
+
+
+def test_call_from_another_file_is_not_a_single_call() -> None:
+    model = _Model()
+    helper: dict[str, Any] = {"model": model}
+    exec(compile("def train(data):\n    model.fit(data)\n", "helper.py", "exec"), helper)
+    exec(compile("train([1])", "train.py", "exec"), {"train": helper["train"]})
+    assert model.answers == [False]

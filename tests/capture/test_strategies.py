@@ -1,0 +1,352 @@
+"""Scripts under a strategy with one replica: the handover, the consumer, and the windows served to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
+
+from pipetune import tensorflow_private
+from pipetune.capture import consumption
+from pipetune.capture.hooks import Patches
+from pipetune.capture.keras import FitConsumer
+from pipetune.capture.substitution import substitute
+from pipetune.core.distribution import DATASET, FIT, FUNCTION
+from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
+from pipetune.core.pipeline import SERVICE
+from pipetune.pipelines import call_sites, live
+from pipetune.source.emit import emit
+from tests.capture.test_hooks import arrays, compiled, pairs, run
+
+Dataset = tf.data.Dataset
+
+
+def mirrored() -> Any:
+    return tf.distribute.MirroredStrategy(["CPU:0"])
+
+
+# -- not training under a strategy
+
+
+def test_default_strategy_is_not_a_handover() -> None:
+    def script() -> None:
+        dataset = Dataset.range(40)
+        strategy = tf.distribute.get_strategy()
+        for _ in strategy.experimental_distribute_dataset(dataset):
+            pass
+        compiled().fit(pairs())
+
+    found = run(script)
+    assert (
+        found.use.distributed_input is None
+        and found.use.consumer_call == "a Python loop"
+        and found.use.name == "dataset"
+    )
+
+
+def test_plain_loop_over_a_distributed_source_has_no_handover() -> None:
+    def script() -> None:
+        dataset = Dataset.range(40).batch(2)
+        mirrored().experimental_distribute_dataset(dataset)
+        for _ in dataset:
+            pass
+
+    found = run(script, serve=(Dataset.range(4).batch(2),))
+    assert found.use.distributed_input is None and len(found.windows) == 1
+
+
+def test_one_element_of_a_distributed_dataset_is_a_preview() -> None:
+    def script() -> None:
+        dataset = Dataset.range(40).batch(2)
+        next(iter(mirrored().experimental_distribute_dataset(dataset)))
+
+    found = run(script)
+    assert not found.begun and found.roles == {"dataset": "preview"}
+    assert found.hooks.uses[0].elements == 1
+
+
+def test_evaluation_under_a_strategy_is_not_training() -> None:
+    def script() -> None:
+        strategy = mirrored()
+        with strategy.scope():
+            model = compiled()
+        checked = pairs()
+        model.evaluate(strategy.experimental_distribute_dataset(checked), verbose=0, steps=2)
+        model.fit(*arrays(), verbose=0)
+
+    found = run(script)
+    assert not found.begun and found.roles == {"checked": "evaluation"}
+
+
+@pytest.mark.mission("B10.values")
+def test_distributed_values_from_a_function_are_noted_and_not_training() -> None:
+    def script() -> None:
+        strategy = mirrored()
+        for _ in range(3):
+            strategy.experimental_distribute_values_from_function(lambda context: tf.constant(1.0))
+
+    found = run(script)
+    assert not found.begun
+    (note,) = found.hooks.notes
+    assert note.startswith("MirroredStrategy.experimental_distribute_values_from_function")
+
+
+# -- loops
+
+
+def by_for(distributed: Any, body: Callable[[Any], None]) -> None:
+    for element in distributed:
+        body(element)
+
+
+def by_next(distributed: Any, body: Callable[[Any], None]) -> None:
+    iterator = iter(distributed)
+    while True:
+        body(next(iterator))
+
+
+def by_get_next(distributed: Any, body: Callable[[Any], None]) -> None:
+    iterator = iter(distributed)
+    while True:
+        body(iterator.get_next())
+
+
+def by_optional(distributed: Any, body: Callable[[Any], None]) -> None:
+    iterator = iter(distributed)
+    while (element := iterator.get_next_as_optional()).has_value():
+        body(element.get_value())
+
+
+def by_epochs(distributed: Any, body: Callable[[Any], None]) -> None:
+    while True:
+        for _step, element in enumerate(distributed):
+            body(element)
+
+
+def handed_as_dataset(strategy: Any, dataset: Any) -> Any:
+    return strategy.experimental_distribute_dataset(dataset)
+
+
+def made_in_function(strategy: Any, dataset: Any) -> Any:
+    return strategy.distribute_datasets_from_function(lambda context: dataset.prefetch(1))
+
+
+def one_device() -> Any:
+    return tf.distribute.OneDeviceStrategy("CPU:0")
+
+
+@pytest.mark.parametrize(
+    ("consume", "hand", "make"),
+    [
+        (by_for, handed_as_dataset, mirrored),
+        (by_next, handed_as_dataset, mirrored),
+        (by_get_next, handed_as_dataset, mirrored),
+        (by_optional, handed_as_dataset, mirrored),
+        (by_epochs, handed_as_dataset, mirrored),
+        (by_for, made_in_function, mirrored),
+        (by_optional, made_in_function, mirrored),
+        (by_next, handed_as_dataset, one_device),
+        (by_next, made_in_function, one_device),
+    ],
+)
+@pytest.mark.mission("B5.for", "B5.next", "B5.optional", "B9.under")
+def test_distributed_loop_is_served_windows_through_its_strategy(consume: Any, hand: Any, make: Any) -> None:
+    seen: list[Any] = []
+    how = DATASET if hand is handed_as_dataset else FUNCTION
+    strategy = make()
+
+    def script() -> None:
+        train = Dataset.range(25 if consume is not by_epochs else 12)
+        consume(hand(strategy, train), lambda element: seen.append(int(element)))
+
+    found = run(script, serve=(Dataset.range(1000, 1003), Dataset.range(2000, 2100)))
+    assert found.stopped and found.consumer.kind == "loop" and found.use.role == "training"
+    assert seen[20:] == [1000, 1001, 1002, 1000, 1001, 1002, 2000, 2001, 2002, 2003, 2004, 2005]
+    assert [window.steps for window in found.windows] == [4, 4]
+    assert found.use.distributed_input is not None
+    facts = found.use.distributed_input.handover()
+    assert (facts.strategy, facts.replicas, facts.how) == (type(strategy).__name__, 1, how)
+    assert facts.shares == () and facts.elements_per_step == 1
+    if hand is handed_as_dataset:
+        assert found.use.name == "train"
+    else:
+        place = call_sites.location(found.use.dataset)
+        assert place is not None and place.method == "prefetch", "the call in the script's function"
+
+
+def test_distributed_iterator_of_the_script_is_released() -> None:
+    iterators: list[Any] = []
+
+    def script() -> None:
+        iterators.append(iter(mirrored().experimental_distribute_dataset(Dataset.range(50))))
+        while True:
+            next(iterators[0])
+
+    run(script, serve=(Dataset.range(3),))
+    assert iterators[0]._iterators is None, "it would go on filling buffers"
+
+
+# -- source patches
+
+
+DISTRIBUTED = """
+import tensorflow as tf
+
+def training(strategy):
+    dataset = tf.data.Dataset.range(12).map(lambda number: number * 2)
+    dataset = dataset.batch(4)
+    return strategy.experimental_distribute_dataset(dataset)
+"""
+
+
+@pytest.mark.mission("B1.rewrites")
+def test_calls_behind_a_distributed_dataset_are_patched_at_their_call_sites(tmp_path: Path) -> None:
+    path = tmp_path / "distributed_script.py"
+    path.write_text(DISTRIBUTED)
+
+    def made(text: str) -> Any:
+        path.write_text(text)
+        namespace: dict[str, Any] = {"__name__": "distributed_script", "__file__": str(path)}
+        exec(compile(text, str(path), "exec"), namespace)
+        return namespace["training"](mirrored())
+
+    with call_sites.Recorder():
+        distributed = made(DISTRIBUTED)
+    source = live.read(tensorflow_private.original_dataset(distributed))
+    assert [node.op for node in source.pipeline] == ["range", "map", "batch"], "without what the strategy adds"
+    (node,) = (one for one in source.pipeline if one.op == "map")
+    edits = (SetArgument(node.id, "num_parallel_calls", 2),)
+    plan = Plan("plan", (Rewrite("parallel-map", node.id, Safety.EXACT, edits, "Two calls at a time."),))
+    emission = emit(source.pipeline, plan)
+    ((_, new),) = emission.files.values()
+    assert not emission.not_covered and ".map(lambda number: number * 2, num_parallel_calls=2)" in new
+    as_written, patched = ([batch.numpy().tolist() for batch in one] for one in (distributed, made(new)))
+    assert as_written == patched == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18, 20, 22]]
+
+
+# -- functions and fit
+
+
+@pytest.mark.parametrize("given", ["dataset", "iterator", "captured"])
+@pytest.mark.mission("B5.function")
+def test_distributed_dataset_in_a_function_has_no_consumer(given: str) -> None:
+    def script() -> None:
+        strategy = mirrored()
+        train = Dataset.range(50)
+        distributed = strategy.experimental_distribute_dataset(train)
+
+        @tf.function
+        def loop(it: Any) -> Any:
+            return next(it if given == "iterator" else iter(it if given == "dataset" else distributed))
+
+        loop({"dataset": distributed, "iterator": iter(distributed), "captured": tf.constant(1)}[given])
+
+    found = run(script)
+    assert found.stopped and (found.use.name, found.use.consumer_call) == ("train", "a tf.function")
+    assert isinstance(found.consumer, consumption.NoConsumer)
+    assert found.use.distributed_input is not None and found.use.distributed_input.how == DATASET
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("distributed", [False, True])
+@pytest.mark.mission("B9.under")
+def test_fit_under_a_strategy_trains_on_variants(library: str, distributed: bool) -> None:
+    module = pytest.importorskip(library)
+    taken: list[Any] = []
+
+    def script() -> None:
+        strategy = mirrored()
+        with strategy.scope():
+            model = compiled(module)
+        train, check = pairs(), pairs()
+        hand = strategy.experimental_distribute_dataset if distributed else lambda dataset: dataset
+        taken.append(model)
+        model.fit(hand(train), validation_data=hand(check))
+
+    found = run(script)
+    assert found.stopped and isinstance(found.consumer, FitConsumer)
+    assert found.roles == {"train": "training", "check": "validation"}
+    assert (
+        found.use.distributed_input is not None
+        and found.use.distributed_input.handover().strategy == "MirroredStrategy"
+    )
+    assert found.use.distributed_input.how == (DATASET if distributed else FIT)
+    window = found.consumer.window(pairs(), steps=3, warmup=1)
+    assert window.steps == 3 and int(taken[0].optimizer.iterations.numpy()) == 1 + 3 + 1
+
+
+@pytest.mark.parametrize("under", [mirrored, tf.distribute.get_strategy])
+def test_fit_on_a_dataset_creator_trains_on_its_dataset(under: Any) -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+
+    def dataset_fn(context: Any) -> Any:
+        return pairs().repeat()
+
+    def script() -> None:
+        with under().scope():
+            model = compiled(tf_keras)
+        model.fit(tf_keras.utils.experimental.DatasetCreator(dataset_fn), steps_per_epoch=3)
+
+    found = run(script)
+    assert found.stopped and found.use.consumer_call == FIT and found.use.steps_per_epoch == 3
+    place = call_sites.location(found.use.dataset)
+    assert place is not None and place.method == "repeat"
+    assert (found.use.distributed_input is not None and found.use.distributed_input.how == FUNCTION) is (
+        under is mirrored
+    )
+    assert found.consumer.window(pairs().repeat(), steps=3, warmup=1).steps == 3
+
+
+@pytest.mark.parametrize(
+    "hand",
+    [
+        lambda dataset: dataset,
+        lambda dataset: mirrored().experimental_distribute_dataset(dataset),
+        lambda dataset: mirrored().distribute_datasets_from_function(lambda context: dataset),
+    ],
+)
+def test_substituted_dataset_is_consumed_after_every_handover(hand: Any) -> None:
+    train, other = Dataset.range(3), Dataset.range(100, 102)
+    patches = Patches()
+    substitute(lambda dataset: other if dataset is train else dataset, patches)
+    try:
+        assert [int(element) for element in hand(train)] == [100, 101]
+        assert [int(element) for element in hand(Dataset.range(1))] == [0]
+    finally:
+        patches.undo_all()
+    assert [int(element) for element in hand(train)] == [0, 1, 2]
+
+
+def test_service_dataset_has_the_service_title() -> None:
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher.target.partition("://")[2]))
+    try:
+        dataset = Dataset.range(4).apply(
+            service.distribute(service.ShardingPolicy.OFF, dispatcher.target, compression=None)
+        )
+        assert live.read(dataset.batch(2)).pipeline.nodes[0].title == SERVICE
+    finally:
+        worker._stop()
+        dispatcher._stop()
+
+
+def test_distribution_patches_are_undone_after_the_run() -> None:
+    owners = [
+        (tensorflow_private.Strategy, DATASET),
+        (tensorflow_private.Strategy, FUNCTION),
+        (tf.distribute.Strategy, "experimental_distribute_values_from_function"),
+        (tensorflow_private.DistributedDataset, "__iter__"),
+        (tensorflow_private.DistributedDatasetFromFunction, "__iter__"),
+    ]
+    before = [getattr(owner, name) for owner, name in owners]
+    during: list[Any] = []
+    run(lambda: during.extend(getattr(owner, name) for owner, name in owners))
+    assert [getattr(owner, name) for owner, name in owners] == before
+    assert all(new is not old for new, old in zip(during, before, strict=True))

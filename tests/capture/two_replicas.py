@@ -1,0 +1,210 @@
+"""`python two_replicas.py`: measures two logical CPU devices under MirroredStrategy, and prints one JSON object.
+
+Logical devices can be set only before TensorFlow is initialized, hence a separate process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+processors = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(processors[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from pipetune import tensorflow_private
+from pipetune.capture import consumption, distributed_input, loop_consumer, protection, strategies
+from pipetune.capture.keras import FitConsumer, callback_list, steps_per_call
+from pipetune.core.distribution import DATASET, FUNCTION
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.results import RunFailed
+from pipetune.equality.compare import replica_check
+from pipetune.measure import machine, runner
+from pipetune.pipelines import live
+
+Dataset = tf.data.Dataset
+STRATEGY = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def parts(element: Any) -> list[Any]:
+    return [part.numpy().tolist() for part in STRATEGY.experimental_local_results(element)]
+
+
+def steps(distributed: Any) -> list[Any]:
+    return [parts(element) for element in distributed]
+
+
+def handed(dataset: Any) -> distributed_input.DistributedInput:
+    made = STRATEGY.experimental_distribute_dataset(dataset)
+    return distributed_input.DistributedInput(STRATEGY, dataset, made, DATASET)
+
+
+def from_function(dataset: Any, options: Any = None) -> distributed_input.DistributedInput:
+    made = STRATEGY.distribute_datasets_from_function(lambda context: dataset, options)
+    return distributed_input.DistributedInput(STRATEGY, dataset, made, FUNCTION, options)
+
+
+def shares(dataset: Any) -> Any:
+    facts = handed(dataset).handover()
+    return [facts.batch, list(facts.shares), facts.by_own_size, facts.prefetched]
+
+
+def checks(dataset: Any, tuned: Any) -> list[Any]:
+    return [check.equal for check in replica_check(handed(dataset), tuned)]
+
+
+def not_sharded(dataset: Any) -> Any:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
+
+
+def records(folder: str) -> Any:
+    """Nine records of one byte, read in a loop over files."""
+    with tf.io.TFRecordWriter(f"{folder}/one") as writer:
+        for number in range(9):
+            writer.write(str(number))
+    names = Dataset.from_tensor_slices([f"{folder}/one"])
+    return names.interleave(tf.data.TFRecordDataset).map(lambda text: tf.strings.to_number(text, tf.int64))
+
+
+def plus_one(value: Any) -> Any:
+    return value + 1
+
+
+def measured(source: Any, taken: distributed_input.DistributedInput) -> Any:
+    """Rows per step of the input alone; whether a plan with a prefetch of 7 is equal, the last check, its reading."""
+    here = machine.read_machine("cpu")
+    alone = consumption.NoConsumer("alone")
+    made = runner.TensorFlowRunner(
+        live.read(source), alone, machine=here, examples_per_element=4.0, distributed_input=taken
+    )
+    made.input_window(Plan("defaults"), seconds=0.05, warmup_seconds=0.0)
+    end = made.source.pipeline.output.id
+    insert = Insert(end, "prefetch", "p", {"buffer_size": 7})
+    plan = Plan("p", (Rewrite("p", end, Safety.EXACT, (insert,), ""),))
+    window = made.input_window(plan, seconds=0.05, warmup_seconds=0.0)
+    found = made.compare(plan)
+    seen = {value.node: value.value for value in made.autotune_readings[plan.key].values if value.node == "p"}
+    return [window.examples / window.steps, found.equal, [check.name for check in found.checks][-1], seen]
+
+
+def windows_of(taken: distributed_input.DistributedInput, dataset: Any, count: int) -> list[Any]:
+    """The elements a loop body gets in one window, and the steps the window counts."""
+    window = loop_consumer.LoopWindow(dataset, steps=4, warmup=0, handed=taken)
+    seen = []
+    while True:
+        more, element = window.advance()
+        if not more:
+            break
+        seen.append(parts(element))
+    assert window.failure is None, window.failure
+    return [seen[:count], window.result.steps if window.result else None]
+
+
+def put_back() -> list[Any]:
+    """Each replica's values of a mirrored and of a summed variable: before, changed, restored."""
+    with STRATEGY.scope():
+        mirrored = tf.Variable(1.0)
+        summed = tf.Variable(
+            0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
+        )
+
+    def held() -> list[list[float]]:
+        return [[float(part) for part in STRATEGY.experimental_local_results(one)] for one in (mirrored, summed)]
+
+    def count() -> None:
+        summed.assign_add(tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32) + 3)
+
+    STRATEGY.run(count)
+    kept = protection.snapshot()
+    before = held()
+    mirrored.assign(7.0)
+    STRATEGY.run(count)
+    changed = held()
+    kept.restore()
+    distributed = sum(isinstance(variable, tensorflow_private.DistributedVariable) for variable, _ in kept.variables)
+    return [before, changed, held(), distributed]
+
+
+def per_replica_options() -> Any:
+    return tf.distribute.InputOptions(
+        experimental_fetch_to_device=False,
+        experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
+    )
+
+
+def several_steps(library: str) -> Any:
+    """Steps of a window with 8 per call, or its error; then the steps per call of the model, and of another window."""
+    keras = importlib.import_module(library)
+    with STRATEGY.scope():
+        model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    consumer = FitConsumer(model, type(model).fit, {}, callback_list(model))
+    data = Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
+    counted: Any
+    try:
+        with consumer.multi_step_calls(8):
+            counted = consumer.window(data, steps=32, warmup=1).steps
+    except RunFailed as failure:
+        counted = str(failure).partition(":")[0]
+    after = consumer.window(data, steps=4, warmup=1).steps
+    return [counted, steps_per_call(model), consumer.accepts_multi_step_calls, after]
+
+
+def answers() -> Iterator[tuple[str, Any]]:
+    nine = Dataset.range(9).batch(6)
+    dealt = not_sharded(nine)
+    # behaviour of TensorFlow that the warnings and the check rely on
+    yield "divided", steps(STRATEGY.experimental_distribute_dataset(nine))
+    yield "dealt", steps(STRATEGY.experimental_distribute_dataset(dealt))
+    yield "dealt behind a map", steps(STRATEGY.experimental_distribute_dataset(dealt.map(plus_one)))
+    with tempfile.TemporaryDirectory() as folder:
+        files = records(folder).batch(6)
+        yield "of files", steps(STRATEGY.experimental_distribute_dataset(files))
+        yield "shares of files", shares(files)
+    fixed = Dataset.range(7).batch(2, drop_remainder=True)
+    yield "fixed shapes", steps(STRATEGY.distribute_datasets_from_function(lambda context: fixed))
+    yield "free shapes", steps(STRATEGY.distribute_datasets_from_function(lambda context: Dataset.range(5).batch(2)))
+    kinds = (nine, nine.map(plus_one), nine.repeat().prefetch(1), Dataset.range(9), fixed)
+    yield "seen", [tensorflow_private.inferred_batch_size(one) for one in kinds]
+    # what pipetune reads
+    odd = Dataset.range(9).batch(5)
+    yield "shares", [shares(one) for one in (nine, dealt, dealt.map(plus_one), odd, not_sharded(odd))]
+    function = from_function(Dataset.range(9).batch(3)).handover()
+    yield "of a function", [function.batch, list(function.shares), function.elements_per_step]
+    # whether a plan divides its batches in the same way
+    yield "same", checks(dealt, dealt.prefetch(2))
+    yield "size lost", checks(dealt, dealt.map(plus_one))
+    yield "size lost, by its own size before", checks(nine, nine.map(plus_one))
+    endless = not_sharded(Dataset.range(9).repeat().batch(6))
+    yield "size lost, never partial", checks(endless, endless.map(plus_one))
+    dropping = not_sharded(Dataset.range(9).batch(6, drop_remainder=True))
+    yield "size lost, dropping", checks(dropping, dropping.map(plus_one))
+    yield "other shares", checks(dealt, not_sharded(Dataset.range(9).batch(4)))
+    yield "per replica", [check.equal for check in replica_check(from_function(nine), nine.map(plus_one))]
+    # measured and served windows
+    yield "several steps", [several_steps("keras"), several_steps("tf_keras")]
+    rows = Dataset.range(40).batch(4)
+    yield "input", measured(rows, handed(rows))
+    yield "endless input", measured(rows.repeat(), handed(rows.repeat()))
+    yield "host", [one.numpy().tolist() for one in handed(rows).host_pipeline(rows.take(2))]
+    yield "loop", windows_of(handed(rows), Dataset.range(8).batch(4), 3)
+    yield "function loop", windows_of(from_function(rows), Dataset.range(8).batch(2), 2)
+    partial = handed(nine).distribute_endless(nine)
+    yield "partial", partial._enable_get_next_as_optional
+    yield "optional", parts(iter(partial).get_next_as_optional().get_value())
+    yield "why", [strategies.switching_obstacle(one) for one in (None, handed(rows), from_function(rows))]
+    alone = tf.distribute.MultiWorkerMirroredStrategy()
+    taken = distributed_input.DistributedInput(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
+    yield "one worker", [taken.handover().strategy, taken.handover().replicas, strategies.switching_obstacle(taken)]
+    yield "restored", put_back()
+    yield "why not", strategies.switching_obstacle(from_function(rows, per_replica_options()))
+
+
+if __name__ == "__main__":
+    print(json.dumps(dict(answers()), default=int))

@@ -1,0 +1,107 @@
+"""The source text of functions, found in their files without running anything."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.core.errors import CannotExpress
+from pipetune.distributed.collect import source_text
+
+Run = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a script from a file and returns its namespace."""
+
+    def execute(text: str) -> dict[str, Any]:
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        linecache.checkcache(str(path))
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(text, str(path), "exec"), namespace)
+        return namespace
+
+    return execute
+
+
+def test_lambdas_on_one_line_are_distinguished(run: Run) -> None:
+    found = run("both = (lambda x: x + 1), (lambda x: (x, (lambda y: y)(x)))\ninner = both[1]\n")["both"]
+    assert source_text.function_text(found[0].__code__) == ("lambda x: x + 1", True)
+    assert source_text.function_text(found[1].__code__) == ("lambda x: (x, (lambda y: y)(x))", True)
+    nested = next(constant for constant in found[1].__code__.co_consts if hasattr(constant, "co_code"))
+    assert source_text.function_text(nested) == ("lambda y: y", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lambda x: -x",
+        "lambda x, *, k=2: [y * k for y in x]",
+        "lambda x: 'a' if x else 'b'",
+        "lambda x: {'a': x}",
+        "lambda x: x.y",
+        "lambda: 3",
+    ],
+)
+def test_every_shape_of_lambda_is_found(run: Run, text: str) -> None:
+    assert source_text.function_text(run(f"f = [{text}, lambda z: z][0]\n")["f"].__code__) == (text, True)
+
+
+def test_nested_function_is_found_with_its_decorator(run: Run) -> None:
+    made = run(
+        "def same(f):\n    return f\ndef outer():\n    if True:\n        @same\n"
+        "        def inner(x):\n            # why\n            return '''a\n  b'''\n    return inner\nf = outer()\n"
+    )["f"]
+    text, is_lambda = source_text.function_text(made.__code__)
+    assert not is_lambda
+    namespace = {"same": lambda f: f}
+    exec(text, namespace)
+    assert namespace["inner"](1) == made(1) == "a\n  b"
+    assert text.startswith("@same\ndef inner(x):")
+
+
+def test_function_of_a_changed_file_is_not_found(run: Run, tmp_path: Path) -> None:
+    function = run("def f(x):\n    return x\n")["f"]
+    (tmp_path / "script.py").write_text("# moved\ndef f(x):\n    return x + 1\n")
+    linecache.checkcache()
+    with pytest.raises(CannotExpress, match="not found"):
+        source_text.function_text(function.__code__)
+
+
+def test_needed_names_exclude_locals_and_annotations() -> None:
+    text = (
+        "@register(LEVEL)\ndef f(x: Tensor, scale=DEFAULT) -> Other:\n    image = load(x)\n"
+        "    def g(y):\n        return [helper(y, z) for z in image]\n    return g(image) * np.pi\n"
+    )
+    assert source_text.names_needed(text) == ("DEFAULT", "LEVEL", "helper", "load", "np", "register")
+    assert source_text.names_needed("class A(B):\n    size = C\n    def f(self):\n        return D, size\n") == (
+        "B",
+        "C",
+        "D",
+        "size",
+    )
+
+
+def test_imports_are_found_and_made_absolute(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "import os.path\nimport numpy as np\nfrom .near import a as b\nfrom ..far import c\n"
+        "def f():\n    from . import near\n"
+    )
+
+    def imported(name: str) -> tuple[str, str, str] | None:
+        return source_text.import_of(str(path), name, "package.inner")
+
+    assert imported("os") == ("import os.path", "os", "")
+    assert imported("np") == ("import numpy as np", "numpy", "")
+    assert imported("b") == ("from package.inner.near import a as b", "package.inner.near", "a")
+    assert imported("c") == ("from package.far import c", "package.far", "c")
+    assert imported("near") == ("from package.inner import near", "package.inner", "near")
+    assert imported("d") is None
+    assert source_text.import_of(str(path), "c", "") is None

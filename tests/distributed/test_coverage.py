@@ -1,0 +1,576 @@
+"""The stand-alone module, run as every worker: the elements it delivers, and the errors that are detected."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipetune.core.distribution import Coverage, DeliveryMode, ElementIdentity, ModuleCheck
+from pipetune.core.edits import Rewrite, apply_edits
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.session import DistributedResult
+from pipetune.distributed.emit.write import Standalone, emit_standalone
+from pipetune.distributed.writing import distribute
+from pipetune.rewrites import batch_first, gather
+from pipetune.rewrites.rule import RuleContext
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone"), pytest.mark.slow]
+
+from pipetune.distributed.collect import parts
+from pipetune.distributed.verify import counting, coverage
+from pipetune.pipelines import live
+from pipetune.probes import batches, splits
+from tests.distributed.emitted_scripts import run
+
+HELPERS = """
+import tensorflow as tf
+
+SIZE = 3
+
+
+def parse(record):
+    example = tf.io.parse_single_example(record, {"id": tf.io.FixedLenFeature([], tf.int64)})
+    return example["id"]
+
+
+def augment(number):
+    return tf.fill([SIZE], number), tf.random.uniform([SIZE])
+
+
+def build(pattern, batch_size=4):
+    dataset = tf.data.Dataset.list_files(pattern)
+    dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=2, deterministic=False)
+    dataset = dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(augment)
+    dataset = dataset.shuffle(8).batch(batch_size)
+    return dataset.repeat()
+"""
+
+
+@pytest.fixture
+def helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A helper module of the user's script."""
+    import importlib
+
+    (tmp_path / "coverage_helpers.py").write_text(HELPERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("coverage_helpers")
+    del sys.modules["coverage_helpers"]
+
+
+def write_records(folder: Path, *, files: int, records: int) -> str:
+    """Writes TFRecord files with the numbers 0, 1, 2... as examples; returns their pattern."""
+    number = 0
+    for index in range(files):
+        with tf.io.TFRecordWriter(str(folder / f"part-{index:03d}.tfrecord")) as writer:
+            for _ in range(records + index % 2):
+                feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
+                example = tf.train.Example(features=tf.train.Features(feature={"id": feature}))
+                writer.write(example.SerializeToString())
+                number += 1
+    return str(folder / "part-*.tfrecord")
+
+
+def emit(dataset: Any) -> tuple[live.LivePipeline, Standalone, Any]:
+    source = live.read(dataset)
+    found = parts.collect(source, source.pipeline)
+    return source, emit_standalone(found.parts, "multiworker", script="train.py"), found.parameter
+
+
+def check(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> tuple[ModuleCheck, ...]:
+    return coverage.check(text, source, shard_by=made.shard_by, global_batch_size=made.global_batch_size, **options)
+
+
+def counted(source: live.LivePipeline, text: str, made: Standalone) -> Coverage:
+    """The coverage by two workers."""
+    (found,) = coverage.count(
+        text, source, shard_by=made.shard_by, global_batch_size=made.global_batch_size, worker_counts=(2,)
+    ).coverage
+    return found
+
+
+def proven(dataset: Any) -> tuple[str, list[dict[str, Any]]]:
+    source, made, parameter = emit(dataset)
+    rows = check(source, made.text, made, parameter=parameter)
+    assert [row.workers for row in rows] == [2, 3, 4]
+    assert [(row.missing, row.duplicated) for row in rows] == [(0, 0)] * 3, made.text
+    return made.text, rows
+
+
+def run_script(path: Path, text: str) -> dict[str, Any]:
+    """Runs a script as a worker does: its functions belong to `__main__`."""
+    path.write_text(textwrap.dedent(text))
+    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(path), "__package__": None}
+    exec(compile(path.read_text(), str(path), "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.one_core
+@pytest.mark.mission("B4.trains")
+def test_files_are_sharded_before_reading(tmp_path: Path, helpers: Any) -> None:
+    text, rows = proven(helpers.build(write_records(tmp_path, files=6, records=5)))
+    assert "from coverage_helpers import augment" in text
+    assert 'SHARD_BY = "file"' in text
+    assert [row.elements for row in rows] == [33] * 3
+    assert rows[0].per_worker == (15, 18)
+    assert rows[0].per_replica_batch == 2
+    assert rows[0].batches_per_worker == (8, 9)
+    assert rows[0].equal_batches is False
+    assert "3 replicas do not divide 4 rows" in rows[1].why
+
+
+def test_records_are_sharded_where_files_are_too_few(tmp_path: Path, helpers: Any) -> None:
+    text, rows = proven(helpers.build(write_records(tmp_path, files=3, records=4)))
+    assert 'SHARD_BY = "element"' in text
+    assert [row.per_worker for row in rows] == [(7, 6), (5, 4, 4), (4, 3, 3, 3)]
+    assert {row.epochs for row in rows} == {2}
+
+
+@pytest.mark.parametrize(
+    ("files", "old", "new"),
+    [
+        (6, ".shard(workers, worker)", ".shard(workers, 0)"),
+        (6, "dataset.shard(workers, worker)", "dataset"),
+        (3, ".shard(workers, worker)", ".shard(workers + 1, worker)"),
+        pytest.param(3, ".shard(workers, worker)", ".shard(workers, 0)", marks=pytest.mark.exhaustive),
+        pytest.param(3, "dataset.shard(workers, worker)", "dataset", marks=pytest.mark.exhaustive),
+        pytest.param(6, ".shard(workers, worker)", ".shard(workers + 1, worker)", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_wrong_sharding_has_missing_or_duplicated_elements(
+    tmp_path: Path, helpers: Any, files: int, old: str, new: str
+) -> None:
+    source, made, _ = emit(helpers.build(write_records(tmp_path, files=files, records=4)))
+    assert old in made.text
+    rows = check(source, made.text.replace(old, new), made, worker_counts=(2,))
+    assert all(row.missing or row.duplicated for row in rows)
+
+
+def test_equal_rows_are_counted_separately(tmp_path: Path) -> None:
+    """Two workers that read the same half of equal rows cannot be detected by the values."""
+    source, made, _ = emit(tf.data.Dataset.from_tensor_slices([7, 7, 7, 7]).batch(2))
+    found = counted(source, made.text, made)
+    assert found.complete and found.told_by is ElementIdentity.INDEX and (found.elements, found.once) == (4, 4)
+    assert [(one.elements, one.batches, one.short_batches, one.read) for one in found.workers] == [(2, 2, 0, 2)] * 2
+    assert [one.cells for one in found.workers] == [(1, 0, 1, 0), (0, 1, 0, 1)]
+    wrong = made.text.replace("(workers, worker)", "(workers, 0)")
+    (row,) = check(source, wrong, made, worker_counts=(2,))
+    assert (row.missing, row.duplicated) == (2, 2)
+    found = counted(source, wrong, made)
+    assert (found.never, found.once, found.twice) == (2, 0, 2)
+
+
+def test_equal_rows_without_numbers_are_counted_together() -> None:
+    both = tf.data.Dataset.from_tensor_slices([7, 7, 8]).concatenate(tf.data.Dataset.from_tensor_slices([7, 9]))
+    source, made, _ = emit(both.batch(2))
+    found = counted(source, made.text, made)
+    assert found.told_by is ElementIdentity.DIGEST and found.complete and found.elements == 5
+
+
+def test_coverage_has_files_and_elements_of_each_worker(tmp_path: Path, helpers: Any) -> None:
+    source, made, _ = emit(helpers.build(write_records(tmp_path, files=6, records=5)))
+    by_file = counted(source, made.text, made)
+    assert by_file.by_file and by_file.cells == (5, 6, 5, 6, 5, 6) and by_file.told_by is ElementIdentity.INDEX
+    assert [one.cells for one in by_file.workers] == [(5, 0, 5, 0, 5, 0), (0, 6, 0, 6, 0, 6)]
+    assert [(one.elements, one.batches, one.short_batches) for one in by_file.workers] == [(15, 8, 1), (18, 9, 0)]
+    assert (by_file.first_out, by_file.short_batches, by_file.read_over_used) == (8, 1, 1.0)
+    (tmp_path / "few").mkdir()
+    source, made, _ = emit(helpers.build(write_records(tmp_path / "few", files=3, records=4)))
+    by_element = counted(source, made.text, made)
+    assert by_element.read_over_used == 2.0, "everyone reads everything"
+
+
+def test_shard_after_a_shuffle_without_shared_seed_is_detected(tmp_path: Path) -> None:
+    source, made, _ = emit(tf.data.Dataset.range(200).shuffle(200).take(200).batch(4))
+    assert "seed=SHARED_SEED" in made.text
+    assert all(row.missing == row.duplicated == 0 for row in check(source, made.text, made))
+    rows = check(source, made.text.replace(", seed=SHARED_SEED", ""), made)
+    assert all(row.missing and row.duplicated for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "built"),
+    [
+        (lambda numbers: numbers.map(lambda x: x * 2).shard(2, 1), 1),
+        # read a second time, these would continue their draws and give other elements
+        (lambda numbers: numbers.shuffle(40, seed=3).take(9), 2),
+        (lambda numbers: numbers.flat_map(lambda x: tf.data.Dataset.range(x).shuffle(9, seed=3).take(2)), 2),
+        (lambda numbers: numbers.filter(lambda x: tf.random.uniform([], seed=3) < 2), 2),
+        (lambda numbers: numbers.filter(lambda x: tf.numpy_function(lambda y: y > 2, [x], tf.bool)), 2),
+    ],
+)
+def test_dataset_is_rebuilt_per_epoch_where_draws_continue(
+    monkeypatch: pytest.MonkeyPatch, make: Any, built: int
+) -> None:
+    source = live.read(make(tf.data.Dataset.range(40)))
+    calls: list[Any] = []
+    numbered_groups = counting.numbering.numbered_groups
+    monkeypatch.setattr(
+        counting.numbering, "numbered_groups", lambda *given: calls.append(given) or numbered_groups(*given)
+    )
+    first, second = counting.read_epochs(source, source.pipeline, 2)
+    assert len(calls) == built
+    assert first.counts(ElementIdentity.DIGEST) == second.counts(ElementIdentity.DIGEST) and len(first.digests) > 0
+
+
+def test_shuffle_then_take_is_compared_with_one_worker(tmp_path: Path) -> None:
+    _, rows = proven(tf.data.Dataset.range(100).shuffle(100).take(30).batch(4))
+    assert [row.elements for row in rows] == [30] * 3
+
+
+def test_functions_of_the_main_script_are_copied_with_their_dependencies(tmp_path: Path) -> None:
+    script = run_script(
+        tmp_path / "train.py",
+        '''
+        import math as mathematics
+        import functools
+        import numpy as np
+        import tensorflow as tf
+        from tensorflow import image as pictures
+
+        SCALE = 2 * 3
+        TABLE = np.array([1, 2, 3], dtype=np.int64)
+        FEATURES = {"id": tf.io.FixedLenFeature([2], tf.int64, default_value=[0, 1])}
+        model = object()
+        doubled = lambda x: x * 2
+        print("the script runs")
+
+        def helper(x, factor=SCALE):
+            """Text with an 'apostrophe'."""
+            return x * factor + int(mathematics.sqrt(16))
+
+        @tf.function
+        def scale(x):
+            return helper(doubled(x)) + TABLE[1] + len(FEATURES)
+
+        def build(offset, *, keep):
+            def shift(x):
+                if keep:
+                    x = x + offset
+                return x, tf.constant("""a
+        b""")
+            dataset = tf.data.Dataset.range(40).map(scale).map(shift)
+            dataset = dataset.map(lambda x, text: (x + offset, text)).map(lambda x, text: x)
+            dataset = dataset.map(functools.partial(helper, factor=5))
+            return dataset.filter(lambda x: x % 2 == 0 and x > keep).batch(6)
+
+        dataset = build(3, keep=True)
+        ''',
+    )
+    text, rows = proven(script["dataset"])
+    assert "print(" not in text and "model" not in text
+    assert "import math as mathematics" in text
+    assert "TABLE = np.array([1, 2, 3], dtype=np.int64)" in text
+    assert "make_shift(" in text and "keep=True" in text
+    assert rows[0].elements == sum(1 for _ in script["dataset"].unbatch())
+
+
+def test_lambda_of_a_helper_module_is_copied_and_its_names_are_imported(tmp_path: Path, helpers: Any) -> None:
+    (tmp_path / "coverage_lambdas.py").write_text(
+        "import tensorflow as tf\nfrom coverage_helpers import augment\n\nSIDE = 4\n\n\n"
+        "def grow(x):\n    return x + SIDE\n\n\ndef build():\n"
+        "    return (tf.data.Dataset.range(9).map(lambda x: grow(x)).map(lambda x: augment(x)))\n"
+    )
+    import coverage_lambdas  # type: ignore[import-not-found]
+
+    text, _ = proven(coverage_lambdas.build().batch(3))
+    assert "from coverage_lambdas import grow" in text
+    assert "from coverage_helpers import augment" in text
+    assert "lambda x: grow(x)" in text
+
+
+@pytest.mark.exhaustive
+def test_dataset_class_of_the_main_script_is_copied(tmp_path: Path) -> None:
+    script = run_script(
+        tmp_path / "train.py",
+        """
+        import tensorflow as tf
+
+        SAMPLES = 3
+
+        class Artificial(tf.data.Dataset):
+            def _generator(number):
+                for sample in range(SAMPLES):
+                    yield (number * SAMPLES + sample,)
+
+            def __new__(cls, number):
+                return tf.data.Dataset.from_generator(
+                    cls._generator, output_signature=tf.TensorSpec((1,), tf.int64), args=(number,)
+                )
+
+        dataset = tf.data.Dataset.range(8).interleave(Artificial).batch(2)
+        """,
+    )
+    text, rows = proven(script["dataset"])
+    assert "class Artificial(tf.data.Dataset):" in text and "SAMPLES = 3" in text
+    assert rows[0].elements == 24
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("class Loader:\n    def parse(self, x):\n        return x\n"
+         "dataset = tf.data.Dataset.range(9).map(Loader().parse)", "method parse of a Loader"),
+        ("class Layer:\n    def __call__(self, x):\n        return x\nlayer = Layer()\n"
+         "dataset = tf.data.Dataset.range(9).map(layer)", "Layer object of the script"),
+        ("class Layer:\n    def __call__(self, x):\n        return x\nlayer = Layer()\n"
+         "dataset = tf.data.Dataset.range(9).map(lambda x: layer(x))", "Layer object of the script"),
+        ("counter = tf.Variable(1, dtype=tf.int64)\n"
+         "dataset = tf.data.Dataset.range(9).map(lambda x: x + counter)", "lives in the training process"),
+        ("big = list(range(9999))\n"
+         "dataset = tf.data.Dataset.range(9).map(lambda x: x + len(big))", "uses big"),
+        ("k = 2\ndataset = tf.data.Dataset.range(9).map(lambda x: x * k)\nk = 3", "has changed since"),
+        ("k = tf.constant(2, tf.int64)\ndataset = tf.data.Dataset.range(9).map(lambda x: x * k)\n"
+         "k = tf.constant(3, tf.int64)", "has changed since"),
+        ("dataset = tf.data.Dataset.from_generator(lambda: iter([1, 2]), "
+         "output_signature=tf.TensorSpec([], tf.int32))", "Python generator"),
+        ("root = '/a'\ndataset = tf.data.Dataset.from_tensor_slices(['x'] * 9).map(lambda x: root + x)\n"
+         "root = '/b'", "has changed since"),
+        ("dataset = tf.data.Dataset.random(seed=1).take(4)", "random has no known"),
+    ],
+)  # fmt: skip
+@pytest.mark.mission("C3.captured")
+def test_pipeline_that_cannot_be_standalone_is_refused_with_the_reason(tmp_path: Path, body: str, reason: str) -> None:
+    script = run_script(tmp_path / "train.py", f"import tensorflow as tf\n{body}\n")
+    source = live.read(script["dataset"])
+    out = tmp_path / "out.py"
+    result = distribute(source, source.pipeline, kind="multiworker", out_file=out)
+    assert reason in result.notes[0]
+    assert result.module == "" and not out.exists()
+
+
+def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:
+    numbers = tf.range(1_000)
+    dataset = tf.data.Dataset.from_tensor_slices({"x": numbers, "y": (numbers * 2, numbers)})
+    text, rows = proven(dataset.shuffle(1_000).batch(10, drop_remainder=True))
+    assert "def dataset_fn(input_context, *, source" in text
+    assert rows[0].batches_per_worker == (100, 100)
+    assert rows[0].equal_batches is True
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(20, "multiworker"), (300, "multiworker"), (300, "tpu")])
+def test_rows_gathered_by_index_are_delivered_once(tmp_path: Path, rows: int, kind: str) -> None:
+    """On a TPU from batches of one size: the gathering function is traced differently than in the plan."""
+    dataset = tf.data.Dataset.from_tensor_slices((tf.range(rows), tf.range(rows) * 2)).shuffle(rows).batch(4)
+    source = live.read(dataset)
+    told = splits.annotate_gathers(source, source.pipeline)
+    (rewrite,) = (one for one in gather.GATHER_BATCHES_RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
+    tuned = apply_edits(source.pipeline, rewrite.edits)
+    result = distribute(source, tuned, kind=kind, out_file=tmp_path / "module.py")
+    assert "tf.gather(array, index), source_rows" in result.module, result.notes
+    assert [(check.missing, check.duplicated) for check in result.checks] == [(0, 0)] * 3
+
+
+def test_function_on_batches_gets_the_arguments_of_the_script(tmp_path: Path) -> None:
+    namespace = run_script(
+        tmp_path / "train.py",
+        """
+        import tensorflow as tf
+
+        def less(x, y):
+            return x - tf.reduce_max(x) + y
+
+        numbers = tf.range(90.0)
+        ds = tf.data.Dataset.from_tensor_slices((tf.reshape(numbers, [30, 3]), tf.range(30.0))).map(less).batch(4)
+        """,
+    )
+    source = live.read(namespace["ds"])
+    told = batches.annotate_batches(source, source.pipeline)
+    (rewrite,) = (one for one in batch_first.VECTORIZE_MAP_RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
+    tuned = apply_edits(source.pipeline, rewrite.edits)
+    result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
+    assert "tf.vectorized_map(lambda row: less(*row), batch)" in result.module, result.notes
+
+
+def test_small_arrays_are_written_as_literals(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(([1.5, 2.5, 3.5, 4.5], ["a", "b", "c", "d\n"]))
+    text, _ = proven(dataset.padded_batch(2, padded_shapes=([], []), padding_values=(1.0, "x")))
+    assert "source" not in text.partition("def dataset_fn")[2].splitlines()[0]
+
+
+@pytest.mark.exhaustive
+def test_zip_enumerate_and_concatenate_are_written(tmp_path: Path) -> None:
+    both = tf.data.Dataset.zip({"a": tf.data.Dataset.range(9), "b": tf.data.Dataset.range(9).map(lambda x: -x)})
+    proven(both.concatenate(both).batch(2))
+    text, _ = proven(tf.data.Dataset.range(10).enumerate(start=5).filter(lambda i, x: i % 3 > 0).batch(2))
+    assert "range(5, tf.int64.max)" in text
+
+
+@pytest.mark.exhaustive
+def test_file_names_read_by_a_function_are_sharded_as_files(tmp_path: Path) -> None:
+    for index in range(5):
+        (tmp_path / f"image{index}.bin").write_bytes(bytes([index]))
+    names = sorted(str(path) for path in tmp_path.glob("image*.bin"))
+    text, rows = proven(tf.data.Dataset.from_tensor_slices(names).map(tf.io.read_file).batch(2))
+    assert "tf.io.read_file" in text and "image*.bin" in text
+    assert rows[0].per_worker == (3, 2)
+    (tmp_path / "image9.bin").write_bytes(b"not in the pipeline")
+    text, _ = proven(tf.data.Dataset.from_tensor_slices(names).map(tf.io.read_file).batch(2))
+    assert "image*.bin" not in text and "image4.bin" in text
+
+
+@pytest.mark.exhaustive
+def test_files_too_large_to_read_are_counted_by_name(tmp_path: Path, helpers: Any) -> None:
+    source, made, _ = emit(helpers.build(write_records(tmp_path, files=5, records=4)))
+    rows = check(source, made.text, made, most_bytes=10)
+    assert [(row.counted, row.elements, row.missing) for row in rows] == [("files", 5, 0)] * 3
+    wrong = made.text.replace(".shard(workers, worker)", ".shard(workers, 0)")
+    assert all(row.missing for row in check(source, wrong, made, most_bytes=10))
+
+
+@pytest.mark.exhaustive
+def test_large_files_fewer_than_workers_are_counted_by_first_elements(
+    tmp_path: Path, helpers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "MOST_ELEMENTS", 7)
+    source, made, _ = emit(helpers.build(write_records(tmp_path, files=2, records=8)))
+    rows = check(source, made.text, made, most_bytes=10)
+    assert [(row.counted, row.elements) for row in rows] == [("first elements", 7)] * 3
+    assert [row.missing for row in rows] == [0] * 3
+    wrong = made.text.replace(".shard(workers, worker)", ".shard(workers, 0)")
+    assert all(row.missing for row in check(source, wrong, made, most_bytes=10))
+
+
+def test_endless_data_is_counted_by_first_elements_or_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "MOST_ELEMENTS", 9)
+    _, rows = proven(tf.data.Dataset.range(10).enumerate().map(lambda i, x: i).batch(2))
+    assert rows[0].counted == "elements"
+    endless = tf.data.Dataset.range(0, 10**12)
+    _, rows = proven(endless.batch(2))
+    assert (rows[0].counted, rows[0].per_worker) == ("first elements", (5, 4))
+    names = tf.data.Dataset.list_files(write_records(tmp_path, files=4, records=2))
+    _, rows = proven(names.interleave(lambda name: tf.data.TFRecordDataset(name).repeat(), cycle_length=4))
+    assert [(row.counted, row.elements) for row in rows] == [("files", 4)] * 3
+
+
+def test_pipeline_that_raises_is_refused_with_its_error(tmp_path: Path, helpers: Any) -> None:
+    pattern = write_records(tmp_path, files=6, records=3)
+    source = live.read(helpers.build(pattern))
+    (tmp_path / "part-005.tfrecord").write_bytes(b"no record at all, but long enough to be read")
+    result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
+    assert result.notes[0].startswith("The pipeline does not run to its end: DataLossError")
+    assert not (tmp_path / "out.py").exists()
+
+
+def tuned_form(source: live.LivePipeline) -> Pipeline:
+    from pipetune.core.edits import Insert, SetArgument, apply_edits
+
+    maps = [node.id for node in source.pipeline if node.op == "map"]
+    edits = [
+        SetArgument(maps[0], "num_parallel_calls", 2),
+        Insert(after=maps[0], op="cache", id=f"cache@{maps[0]}", arguments={"filename": ""}),
+        Insert(after=source.pipeline.output.id, op="prefetch", id="prefetch@end", arguments={"buffer_size": 3}),
+    ]
+    return apply_edits(source.pipeline, edits)
+
+
+def test_tuned_pipeline_is_written(tmp_path: Path, helpers: Any) -> None:
+    source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
+    out = tmp_path / "reports" / "train_distributed.py"
+    result = distribute(source, tuned_form(source), kind="mirrored", out_file=out, script="/home/a/train.py")
+    assert out.read_text() == result.module
+    assert result.module.startswith('"""The tuned input pipeline of train.py, for')
+    assert ".cache()" in result.module and "prefetch(3 * replicas)" in result.module
+    assert "map(parse, num_parallel_calls=2)" in result.module
+    assert "all 33 elements were delivered, each once per epoch" in result.module.replace("\n", " ")
+    assert any("differ in number or size" in note for note in result.notes)
+    told = DistributedResult("mirrored", result.module, str(out), result.notes, result.checks, coverage=result.coverage)
+    assert result == told and [len(one.workers) for one in result.coverage] == [2, 3, 4]
+
+
+def test_module_with_missing_elements_is_not_written(
+    tmp_path: Path, helpers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipetune.distributed import writing
+
+    def wrong(*arguments: Any, **keywords: Any) -> Standalone:
+        made = emit_standalone(*arguments, **keywords)
+        text = made.text.replace(".shard(workers, worker)", ".shard(workers, 0)")
+        return Standalone(text, made.notes, made.shard_by, made.global_batch_size)
+
+    monkeypatch.setattr(writing, "emit_standalone", wrong)
+    source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
+    result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
+    assert result.notes[0].startswith("Not written: with 2 workers, 18 elements were missing")
+    assert not (tmp_path / "out.py").exists() and result.module == ""
+    assert (result.checks[0].missing, result.checks[0].duplicated) == (18, 15)
+
+
+@pytest.mark.mission("C4.pure")
+def test_dataset_function_that_is_not_pure_is_refused(tmp_path: Path) -> None:
+    source = live.read(tf.data.Dataset.range(12).batch(2))
+    found = parts.collect(source, source.pipeline)
+    made = emit_standalone(found.parts, "parameter-server", script="train.py")
+    whole: dict[str, Any] = {"batch_size": made.batch_size, "delivery": DeliveryMode.WHOLE}
+    (row,) = coverage.check(made.text, source, **whole)
+    assert (row.missing, row.duplicated) == (0, 0)
+    impure = made.text.replace(".batch(batch_size)", ".shuffle(next(SIZES)).batch(batch_size)")
+    impure += "SIZES = iter(range(2, 99))\n"
+    assert impure.count("next(SIZES)")
+    with pytest.raises(CannotExpress, match="Called again"):
+        coverage.check(impure, source, **whole)
+
+
+def test_module_that_does_not_run_is_refused(tmp_path: Path, helpers: Any) -> None:
+    source, made, _ = emit(helpers.build(write_records(tmp_path, files=6, records=5)))
+    with pytest.raises(CannotExpress, match="does not run: NameError"):
+        check(source, made.text.replace(".map(parse", ".map(unknown"), made)
+    with pytest.raises(CannotExpress, match=r"other operators|not the one"):
+        check(source, made.text.replace("dataset = dataset.map(augment)\n", "pass\n"), made)
+
+
+TRAINING = """
+import functools
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+import train_distributed
+
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+dataset = strategy.distribute_datasets_from_function(train_distributed.dataset_fn)
+
+
+@tf.function
+def step(iterator):
+    def on_replica(batch):
+        numbers, _ = batch
+        return tf.shape(numbers)[0], tf.reduce_sum(numbers[:, 0])
+    return strategy.run(on_replica, args=(next(iterator),))
+
+
+iterator = iter(dataset)
+rows = total = 0
+while rows < 28:
+    counts, sums = step(iterator)
+    for count, value in zip(*map(strategy.experimental_local_results, (counts, sums))):
+        assert int(count) == 2, int(count)
+        rows += int(count)
+        total += int(value)
+print("rows", rows, "total", total)
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.mission("B4.trains")
+def test_mirrored_strategy_trains_on_the_module(tmp_path: Path, helpers: Any) -> None:
+    dataset = helpers.build(write_records(tmp_path, files=8, records=3))  # 28 records
+    source = live.read(dataset)
+    result = distribute(source, source.pipeline, kind="mirrored", out_file=tmp_path / "train_distributed.py")
+    assert result.module
+    said = run(TRAINING, tmp_path)
+    # The first epoch is 7 global batches of 4 rows: all numbers once, in any order.
+    assert said == f"rows 28 total {sum(range(28))}\n"
+
+
+def test_unknown_kind_is_rejected(tmp_path: Path) -> None:
+    source = live.read(tf.data.Dataset.range(4))
+    result = distribute(source, source.pipeline, kind="ray", out_file=tmp_path / "out.py")
+    assert "'ray'" in result.notes[0] and "multiworker" in result.notes[1]

@@ -1,0 +1,262 @@
+"""What pinning fixes in a serialized dataset, with a test for each property the comparison depends on."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from pipetune import tensorflow_private
+from pipetune.equality.compare import digests, reproducible
+from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions, pin_dataset
+from pipetune.pipelines import live
+
+pytestmark = pytest.mark.tensorflow
+
+
+def pin(dataset: Any, pins: PinningOptions = PinningOptions()) -> PinnedDataset:  # noqa: B008 (frozen)
+    return pin_dataset(tensorflow_private.serialized_graph(dataset), dataset.element_spec, pins, folder="unused")
+
+
+def values(dataset: Any, pins: PinningOptions = PinningOptions()) -> list[Any]:  # noqa: B008 (frozen)
+    return [element.numpy().tolist() for element in pin(dataset, pins).dataset]
+
+
+def numbers(count: int = 12) -> Any:
+    return tf.data.Dataset.range(count)
+
+
+def test_draws_are_equal_in_two_runs_and_different_per_element() -> None:
+    dataset = numbers().map(lambda x: tf.random.uniform([]))
+    first = values(dataset)
+    assert first == values(dataset)
+    assert len(set(first)) == 12
+    assert first != values(dataset, PinningOptions(seed=1))
+
+
+def test_every_random_op_has_separate_seeds() -> None:
+    """Two ops in a function, two equal functions, a function used by two datasets, and one called twice."""
+
+    def draw(x: Any) -> Any:
+        return tf.random.uniform([])
+
+    called = tf.function(draw)
+    two = numbers().map(lambda x: tf.stack([tf.random.uniform([]), tf.random.uniform([])]))
+    assert all(a != b for a, b in values(two))
+    twice = numbers().map(lambda x: tf.stack([called(x), called(x)]))
+    assert all(a != b for a, b in values(twice))
+    same_content = tf.data.Dataset.zip((numbers().map(draw), numbers().map(draw))).map(lambda a, b: tf.stack([a, b]))
+    assert all(a != b for a, b in values(same_content))
+    one = numbers().map(draw)
+    with tensorflow_private.reusing_traced_functions():
+        other = numbers().map(one._map_func)
+    reused = tf.data.Dataset.zip((one, other)).map(lambda a, b: tf.stack([a, b]))
+    assert all(a != b for a, b in values(reused))
+
+
+def test_random_ops_in_branches_are_pinned() -> None:
+    def flip(x: Any) -> Any:
+        if tf.random.uniform([]) > 0.5:
+            return tf.random.uniform([])
+        return tf.random.normal([])
+
+    dataset = numbers(40).map(flip)
+    found = values(dataset)
+    assert found == values(dataset)
+    assert len(set(found)) == 40
+    assert sorted(pin(dataset).random_ops) == ["RandomStandardNormal", "RandomUniform", "RandomUniform"]
+
+
+def test_random_maps_run_serially() -> None:
+    dataset = numbers(200).map(lambda x: tf.random.uniform([]), num_parallel_calls=4)
+    assert values(dataset) == values(dataset)
+    assert len(pin(dataset).parallel_draws) == 1
+    assert pin(numbers().map(lambda x: x, num_parallel_calls=4)).parallel_draws == ()
+
+
+def test_reshuffling_of_shuffles_is_kept() -> None:
+    reshuffled = values(numbers().shuffle(20, seed=1).repeat(2))
+    assert reshuffled == values(numbers().shuffle(20).repeat(2))
+    assert reshuffled[:12] != reshuffled[12:]
+    kept = values(numbers().shuffle(20, reshuffle_each_iteration=False).repeat(2))
+    assert kept[:12] == kept[12:]
+
+
+def test_state_of_the_live_dataset_is_ignored() -> None:
+    dataset = numbers().map(lambda x: tf.random.uniform([])).cache().shuffle(20)
+    before = values(dataset)
+    for _ in dataset:
+        pass
+    assert values(dataset) == before
+
+
+def test_variables_are_copies() -> None:
+    count = tf.Variable(5)
+    assert values(numbers(3).map(lambda x: count.assign_add(1))) == [6, 7, 8]
+    assert count.numpy() == 5
+
+
+def test_pinned_epochs_and_shuffle_buffers() -> None:
+    assert values(numbers(2).repeat(), PinningOptions(epochs=3)) == [0, 1] * 3
+    assert values(numbers(2), PinningOptions(epochs=3)) == [0, 1] * 3
+    assert values(numbers(2).repeat(5), PinningOptions(epochs=3)) == [0, 1] * 3
+    assert values(numbers(2).repeat(2), PinningOptions(epochs=3)) == [0, 1] * 6
+    assert values(numbers(2).repeat()) == [0, 1]
+    small = values(numbers(100).shuffle(100), PinningOptions(buffers={100: 2}))
+    assert all(abs(position - value) < 50 for position, value in enumerate(small[:10]))
+    assert pin(numbers().shuffle(7).shuffle(3)).buffers == (7, 3)
+
+
+def test_file_caches_are_redirected(tmp_path: pathlib.Path) -> None:
+    dataset = numbers().cache(str(tmp_path / "mine"))
+    graph = tensorflow_private.serialized_graph(dataset)
+    other = tmp_path / "other"
+    found = pin_dataset(graph, dataset.element_spec, PinningOptions(), folder=str(other)).dataset
+    assert [int(x) for x in found] == list(range(12))
+    assert not list(tmp_path.glob("mine*"))
+    assert list(other.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("draw", "expected"),
+    [
+        (lambda: tf.random.uniform([]), 0.5),
+        (lambda: tf.random.normal([]), 0.5),
+        (lambda: tf.random.truncated_normal([]), 0.5),
+        (lambda: tf.random.uniform([], 3, 9, tf.int32), 3),
+        (lambda: tf.random.shuffle([4, 5])[0], 4),
+        (lambda: GENERATOR.uniform([]), 0.5),
+        (lambda: GENERATOR.normal([]), 0.5),
+        (lambda: GENERATOR.uniform([], 3, 9, tf.int32), 3),
+    ],
+)
+def test_draws_can_be_made_constant(draw: Any, expected: float) -> None:
+    dataset = numbers(5).map(lambda x: draw())
+    assert values(dataset, PinningOptions(constant_draws=True)) == [expected] * 5
+    assert len(set(values(dataset))) > 1
+    assert len(pin(dataset).random_ops) >= 1
+
+
+GENERATOR = tf.random.Generator.from_seed(1)
+
+
+def test_one_draw_can_stay_random() -> None:
+    dataset = numbers().map(lambda x: tf.stack([tf.random.uniform([]), tf.random.normal([])]))
+    first = values(dataset, PinningOptions(constant_draws=True, free_op=0))
+    assert len({a for a, _ in first}) == 12
+    assert {b for _, b in first} == {0.5}
+
+
+def test_unknown_random_op_cannot_be_made_constant() -> None:
+    dataset = numbers().map(lambda x: tf.random.categorical([[0.5, 0.5]], 1))
+    assert len(values(dataset)) == 12
+    with pytest.raises(CannotPin, match="Multinomial"):
+        values(dataset, PinningOptions(constant_draws=True))
+
+
+def augmented(source: Any, **parallel: Any) -> Any:
+    def crop(x: Any) -> Any:
+        return tf.cast(x, tf.float32) + tf.random.uniform([])
+
+    def noise(x: Any) -> Any:
+        return x + tf.random.normal([])
+
+    return source.map(crop, **parallel).map(noise, **parallel)
+
+
+def test_digests_do_not_depend_on_parallelism_and_buffers() -> None:
+    plain = augmented(numbers(30).map(lambda x: x + 1)).shuffle(10).batch(4).repeat(2)
+    tuned = augmented(numbers(30).map(lambda x: x + 1, num_parallel_calls=2).cache(), num_parallel_calls=3)
+    tuned = tuned.prefetch(4).shuffle(10).batch(4, num_parallel_calls=2).repeat(2).prefetch(-1)
+    assert digests(plain, count=20) == digests(tuned, count=20)
+    other = augmented(numbers(30).map(lambda x: x + 2)).shuffle(10).batch(4).repeat(2)
+    assert not set(digests(plain, count=20)) & set(digests(other, count=20))
+
+
+SCRIPT = """
+    import sys
+    import tensorflow as tf
+    for _ in range(int(sys.argv[1])):  # moves the counters that functions are named by, and the op seeds
+        tf.data.Dataset.range(3).map(lambda x: x + tf.random.uniform([], maxval=3, dtype=tf.int64))
+
+    def crop(x):
+        return tf.cast(x, tf.float32) + tf.random.uniform([])
+
+    def noise(x):
+        return tf.cond(tf.random.uniform([]) > 0.5, lambda: x + tf.random.normal([]), lambda: -x)
+
+    dataset = tf.data.Dataset.range(30).map(crop).map(noise).shuffle(10).batch(4)
+    from pipetune.equality.compare import digests
+    print(digests(dataset, count=5))
+"""
+
+
+@pytest.mark.slow
+def test_digests_are_equal_in_another_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = textwrap.dedent(SCRIPT)
+    monkeypatch.setattr(sys, "argv", ["-c", "3"])
+    exec(script, {})
+    here = capsys.readouterr().out
+    there = subprocess.run([sys.executable, "-c", script, "0"], capture_output=True, text=True, check=True).stdout
+    assert here.count(",") == 4
+    assert here == there
+
+
+def test_pinned_pipeline_is_reproducible() -> None:
+    dataset = augmented(numbers(30)).shuffle(10).batch(4)
+    assert reproducible(live.read(dataset)) == (True, "")
+
+
+def test_python_randomness_is_not_reproducible() -> None:
+    import random
+
+    dataset = numbers().map(lambda x: tf.py_function(lambda _: random.random(), [x], tf.float32))
+    found, why = reproducible(live.read(dataset))
+    assert not found
+    assert why.startswith("not reproducible, because the Python function of map")
+
+
+def test_generator_that_can_be_read_once_is_not_reproducible() -> None:
+    items = iter(range(10))
+    dataset = tf.data.Dataset.from_generator(lambda: items, output_signature=tf.TensorSpec([], tf.int64))
+    found, why = reproducible(live.read(dataset))
+    assert not found
+    assert "can be read only once" in why
+    again = tf.data.Dataset.from_generator(lambda: range(10), output_signature=tf.TensorSpec([], tf.int64))
+    assert reproducible(live.read(again)) == (True, "")
+
+
+def test_random_generator_is_not_reproducible() -> None:
+    found, why = reproducible(live.read(numbers().map(lambda x: GENERATOR.uniform([]))))
+    assert not found
+    assert "generator whose state outlives the pipeline" in why
+
+
+def test_adjacent_repeats_are_merged_and_repeat_1_is_dropped() -> None:
+    for dataset, counts in (
+        (numbers().repeat(2).repeat(3), (6,)),
+        (numbers().repeat(1), ()),
+        (numbers().repeat(4).repeat(), (-1,)),
+        (numbers().repeat(0).repeat(), (0,)),
+        (numbers().repeat(2).batch(2).repeat(3), (2, 3)),
+    ):
+        assert pin(dataset).repeats == counts
+    assert values(numbers(2).repeat(2).repeat(3)) == [0, 1] * 6
+    assert values(numbers(2).repeat(2).repeat(3), PinningOptions(epochs=3)) == [0, 1] * 3
+    assert values(numbers(2).repeat(2).repeat(), PinningOptions(infinite_repeat_count=4)) == [0, 1] * 4
+
+
+def test_shared_repeat_is_merged_with_the_repeat_of_each_reader() -> None:
+    """A serialized dataset has a copy of it for each reader."""
+    both = numbers(2).repeat(2)
+    dataset = tf.data.Dataset.zip((both.repeat(3), both.repeat(5)))
+    assert pin(dataset).repeats == (6, 10)
+    assert len(values(dataset.map(lambda a, b: a + b))) == 12

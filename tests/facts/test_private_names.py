@@ -1,0 +1,453 @@
+"""One test for each of TensorFlow's internals that pipetune depends on: a new version that differs fails here first."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from pipetune import tensorflow_private
+from pipetune.core import cluster
+
+RANGE = tf.data.Dataset.range
+
+
+def values(dataset: Any) -> list[Any]:
+    return [element.tolist() for element in dataset.as_numpy_iterator()]
+
+
+@pytest.fixture(autouse=True)
+def _no_global_seed() -> Any:
+    yield
+    tf.random.set_seed(None)
+
+
+# -- tensorflow_private, name by name
+
+
+def test_function_marked_without_autograph_is_not_converted() -> None:
+    def branch(value: Any) -> Any:
+        return 1 if value > 0 else 2  # AutoGraph would turn this into a tf.cond
+
+    converted = tf.function(lambda value: branch(value))
+    assert int(converted(tf.constant(3))) == 1
+    tensorflow_private.without_autograph(branch)
+    with pytest.raises(TypeError, match="Python `bool`"):
+        tf.function(lambda value: branch(value))(tf.constant(3))
+
+
+def test_every_dataset_is_created_through_one_init(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    original = tensorflow_private.DatasetV2.__init__
+
+    def counting(dataset: Any, *args: Any, **named: Any) -> None:
+        original(dataset, *args, **named)
+        made.append(type(dataset).__name__)
+
+    monkeypatch.setattr(tensorflow_private.DatasetV2, "__init__", counting)
+    RANGE(3).map(lambda x: x).batch(2).prefetch(1)
+    tf.data.TFRecordDataset(["a"])
+    assert made[:4] == ["_RangeDataset", "_MapDataset", "_BatchDataset", "_PrefetchDataset"]
+    assert made[-1] == "TFRecordDatasetV2"
+    assert tf.data.Dataset is tensorflow_private.DatasetV2
+
+
+def test_iterators_of_eager_loops_are_owned_iterators() -> None:
+    assert type(iter(RANGE(3))) is tensorflow_private.OwnedIterator
+    assert {"__next__", "get_next", "get_next_as_optional", "element_spec"} <= set(
+        dir(tensorflow_private.OwnedIterator)
+    )
+
+
+def test_inputs() -> None:
+    source = RANGE(3)
+    assert tensorflow_private.inputs(source.map(lambda x: x)) == (source,)
+    assert tensorflow_private.inputs(source) == ()
+    other = RANGE(2)
+    assert tensorflow_private.inputs(tf.data.Dataset.zip((source, other))) == (source, other)
+    names = tf.data.Dataset.from_tensor_slices(["a"])
+    assert tensorflow_private.inputs(tf.data.TFRecordDataset(names))
+    assert tensorflow_private.inputs(object()) == ()
+
+
+def test_serialized_graph_recreates_the_dataset() -> None:
+    dataset = RANGE(5).map(lambda x: x * 3).batch(2)
+    again = tensorflow_private.dataset_from_graph(tensorflow_private.serialized_graph(dataset), dataset.element_spec)
+    assert values(again) == values(dataset)
+    assert again.element_spec == dataset.element_spec
+    assert tensorflow_private.inputs(again) == ()  # so that replay cannot confuse the graph with the original
+
+
+def test_serialized_graph_keeps_tables_variables_and_python() -> None:
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [5, 6]), 0)
+    variable = tf.Variable(10, dtype=tf.int64)
+    dataset = RANGE(2).map(
+        lambda x: (
+            tf.cast(table.lookup(tf.cast(x, tf.int32)), tf.int64)
+            + variable
+            + tf.py_function(lambda y: y, [x], tf.int64)
+        )
+    )
+    again = tensorflow_private.dataset_from_graph(
+        tensorflow_private.serialized_graph(dataset), tf.TensorSpec(None, tf.int64)
+    )
+    assert values(again) == [15, 17]
+
+
+def test_op_definitions() -> None:
+    assert tensorflow_private.op_is_stateful("RandomUniform") and tensorflow_private.op_has_seed("RandomUniform")
+    assert not tensorflow_private.op_is_stateful("AddV2") and not tensorflow_private.op_has_seed("AddV2")
+    assert not tensorflow_private.op_is_stateful("StatelessRandomUniformV2")
+    assert tensorflow_private.op_is_stateful("NoSuchOp") and not tensorflow_private.op_has_seed("NoSuchOp")
+    assert tensorflow_private.op_is_stateful("PrintV2") and tensorflow_private.op_is_stateful("WriteFile")
+
+
+def test_autograph_maps_generated_lines_to_the_users_file() -> None:
+    found: list[tuple[str, int, str] | None] = []
+
+    def traced(x: Any) -> Any:
+        if x > 1:
+            x = x + 1
+        remember()
+        return x
+
+    def remember() -> None:
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_name != "tf__traced":
+            frame = frame.f_back
+        assert frame is not None and "__autograph_generated_file" in frame.f_code.co_filename
+        found.append(tensorflow_private.autograph_origin(frame.f_code.co_filename, frame.f_lineno))
+
+    RANGE(2).map(traced)
+    line = traced.__code__.co_firstlineno + 3
+    assert found[0] == (__file__, line, "traced")
+    assert tensorflow_private.autograph_origin("no such file", 3) is None
+
+
+def test_traced_function_is_reused_without_calling_python() -> None:
+    calls: list[int] = []
+
+    def counted(x: Any) -> Any:
+        calls.append(1)
+        return {"double": x * 2}
+
+    dataset = RANGE(3).map(counted)
+    before = len(calls)
+    with tensorflow_private.reusing_traced_functions():
+        again = RANGE(4).map(dataset._map_func)
+        parallel = RANGE(4).map(dataset._map_func, num_parallel_calls=2)
+        fresh = RANGE(2).map(lambda x: x + 1)  # a Python function is traced as usual
+    assert len(calls) == before
+    assert again.element_spec == parallel.element_spec == dataset.element_spec
+    assert [element["double"] for element in again.as_numpy_iterator()] == [0, 2, 4, 6]
+    assert values(fresh) == [1, 2]
+    with pytest.raises((TypeError, ValueError)):
+        RANGE(4).map(dataset._map_func)  # no longer possible
+
+
+def test_traced_function_can_run_another_graph() -> None:
+    dataset = RANGE(3).map(lambda i: {"a": i})
+    other = tensorflow_private.data_function(lambda i: [i + 10], [tf.TensorSpec([], tf.int64)])
+    text = tensorflow_private.data_function(lambda i: [tf.strings.as_string(i)], [tf.TensorSpec([], tf.int64)])
+    with tensorflow_private.reusing_traced_functions():
+        again = RANGE(3).map(tensorflow_private.with_function(dataset._map_func, other))
+        words = RANGE(3).map(
+            tensorflow_private.with_function(dataset._map_func, text, output_spec=tf.TensorSpec([], tf.string))
+        )
+    assert [int(element["a"]) for element in again] == [10, 11, 12]
+    assert again.element_spec == dataset.element_spec
+    assert [bytes(word) for word in words.as_numpy_iterator()] == [b"0", b"1", b"2"]
+    assert [int(element["a"]) for element in dataset] == [0, 1, 2]  # the traced function itself is unchanged
+
+
+def test_fixed_seeds_reach_a_shuffle_without_drawing() -> None:
+    original = RANGE(20).shuffle(20, seed=5)
+    tf.random.set_seed(1)
+    expected = values(RANGE(20).shuffle(20))
+    tf.random.set_seed(1)
+    with tensorflow_private.fixed_seeds(original._seed, original._seed2):
+        again = RANGE(20).shuffle(20)
+    assert (again._seed, again._seed2) == (original._seed, original._seed2)
+    assert values(again) == values(original)
+    assert values(RANGE(20).shuffle(20)) == expected  # no seed was taken from the global counter
+
+
+def test_additional_seed_draw_changes_a_shuffles_order() -> None:
+    tf.random.set_seed(1)
+    first = values(RANGE(20).shuffle(20))
+    tf.random.set_seed(1)
+    RANGE(3).shuffle(3)
+    assert values(RANGE(20).shuffle(20)) != first
+
+
+def test_global_seed_and_its_generator() -> None:
+    tf.random.set_seed(None)
+    assert tensorflow_private.global_seed() is None
+    tf.random.set_seed(7)
+    assert tensorflow_private.global_seed() == 7
+    generator = tensorflow_private.op_seed_generator()
+    state = generator.getstate()
+    first = float(tf.random.uniform([]))
+    assert float(tf.random.uniform([])) != first
+    generator.setstate(state)
+    assert generator.getstate() == state
+    assert generator.randint(0, 1000) == _drawn_after(state)
+
+
+def _drawn_after(state: Any) -> int:
+    again = random.Random()
+    again.setstate(state)
+    return again.randint(0, 1000)
+
+
+def test_op_determinism_can_be_read() -> None:
+    assert tensorflow_private.op_determinism_enabled() is False
+
+
+def test_dense_table_exports_unused_buckets_under_reserved_keys() -> None:
+    table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, 0, -1, -2, initial_num_buckets=4)
+    table.insert([5], [50])
+    keys, exported = table.export()
+    assert set(keys.numpy().reshape(-1).tolist()) == {5, -1}
+    assert [int(mark) for mark in tensorflow_private.reserved_keys(table)] == [-1, -2]
+    assert tensorflow_private.table_values(table, exported).shape == (4,)
+    assert tensorflow_private.reserved_keys(tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)) == ()
+
+
+def test_executing_in_function() -> None:
+    seen: list[bool] = []
+
+    @tf.function
+    def inside() -> None:
+        seen.append(tensorflow_private.executing_in_function())
+
+    inside()
+    assert seen == [True]
+    assert not tensorflow_private.executing_in_function()
+
+
+def test_none_in_an_element_has_its_own_spec() -> None:
+    dataset = RANGE(2).map(lambda x: (x, None))
+    assert isinstance(dataset.element_spec[1], tensorflow_private.NoneTensorSpec)
+
+
+def test_restructured() -> None:
+    dataset = RANGE(2).map(lambda x: (x, x + 1))
+    spec = {"a": tf.TensorSpec([], tf.int64), "b": tf.TensorSpec([], tf.int64)}
+    again = tensorflow_private.with_structure(dataset, spec)
+    assert next(again.as_numpy_iterator()) == {"a": 0, "b": 1}
+
+
+# -- attributes of live datasets
+
+
+def test_live_objects_keep_what_replay_needs() -> None:
+    source = RANGE(4)
+    assert source.shuffle(3, seed=2)._seed.dtype == tf.int64
+    padded = source.padded_batch(2, padded_shapes=[], padding_values=tf.constant(0, tf.int64))
+    assert padded._padded_shapes is not None and padded._padding_values is not None
+    scan = source.scan(tf.constant(0, tf.int64), lambda state, x: (state + x, state))
+    assert scan._initial_state is not None and scan._scan_func.function is not None
+    grouped = source.group_by_window(lambda x: x % 2, lambda key, window: window.batch(2), 2)
+    assert all(getattr(grouped, name).function for name in ("_key_func", "_reduce_func", "_window_size_func"))
+    interleaved = source.interleave(lambda x: RANGE(x), cycle_length=2, block_length=3)
+    assert (int(interleaved._cycle_length), int(interleaved._block_length)) == (2, 3)
+
+
+def test_default_cycle_length_is_autotune_without_parallel_calls() -> None:
+    interleaved = RANGE(4).interleave(lambda x: RANGE(x))
+    assert int(interleaved._cycle_length) == tf.data.AUTOTUNE
+
+
+def test_tf_function_calls_go_through_one_method() -> None:
+    assert isinstance(tf.function(lambda x: x), polymorphic_function.Function)
+    assert "__call__" in vars(polymorphic_function.Function)
+
+
+# -- the runtime's model
+
+
+def modelled(dataset: Any) -> Any:
+    iterator = iter(dataset)
+    next(iterator)
+    return tf.data.experimental.get_model_proto(iterator)
+
+
+def with_options(dataset: Any, **wanted: bool) -> Any:
+    options = tf.data.Options()
+    options.autotune.enabled = wanted.get("autotune", True)
+    options.experimental_optimization.apply_default_optimizations = wanted.get("optimised", False)
+    options.experimental_optimization.inject_prefetch = wanted.get("optimised", False)
+    return dataset.with_options(options)
+
+
+def names(model: Any) -> list[str]:
+    """Operators from the output upstream, along the first inputs."""
+    found, number = [], model.output
+    while True:
+        found.append(model.nodes[number].name)
+        if not model.nodes[number].inputs:
+            return found
+        number = model.nodes[number].inputs[0]
+
+
+def test_runtime_model_of_a_graph_without_optimisations() -> None:
+    dataset = RANGE(100).map(lambda x: x + 1).map(lambda x: x * 2, num_parallel_calls=3).batch(4).prefetch(2)
+    model = modelled(with_options(dataset))
+    kinds = names(model)
+    assert [kind for kind in kinds if kind not in ("Root", "Options")] == [
+        "Prefetch", "BatchV2", "ParallelMapV2", "Map", "Range"
+    ]  # fmt: skip
+    by_name = {node.name: node for node in model.nodes.values()}
+    parallelism = [p for p in by_name["ParallelMapV2"].parameters if p.name == "parallelism"]
+    assert [parameter.value for parameter in parallelism] == [3.0]
+    assert not parallelism[0].tunable
+    assert by_name["BatchV2"].num_elements >= 1
+    for name in ("processing_time", "bytes_produced", "buffered_elements", "buffered_bytes", "inputs"):
+        assert hasattr(by_name["Prefetch"], name)
+
+
+def test_runtime_model_shows_default_optimisations() -> None:
+    kinds = names(modelled(with_options(RANGE(100).map(lambda x: x + 1).batch(4), optimised=True)))
+    assert "MapAndBatch" in kinds and "Map" not in kinds
+    kinds = names(modelled(with_options(RANGE(100).map(lambda x: tf.random.uniform([])), optimised=True)))
+    assert "Map" in kinds  # a random function is not made parallel
+    assert "Prefetch" in kinds  # where nothing is asynchronous, a prefetch is added at the end
+
+
+def test_no_runtime_model_without_autotune() -> None:
+    with pytest.raises(tf.errors.NotFoundError):
+        modelled(with_options(RANGE(10), autotune=False))
+
+
+# -- behaviour of operators
+
+
+def test_serial_and_parallel_interleave_agree_with_an_explicit_cycle_length() -> None:
+    def elements(**parallel: Any) -> list[int]:
+        return values(RANGE(7).interleave(lambda x: RANGE(x), cycle_length=3, block_length=2, **parallel))
+
+    assert elements() == elements(num_parallel_calls=2, deterministic=True)
+
+
+def test_more_parallel_calls_than_the_cycle_length_is_an_error() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        values(RANGE(4).interleave(lambda x: RANGE(x), cycle_length=2, num_parallel_calls=3))
+
+
+def test_shuffle_commutes_with_a_one_to_one_map() -> None:
+    one = RANGE(12).shuffle(12, seed=3).map(lambda x: x * 2)
+    other = RANGE(12).map(lambda x: x * 2).shuffle(12, seed=3)
+    assert [values(one) for _ in range(3)] == [values(other) for _ in range(3)]
+
+
+def test_numpy_array_inside_a_function_becomes_a_constant() -> None:
+    import numpy as np
+
+    array, tensor = np.arange(5), tf.range(5)
+    constant = RANGE(5).map(lambda x: tf.gather(array, x))
+    captured = RANGE(5).map(lambda x: tf.gather(tensor, x))
+    assert not constant._map_func.function.captured_inputs
+    assert len(captured._map_func.function.captured_inputs) == 1
+
+
+def test_late_bound_closure_changes_when_traced_again() -> None:
+    dataset = RANGE(3)
+    for factor in (2, 3):
+        dataset = dataset.map(lambda x: x * factor)  # noqa: B023 - the bug replay must not have
+    assert values(dataset) == [0, 6, 12]
+    first = tensorflow_private.inputs(dataset)[0]
+    assert values(RANGE(3).map(first._map_func._func).map(dataset._map_func._func)) == [0, 9, 18]
+
+
+def test_tensorflow_fingerprint_does_not_identify_a_pipeline() -> None:
+    def fingerprint() -> Any:
+        return RANGE(3).map(lambda x: tf.py_function(lambda y: y, [x], tf.int64)).fingerprint().numpy()
+
+    assert fingerprint() != fingerprint()
+
+
+def test_only_own_devices_are_synchronised_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorflow.python.eager import context
+
+    alone = tensorflow_private.own_devices()
+    assert alone == tuple(device.name for device in tf.config.list_logical_devices()) != ()
+    tensorflow_private.sync_devices()
+    names = [f"/job:worker/replica:0/task:{task}/device:CPU:{number}" for task in range(2) for number in range(2)]
+    listed = [tf.config.LogicalDevice(name, "CPU") for name in names]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: listed)
+    assert tensorflow_private.own_devices() == tuple(names)
+    server = tf.train.ServerDef(job_name="worker", task_index=1)
+    monkeypatch.setattr(context.context(), "_collective_ops_server_def", server)
+    assert tensorflow_private.own_devices() == tuple(names[2:])
+
+
+# -- what the undo journal and the redirection of file caches depend on
+
+
+def test_python_file_operations_go_through_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    for name in ("WritableFile", "CopyFile", "RenameFile", "DeleteFile", "DeleteRecursively", "CreateDir"):
+        original = getattr(tensorflow_private.file_operations, name)
+        monkeypatch.setattr(
+            tensorflow_private.file_operations,
+            name,
+            lambda *args, of=original, called=name: (seen.append(called), of(*args))[1],
+        )
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    with tf.io.gfile.GFile(one, "w") as file:
+        file.write("a")
+    tf.io.gfile.copy(one, two)
+    tf.io.gfile.rename(two, one, overwrite=True)
+    tf.io.gfile.remove(one)
+    tf.io.gfile.mkdir(two)
+    tf.io.gfile.rmtree(two)
+    assert seen == ["WritableFile", "CopyFile", "RenameFile", "DeleteFile", "CreateDir", "DeleteRecursively"]
+
+
+def test_complete_file_cache_has_an_index_and_prefixed_files(tmp_path: Path) -> None:
+    rows = RANGE(10).cache(str(tmp_path / "kept"))
+    iterator = iter(rows)
+    next(iterator)
+    begun = sorted(path.name for path in tmp_path.iterdir())
+    assert [name.rstrip("0123456789") for name in begun] == [
+        "kept_0.data-00000-of-00001.tempstate",
+        "kept_0.lockfile",
+    ]
+    iterator._iterator_resource = iterator._dataset = None
+    assert list(tmp_path.iterdir()) == []
+    list(rows)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.data-00000-of-00001", "kept.index"]
+
+
+def test_finished_snapshot_is_recognised_by_its_metadata(tmp_path: Path) -> None:
+    rows = RANGE(10).snapshot(str(tmp_path))
+    iterator = iter(rows)  # the folder is created before the first element is requested
+    (folder,) = tmp_path.iterdir()
+    assert not tensorflow_private.snapshot_is_finished(str(folder))
+    del iterator
+    list(rows)
+    (folder,) = tmp_path.iterdir()
+    assert tensorflow_private.snapshot_is_finished(str(folder))
+    assert not tensorflow_private.snapshot_is_finished(str(tmp_path))
+
+
+@pytest.mark.parametrize("task", [{"type": "worker", "index": "1"}, {"type": "worker", "index": 1.0}])
+@pytest.mark.parametrize("workers", [["a:1", "b:1"], {"1": "b:1", "0": "a:1"}])
+def test_cluster_configuration_is_read_as_by_tensorflow(
+    monkeypatch: pytest.MonkeyPatch, task: dict[str, object], workers: object
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task, "environment": "cloud"}))
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    assert resolver.cluster_spec().as_dict() == {"worker": ["a:1", "b:1"]}
+    assert cluster.task_from_environment(os.environ) == cluster.ClusterTask(resolver.task_type, resolver.task_id, 2)

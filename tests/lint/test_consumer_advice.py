@@ -1,0 +1,92 @@
+"""Advice on real consumers: Keras layers in maps, several steps per call, data that is not a dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.capture.keras import FitConsumer, callback_list, describe_input, steps_per_call
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.lint.consumer_advice import layers_in_maps
+from pipetune.pipelines import live
+
+
+def test_random_layer_in_map_is_recognized_by_its_variable() -> None:
+    flip = keras.layers.RandomFlip()
+    images = tf.data.Dataset.from_tensors(tf.zeros([2, 8, 8, 3])).map(lambda image: flip(image, training=True))
+    pipeline = live.read(images).pipeline
+    operators = (OperatorProfile("n1", Stage.TRANSFORM, cpu_seconds=0.003, visits=1.0),)
+    profile = Profile(operators, ConsumerProfile("none"), input_cpu_seconds=0.004)
+    (found,) = layers_in_maps(pipeline, profile)
+    assert "75%" in found.message and "seed_generator" in found.message
+    plain = live.read(tf.data.Dataset.from_tensors(tf.zeros([2, 8, 8, 3])).map(keras.layers.Rescaling(0.5))).pipeline
+    assert list(layers_in_maps(plain, profile)) == []
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_multi_step_calls_train_all_steps_and_restore_model(library: str) -> None:
+    made_with = pytest.importorskip(library)
+    model = made_with.Sequential([made_with.layers.Input([4]), made_with.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    fit, callbacks = type(model).fit, callback_list(model)
+    consumer = FitConsumer(model, fit, {"shuffle": False}, callbacks)
+    data = tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
+    assert consumer.accepts_multi_step_calls
+    consumer.window(data, steps=8, warmup=2)
+    own, kept = model.train_function, {}
+    for number in (8, 32):
+        before = int(model.optimizer.iterations)
+        with consumer.multi_step_calls(number):
+            window = consumer.window(data, steps=2 * number, warmup=2)
+            kept[number] = model.train_function
+            assert kept[number] is not own and not consumer.accepts_multi_step_calls
+        assert window.steps == 2 * number
+        taken = int(model.optimizer.iterations) - before
+        assert taken >= 2 * number and taken % number == 0
+        assert model.train_function is own and consumer.accepts_multi_step_calls
+        assert steps_per_call(model) == 1
+    for number in (8, 32):
+        with consumer.multi_step_calls(number):
+            assert model.train_function is kept[number]  # not traced again
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, fails: bool = False, **how: Any) -> None:
+        super().__init__(**how)
+        self.fails = fails
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        if self.fails:
+            raise OSError("the disk is gone")
+        return np.ones([8, 4]), np.ones([8, 1])
+
+
+def test_input_of_fit_is_described() -> None:
+    arrays = describe_input(np.zeros([300, 1024], np.float32))
+    assert "ndarray (300 rows, 1.2 MiB), not a tf.data.Dataset" in arrays and "gathers each batch" in arrays
+    assert "300 rows, 1.2 MiB" in describe_input({"a": tf.zeros([300, 1000]), "b": np.zeros([300, 24], np.float32)})
+    one = describe_input(Batches())
+    assert "given Batches" in one and "workers=1, use_multiprocessing=False, max_queue_size=10" in one
+    assert "batches/s" in one and "at most" in one
+    assert "share the GIL" in describe_input(Batches(workers=4))
+    assert "batches/s" not in describe_input(Batches(fails=True))
+    assert describe_input(iter([])) == "Model.fit was given list_iterator, not a tf.data.Dataset"
+    assert describe_input(None) == "Model.fit was given NoneType, not a tf.data.Dataset"
+
+
+def test_keras_gathers_rows_of_arrays_by_index() -> None:
+    """The message about arrays relies on this."""
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    made = ArrayDataAdapter(np.zeros([20, 4], np.float32), batch_size=8, shuffle=True).get_tf_dataset()
+    functions = [node.function.operations for node in live.read(made).pipeline if node.function is not None]
+    assert any("GatherV2" in names for names in functions)

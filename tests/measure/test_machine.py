@@ -1,0 +1,98 @@
+"""The available resources of the machine, and the target device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.errors import PipetuneError
+from pipetune.measure import machine, memory
+
+
+def granting(root: Path, **files: str) -> Path:
+    """A folder like the root of a container with version 2 groups; `__` in a name stands for a dot."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("0::/\n")
+    (root / "proc/self/mountinfo").write_text("30 25 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n")
+    (root / "sys/fs/cgroup").mkdir(parents=True)
+    for name, text in files.items():
+        (root / "sys/fs/cgroup" / name.replace("__", ".")).write_text(text)
+    return root
+
+
+def test_machine_has_the_limits_of_its_container(tmp_path: Path) -> None:
+    root = granting(tmp_path, cpu__max="50000 100000", memory__max="268435456", memory__current="200000000")
+    found = machine.read_machine(root=root)
+    assert found.cores_granted == 0.5 and found.quota_cores == 0.5
+    assert found.cores_host == os.cpu_count()
+    assert found.memory_limit_bytes == 268435456
+    assert found.memory_available_bytes == 268435456 - 200000000
+    assert found.memory_host_bytes == psutil.virtual_memory().total
+    assert found.tensorflow == tf.__version__
+    assert found.device == "cpu" or any("GPU" in name or "TPU" in name for name in found.devices)
+
+
+def test_cores_without_a_quota_are_those_of_the_affinity_mask(tmp_path: Path) -> None:
+    found = machine.read_machine(root=tmp_path)
+    assert found.cores_granted == found.cores_affinity == len(os.sched_getaffinity(0))
+    assert found.quota_cores is None
+    assert found.memory_limit_bytes == found.memory_host_bytes
+
+
+def test_quota_larger_than_the_affinity_mask_does_not_add_cores(tmp_path: Path) -> None:
+    found = machine.read_machine(root=granting(tmp_path, cpu__max="6400000 100000"))
+    assert found.cores_granted == found.cores_affinity
+
+
+def test_processor_has_a_name(tmp_path: Path) -> None:
+    assert machine.read_machine(root=tmp_path).processor
+
+
+@pytest.mark.parametrize(
+    ("device", "present", "target"),
+    [
+        ("auto", "CPU", "cpu"),
+        ("auto", "CPU GPU", "gpu"),
+        ("auto", "CPU GPU TPU", "tpu"),
+        ("cpu", "CPU GPU", "cpu"),
+        ("gpu", "CPU GPU", "gpu"),
+    ],
+)
+def test_target_device_is_the_requested_or_best_one(device: str, present: str, target: str) -> None:
+    names = tuple(f"/physical_device:{kind}:0" for kind in present.split())
+    assert machine._target(device, names) == target
+
+
+def test_absent_target_device_has_exit_code_5(tmp_path: Path) -> None:
+    with pytest.raises(PipetuneError, match="'tpu' is not available") as raised:
+        machine.read_machine("tpu", root=tmp_path)
+    assert raised.value.exit_code == 5
+    assert "--step-time" in raised.value.hint
+
+
+def test_peak_memory_is_counted_from_the_reset() -> None:
+    assert machine.peak_rss_bytes() >= machine.rss_bytes() // 2 > 0
+    if machine.reset_peak_rss():
+        before = machine.peak_rss_bytes()
+        held = bytearray(64 << 20)
+        held[::4096] = b"x" * len(held[::4096])
+        assert machine.peak_rss_bytes() - before > 32 << 20
+
+
+def test_free_heap_memory_is_released() -> None:
+    blocks = [bytearray(b"x") * 100_000 for _ in range(1000)]
+    for block in blocks:
+        block[::4096] = b"y" * len(block[::4096])
+    kept = blocks[::100]  # between the free ones, so that the heap cannot just shrink
+    del blocks, block
+    before = machine.rss_bytes()
+    if not memory.release_free_memory():
+        pytest.skip("this C library has nothing to give back, or no word for it")
+    assert before - machine.rss_bytes() > 50 << 20
+    assert all(block[0] == ord("y") for block in kept)

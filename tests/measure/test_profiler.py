@@ -1,0 +1,236 @@
+"""Cost per operator: the operator it is attributed to, its visits, and its stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import OperatorProfile
+from pipetune.core.results import RunFailed
+from pipetune.measure import profiler
+from pipetune.measure.profiler import Counters, complete_counters
+from pipetune.pipelines import live
+
+Dataset = tf.data.Dataset
+
+
+def profile(dataset: Any, *, seconds: float = 0.25) -> tuple[profiler.InputProfile, dict[str, OperatorProfile]]:
+    """The profile and its operators by name: "map", "map 2" for the second."""
+    source = live.read(dataset)
+    found = profiler.profile_input(source, seconds=seconds)
+    names: dict[str, OperatorProfile] = {}
+    for node, operator in zip(source.pipeline, found.operators, strict=True):
+        assert operator.node == node.id
+        number = sum(name.split()[0] == node.op for name in names)
+        names[f"{node.op} {number + 1}" if number else node.op] = operator
+    return found, names
+
+
+def busy(loops: int) -> Any:
+    """A function whose kernels take a time proportional to `loops`, as a chain of ops."""
+
+    def work(x: Any) -> Any:
+        values = tf.fill([4000], tf.cast(x, tf.float32))
+        for _ in range(loops):
+            values = tf.sin(values) + 1.0
+        return x + tf.cast(tf.reduce_sum(values) * 0.0, tf.int64)
+
+    return work
+
+
+@pytest.mark.one_core
+def test_costs_of_the_operators_add_up_to_the_cpu_seconds_of_the_run() -> None:
+    found, operators = profile(Dataset.range(60).map(busy(10)).filter(lambda x: x % 2 == 0).batch(3))
+    charged = sum(one.visits * one.cpu_seconds for one in operators.values())  # type: ignore[operator]
+    assert charged == pytest.approx(found.cpu_seconds, rel=1e-6)
+    assert found.cpu_seconds > 0 and found.first_seconds > 0 and not found.notes
+
+
+def test_expensive_operator_has_the_larger_cost() -> None:
+    _, operators = profile(Dataset.range(60).map(busy(2)).map(busy(60)).batch(4), seconds=0.5)
+    light, heavy = operators["map"], operators["map 2"]
+    assert heavy.cpu_seconds > 5 * light.cpu_seconds  # type: ignore[operator]
+    assert operators["range"].cpu_seconds < light.cpu_seconds  # type: ignore[operator]
+    total = sum(one.visits * one.cpu_seconds for one in operators.values())  # type: ignore[operator]
+    assert heavy.visits * heavy.cpu_seconds > 0.6 * total  # type: ignore[operator]
+
+
+@pytest.mark.one_core
+def test_parallel_operators_are_profiled_at_parallelism_one() -> None:
+    pipeline = profiler.at_parallelism_one(live.read(
+        Dataset.range(60).map(busy(1), num_parallel_calls=2).batch(2, num_parallel_calls=tf.data.AUTOTUNE).take(9)
+    ).pipeline)  # fmt: skip
+    assert [node.argument("num_parallel_calls") for node in pipeline] == [None, 1, 1, None]
+    assert dict(pipeline.options)["autotune.enabled"] is True
+    _, operators = profile(Dataset.range(60).map(busy(5), num_parallel_calls=2).batch(4))
+    assert operators["map"].cpu_seconds > operators["batch"].cpu_seconds / 4  # type: ignore[operator]
+
+
+def test_visits_ratios_and_bytes_of_operators() -> None:
+    _, operators = profile(Dataset.range(64).map(busy(1)).filter(lambda x: x % 2 == 0).batch(4))
+    assert operators["batch"].visits == pytest.approx(1, rel=0.05)
+    assert operators["filter"].visits == pytest.approx(4, rel=0.1)
+    assert operators["map"].visits == operators["range"].visits == pytest.approx(8, rel=0.1)
+    assert operators["filter"].ratio == pytest.approx(2, rel=0.1)
+    assert operators["batch"].ratio == pytest.approx(4, rel=0.1)
+    assert operators["range"].ratio is None and operators["range"].bytes_in is None
+    assert operators["batch"].bytes_out == pytest.approx(32, rel=0.1)
+    assert operators["batch"].bytes_in == pytest.approx(32, rel=0.1)
+    assert operators["map"].elements > operators["batch"].elements  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("count", [None, 3])
+def test_operators_upstream_of_a_repeat_are_counted(count: int | None) -> None:
+    """Each epoch creates them again, and with them the runtime's counters."""
+    _, operators = profile(Dataset.range(6).map(busy(5)).repeat(count).batch(2))
+    assert operators["repeat"].visits == pytest.approx(2, rel=0.1)
+    assert operators["map"].visits == pytest.approx(2, rel=0.35)  # an epoch between two readings may be missed
+    assert operators["map"].cpu_seconds > operators["repeat"].cpu_seconds  # type: ignore[operator]
+
+
+def write_records(folder: Path, files: int = 3, records: int = 20) -> list[str]:
+    names = []
+    for number in range(files):
+        names.append(str(folder / f"{number}.tfrecord"))
+        with tf.io.TFRecordWriter(names[-1]) as writer:
+            for _ in range(records):
+                writer.write(b"x" * 100)
+    return names
+
+
+def test_readers_opened_by_an_interleave_belong_to_it(tmp_path: Path) -> None:
+    files = Dataset.from_tensor_slices(write_records(tmp_path)).repeat()
+    _, operators = profile(files.interleave(tf.data.TFRecordDataset, cycle_length=2).map(busy_bytes).batch(4))
+    assert list(operators) == ["from_tensor_slices", "repeat", "interleave", "map", "batch"]
+    assert operators["interleave"].visits == pytest.approx(4, rel=0.1)
+    assert operators["interleave"].elements == pytest.approx(operators["map"].elements, rel=0.1)
+    assert operators["interleave"].cpu_seconds > 0  # type: ignore[operator]
+    assert operators["repeat"].visits < 1  # type: ignore[operator] - twenty records per name
+
+
+def busy_bytes(record: Any) -> Any:
+    return tf.strings.length(record)
+
+
+def test_record_reader_is_one_operator(tmp_path: Path) -> None:
+    _, operators = profile(tf.data.TFRecordDataset(write_records(tmp_path)).map(busy_bytes).batch(4))
+    assert list(operators) == ["TFRecordDataset", "map", "batch"]
+    assert operators["TFRecordDataset"].visits == pytest.approx(4, rel=0.35)
+
+
+def test_costs_of_branches_are_not_swapped() -> None:
+    light, heavy = Dataset.range(40).map(busy(1)), Dataset.range(40).map(busy(60))
+    _, operators = profile(Dataset.zip((light, heavy)).batch(2))
+    assert operators["map 2"].cpu_seconds > 4 * operators["map"].cpu_seconds  # type: ignore[operator]
+    _, operators = profile(Dataset.zip((heavy, light)).batch(2))
+    assert operators["map"].cpu_seconds > 4 * operators["map 2"].cpu_seconds  # type: ignore[operator]
+
+
+def test_operators_upstream_of_a_filled_cache_are_rarely_visited() -> None:
+    _, operators = profile(Dataset.range(8).map(busy(20)).cache().map(busy(1)).repeat().batch(2))
+    above, below = operators["map"], operators["map 2"]
+    assert (above.visits or 0) < 0.2 * below.visits  # type: ignore[operator]
+
+
+def test_python_random_and_buffered_operators_are_recognized() -> None:
+    options = tf.data.Options()
+    options.deterministic = True
+    dataset = Dataset.range(60).map(lambda x: tf.py_function(lambda y: y, [x], tf.int64)).with_options(options)
+    dataset = dataset.map(lambda x: tf.random.uniform([])).shuffle(8).batch(4).prefetch(2)
+    _, operators = profile(dataset)
+    assert operators["map"].python and not operators["map"].random
+    assert operators["map 2"].random and not operators["map 2"].python
+    assert operators["shuffle"].random
+    assert operators["map"].visits == pytest.approx(4, rel=0.3)
+    assert operators["shuffle"].buffered_elements == pytest.approx(8, abs=1)
+    assert operators["prefetch"].visits == pytest.approx(1, rel=0.1)
+
+
+def test_failures_of_the_pipeline_are_reported() -> None:
+    with pytest.raises(RunFailed, match="empty"):
+        profile(Dataset.range(0))
+    with pytest.raises(RunFailed, match="theirs"):
+        profile(Dataset.range(3).map(lambda x: tf.debugging.check_numerics(1.0 / tf.cast(x, tf.float32), "theirs")))
+    once = iter(range(10))
+    with pytest.raises(RunFailed, match="second time"):
+        profile(Dataset.from_generator(lambda: once, output_signature=tf.TensorSpec([], tf.int32)))
+
+
+def test_generator_is_one_python_source() -> None:
+    dataset = Dataset.from_generator(lambda: iter(range(50)), output_signature=tf.TensorSpec([], tf.int32)).batch(5)
+    _, operators = profile(dataset)
+    assert list(operators) == ["from_generator", "batch"]
+    assert operators["from_generator"].python
+    assert operators["from_generator"].visits == pytest.approx(5, rel=0.35)
+
+
+def stages(dataset: Any) -> list[tuple[str, str]]:
+    pipeline = live.read(dataset).pipeline
+    return [(node.op, profiler.stage_of(pipeline, node).value) for node in pipeline]
+
+
+def test_operators_have_their_stages(tmp_path: Path) -> None:
+    names = write_records(tmp_path)
+    dataset = Dataset.list_files(names).interleave(lambda name: tf.data.TFRecordDataset(name), cycle_length=2)
+    dataset = dataset.map(lambda x: x).shuffle(3).batch(2).repeat().prefetch(1)
+    assert stages(dataset) == [
+        ("from_tensor_slices", "extract"), ("shuffle", "extract"), ("interleave", "extract"), ("map", "transform"),
+        ("shuffle", "transform"), ("batch", "transform"), ("repeat", "transform"), ("prefetch", "load"),
+    ]  # fmt: skip
+    assert stages(tf.data.TextLineDataset(names).batch(2)) == [("TextLineDataset", "extract"), ("batch", "transform")]
+    windowed = Dataset.range(9).window(3).flat_map(lambda part: part.batch(3)).map(lambda x: x)
+    assert stages(windowed)[-2:] == [("flat_map", "transform"), ("map", "transform")]
+    assert stages(Dataset.range(9).map(lambda x: x))[0] == ("range", "extract")
+
+
+def test_runtime_names_of_operators() -> None:
+    assert "ParallelMapV2" in profiler.runtime_names("map")
+    assert profiler.runtime_names("group_by_window")[0] == "GroupByWindow"
+    assert "TakeWhile" in profiler.runtime_names("take_while")
+
+
+# -- counters lost between two readings
+
+
+def counted(pipeline: Pipeline, elements: dict[str, float], **more: Any) -> dict[str, float]:
+    counters = {name: Counters(seconds=1.0, elements=count) for name, count in elements.items()}
+    return {name: found.elements for name, found in complete_counters(pipeline, counters, **more).items()}
+
+
+def test_complete_counters_are_not_changed() -> None:
+    pipeline = live.read(Dataset.range(100).map(lambda x: x).shuffle(10).batch(4).repeat()).pipeline
+    seen = {"n0": 410.0, "n1": 410.0, "n2": 400.0, "n3": 100.0, "n4": 100.0}
+    assert counted(pipeline, seen, outputs=101, repeated=False) == seen  # the shuffle buffers ten
+
+
+def test_counters_upstream_of_a_repeat_are_completed() -> None:
+    pipeline = live.read(Dataset.range(100).map(lambda x: x).repeat().batch(4)).pipeline
+    seen = {"n0": 40.0, "n1": 40.0, "n2": 400.0, "n3": 100.0}
+    assert counted(pipeline, seen, outputs=100, repeated=False) == {"n0": 400, "n1": 400, "n2": 400, "n3": 100}
+
+
+def test_counters_of_missed_epochs_are_completed_from_the_outputs() -> None:
+    pipeline = live.read(Dataset.range(10).map(lambda x: x).batch(4).prefetch(2)).pipeline
+    seen = {"n0": 5.0, "n1": 5.0, "n2": 6.0, "n3": 3.0}
+    found = counted(pipeline, seen, outputs=30, repeated=True)
+    assert found == pytest.approx({"n0": 100, "n1": 100, "n2": 30, "n3": 30})  # ten numbers make three batches
+
+
+def test_counters_upstream_of_a_cache_are_not_completed() -> None:
+    pipeline = live.read(Dataset.range(100).map(lambda x: x).cache().filter(lambda x: x > 50).repeat()).pipeline
+    seen = {"n0": 100.0, "n1": 100.0, "n2": 20.0, "n3": 10.0, "n4": 500.0}
+    found = counted(pipeline, seen, outputs=500, repeated=False)
+    assert found == {"n0": 100, "n1": 100, "n2": 1000, "n3": 500, "n4": 500}
+
+
+def test_seconds_of_closed_readers_are_completed() -> None:
+    pipeline = live.read(Dataset.range(9).interleave(lambda x: Dataset.range(x), cycle_length=2).repeat()).pipeline
+    counters = {"n1": Counters(seconds=1.0, elements=100.0, inner_seconds=2.0, inner_elements=25.0)}
+    found = complete_counters(pipeline, counters, outputs=100, repeated=False)["n1"]
+    assert (found.seconds, found.elements) == (9.0, 100.0)

@@ -1,0 +1,34 @@
+"""Costs of functions on batches: measured only for those that can be called on a batch."""
+
+from __future__ import annotations
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.measure.variant_costs import measure_batch_costs
+from pipetune.pipelines import live
+from pipetune.probes import batches
+
+
+def test_batch_costs_are_measured_only_for_maps_that_can_run_on_batches() -> None:
+    dataset = tf.data.Dataset.range(40).map(lambda i: tf.cast(i, tf.float32) * 2.0).map(lambda x: x - x[tf.newaxis][0])
+    dataset = dataset.map(lambda x: x + tf.random.uniform([])).batch(8).map(lambda rows: rows * 2.0)
+    source = live.read(dataset)
+    told = batches.annotate_batches(source, source.pipeline)
+    found = measure_batch_costs(source, told)
+    could = {n.id for n in told if n.function and n.function.on_batches and not n.function.on_batches.why_not}
+    assert found.keys() == could and "n1" in could and len(could) < 4
+    assert all(0 <= seconds < 0.1 for seconds in found.values())
+
+
+def test_function_that_fails_on_the_data_has_no_batch_cost() -> None:
+    def fails(i: object) -> object:
+        return tf.strings.to_number(tf.strings.as_string(i) + tf.constant("x"))
+
+    source = live.read(tf.data.Dataset.range(40).map(fails).batch(8))
+    told = batches.annotate_batches(source, source.pipeline)
+    assert told["n1"].function is not None and told["n1"].function.on_batches is not None
+    assert not told["n1"].function.on_batches.why_not
+    assert measure_batch_costs(source, told) == {}

@@ -1,0 +1,271 @@
+"""Facts read from a traced function: each flag where it must be set, and where it must not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.functions import FunctionFacts
+from pipetune.pipelines import functions
+
+
+def mapped(function: Callable[..., Any], source: Any = None) -> FunctionFacts:
+    dataset = tf.data.Dataset.range(4) if source is None else source
+    return functions.read_facts(dataset.map(function)._map_func)
+
+
+def flags(facts: FunctionFacts) -> set[str]:
+    names = ("random", "seeded", "random_python", "python", "reads_variables", "writes_variables", "mutable_tables",
+             "side_effects", "reads_files", "can_raise")  # fmt: skip
+    return {name for name in names if getattr(facts, name)}
+
+
+@tf.function
+def nested(x: Any) -> Any:
+    return tf.cond(x > 2, lambda: tf.random.uniform([]), lambda: 0.0)
+
+
+def looping(x: Any) -> Any:
+    total = tf.constant(0.0)
+    while total < 1.0:
+        total += tf.random.uniform([]) + 1.0
+    return total
+
+
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1, 2], [3, 4]), 0)
+
+QUIET: dict[str, Callable[..., Any]] = {
+    "arithmetic": lambda x: x * 2 + 1,
+    "control flow": lambda x: tf.cond(x > 1, lambda: x, lambda: -x),
+    "while loop": lambda x: tf.while_loop(lambda i: i < x, lambda i: (i + 1,), (tf.constant(0, tf.int64),)),
+    "nested tf.function": lambda x: tf.function(lambda y: y + 1)(x),
+    "random, stateless": lambda x: tf.random.stateless_uniform([], seed=(1, 2)),
+    "static table": lambda x: TABLE.lookup(tf.cast(x, tf.int32)),
+    "parsing": lambda x: tf.strings.to_number(tf.strings.as_string(x)),
+    "decoding": lambda x: tf.io.decode_png(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8))),
+    "drawn while tracing": lambda x: x + random.choice([3]),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_pure_function_sets_no_flag(name: str) -> None:
+    facts = mapped(QUIET[name])
+    assert flags(facts) == set()
+    assert facts.stateless
+
+
+def _generator() -> Any:
+    return tf.random.Generator.from_seed(3)
+
+
+LOUD: dict[str, tuple[Callable[[], Callable[..., Any]], set[str]]] = {
+    "uniform": (lambda: lambda x: tf.random.uniform([]), {"random"}),
+    "uniform with a seed": (lambda: lambda x: tf.random.uniform([], seed=3), {"random", "seeded"}),
+    "one of two seeded": (lambda: lambda x: tf.random.uniform([]) + tf.random.uniform([], seed=3), {"random"}),
+    "image op": (lambda: lambda x: tf.image.random_flip_left_right(tf.zeros([2, 2, 3])), {"random"}),
+    "shuffle of a tensor": (lambda: lambda x: tf.random.shuffle([x, x]), {"random"}),
+    "random in a branch of a tf.function": (lambda: nested, {"random"}),
+    "random in a loop": (lambda: looping, {"random"}),
+    "raw op": (lambda: lambda x: tf.raw_ops.RandomUniform(shape=[1], dtype=tf.float32), {"random"}),
+    "py_function": (lambda: lambda x: tf.py_function(lambda y: y, [x], tf.int64), {"python"}),
+    "numpy_function": (lambda: lambda x: tf.numpy_function(lambda y: y, [x], tf.int64), {"python"}),
+    "print": (lambda: lambda x: [x, tf.print(x)][0], {"side_effects"}),
+    "write_file": (lambda: lambda x: [x, tf.io.write_file("f", "x")][0], {"side_effects"}),
+    "read_file": (lambda: lambda x: tf.io.read_file("f"), {"reads_files"}),
+    "assert": (lambda: lambda x: [x, tf.debugging.assert_positive(x)][0], {"can_raise"}),
+    "ensure_shape": (lambda: lambda x: tf.ensure_shape(x, []), {"can_raise"}),
+    "check_numerics": (lambda: lambda x: tf.debugging.check_numerics(tf.cast(x, tf.float32), "m"), {"can_raise"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", LOUD)
+def test_impure_function_sets_exactly_its_flags(name: str) -> None:
+    make, expected = LOUD[name]
+    assert flags(mapped(make())) == expected
+    if not expected & {"reads_files", "can_raise"} or len(expected) > 1:
+        assert not mapped(make()).stateless
+
+
+def test_random_generator_cannot_be_pinned() -> None:
+    generator = _generator()
+    facts = mapped(lambda x: generator.uniform([]))
+    assert facts.random and facts.random_python and not facts.seeded
+
+
+def test_keras_layers_and_random_ops() -> None:
+    import keras
+
+    own = keras.random.SeedGenerator(3, name="own")
+    flip, dense = keras.layers.RandomFlip(), keras.layers.Dense(2)
+    dense.build([None, 4])
+    for function in (
+        lambda x: flip(tf.zeros([1, 4, 4, 3]), training=True),
+        lambda x: keras.random.uniform([]),
+        lambda x: keras.random.uniform([], seed=own),
+    ):
+        facts = mapped(function)
+        assert facts.random and facts.random_python and facts.writes_variables
+    facts = mapped(lambda x: dense(tf.zeros([1, 4])))
+    assert flags(facts) == {"reads_variables"}
+    assert len(facts.reads_variables) == 2
+
+
+def test_variables_read_and_written() -> None:
+    variable = tf.Variable(3, name="counted", dtype=tf.int64)
+    assert mapped(lambda x: x + variable).reads_variables == ("counted:0",)
+    written = mapped(lambda x: variable.assign_add(x))
+    assert written.writes_variables and written.reads_variables
+    assert mapped(lambda x: tf.function(lambda y: variable.assign(y))(x)).writes_variables
+    embedding = tf.Variable(tf.zeros([4, 2]), name="embedding")
+    assert mapped(lambda x: tf.gather(embedding, x)).reads_variables == ("embedding:0",)
+
+
+def test_mutable_tables_are_distinguished_from_static_ones() -> None:
+    mutable = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
+    dense = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, 0, -1, -2)
+    for table in (mutable, dense):
+        assert flags(mapped(lambda x, table=table: table.lookup(x))) == {"mutable_tables"}
+        assert "mutable_tables" in flags(mapped(lambda x, table=table: [x, table.insert(x, x)][0]))
+
+
+def test_inner_datasets_are_part_of_the_function() -> None:
+    numbers = tf.data.Dataset.range(4)
+
+    def inner(function: Callable[..., Any]) -> FunctionFacts:
+        return functions.read_facts(numbers.interleave(function)._map_func)
+
+    assert flags(inner(lambda x: tf.data.Dataset.range(x))) == set()
+    assert flags(inner(lambda x: tf.data.Dataset.range(x).shuffle(2))) == {"random"}
+    assert flags(inner(lambda x: tf.data.Dataset.random().take(2))) == {"random"}
+    assert flags(inner(lambda x: tf.data.Dataset.sample_from_datasets([numbers, numbers]))) == {"random"}
+    assert flags(inner(lambda x: numbers.map(lambda y: tf.random.uniform([])))) == {"random"}
+    assert flags(inner(lambda x: tf.data.Dataset.list_files("*"))) == {"random", "reads_files", "can_raise"}
+    assert inner(lambda x: tf.data.Dataset.range(x).filter(lambda y: y > 0)).operations.count("FilterDataset") == 1
+
+
+def test_inner_operators_are_listed_sources_first(tmp_path: Path) -> None:
+    files = tf.data.Dataset.from_tensor_slices(["a"])
+
+    def inner(function: Callable[..., Any]) -> tuple[str, ...]:
+        return functions.inner_operators(files.interleave(function)._map_func)
+
+    assert inner(tf.data.TFRecordDataset) == ("TFRecordDataset",)
+    assert inner(lambda name: tf.data.TFRecordDataset([name, name], num_parallel_reads=2)) == ("TFRecordDataset",)
+    assert inner(lambda name: tf.data.TextLineDataset(name).skip(1)) == ("TextLineDataset", "SkipDataset")
+    assert inner(lambda name: tf.data.FixedLengthRecordDataset(name, 4)) == ("FixedLengthRecordDatasetV2",)
+    chain = inner(lambda name: tf.data.TFRecordDataset(name).map(tf.strings.length).take(3))
+    assert chain == ("TFRecordDataset", "MapDataset", "TakeDataset")
+
+
+def test_size_counts_called_functions() -> None:
+    small, large = mapped(lambda x: x + 1), mapped(lambda x: tf.function(lambda y: y * y + y * y * y)(x))
+    assert large.size > small.size >= 2
+    assert "Mul" in large.operations
+
+
+def test_unreadable_function_sets_every_warning_flag() -> None:
+    facts = functions.read_facts(object())
+    assert facts.python and facts.side_effects and not facts.stateless
+
+
+# -- digests
+
+
+def digest(function: Callable[..., Any], source: Any = None) -> str:
+    return mapped(function, source).digest
+
+
+def twice(make: Callable[[], Callable[..., Any]]) -> tuple[str, str]:
+    """Digests of a function traced twice; the names of graphs count up in between."""
+    first = digest(make())
+    for _ in range(3):
+        tf.data.Dataset.range(2).map(lambda x: tf.cond(x > 0, lambda: x, lambda: x + 1))
+    return first, digest(make())
+
+
+STABLE: dict[str, Callable[[], Callable[..., Any]]] = {
+    "plain": lambda: lambda x: x + 1,
+    "random": lambda: lambda x: tf.random.uniform([]),
+    "nested": lambda: lambda x: tf.function(lambda y: y * 2)(x),
+    "branches": lambda: lambda x: tf.cond(x > 1, lambda: x, lambda: -x),
+    "switch": lambda: lambda x: tf.switch_case(tf.cast(x, tf.int32), [lambda: x, lambda: x + 1]),
+    "loop": lambda: looping,
+    "Python token": lambda: lambda x: tf.numpy_function(lambda y: y, [x], tf.int64),
+    "variable": lambda: (lambda v: lambda x: x + v)(tf.Variable(1, dtype=tf.int64)),
+    "static table": lambda: lambda x: TABLE.lookup(tf.cast(x, tf.int32)),
+}
+
+
+@pytest.mark.parametrize("name", STABLE)
+def test_digest_is_stable_across_traces(name: str) -> None:
+    first, second = twice(STABLE[name])
+    assert first == second
+
+
+def test_digest_ignores_seeds_file_names_and_large_constants() -> None:
+    import numpy as np
+
+    assert digest(lambda x: tf.random.uniform([], seed=1)) == digest(lambda x: tf.random.uniform([], seed=2))
+    assert digest(lambda x: tf.io.read_file("/a/b.txt")) == digest(lambda x: tf.io.read_file("/c/d.txt"))
+    large = [np.full(1000, value) for value in (1, 2)]
+    assert digest(lambda x: tf.gather(large[0], x)) == digest(lambda x: tf.gather(large[1], x))
+    small = [np.full(10, value) for value in (1, 2)]
+    assert digest(lambda x: tf.gather(small[0], x)) != digest(lambda x: tf.gather(small[1], x))
+
+
+@tf.function
+def minus(x: Any, y: Any) -> Any:
+    return x - y
+
+
+@tf.function
+def minus_turned(x: Any, y: Any) -> Any:
+    return y - x
+
+
+@tf.function
+def pair(x: Any) -> Any:
+    return x + 1, x * 2
+
+
+OTHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "constant": (lambda x: x + 1, lambda x: x + 2),
+    "operator": (lambda x: x + 1, lambda x: x - 1),
+    "dtype": (lambda x: tf.cast(x, tf.float32), lambda x: tf.cast(x, tf.float64)),
+    "operands": (lambda x: x - x * 2, lambda x: x * 2 - x),
+    "operands inside a function": (lambda x: minus(x, x + 1), lambda x: minus_turned(x, x + 1)),
+    "outputs of one op": (
+        lambda x: tf.subtract(*tf.split(tf.stack([x, x]), 2)),
+        lambda x: tf.subtract(*tf.split(tf.stack([x, x]), 2)[::-1]),
+    ),
+    "results of a function": (lambda x: pair(x)[0], lambda x: pair(x)[1]),
+    "order of what is returned": (lambda x: (x, x + 1), lambda x: (x + 1, x)),
+    "branch": (
+        lambda x: tf.cond(x > 1, lambda: x, lambda: -x),
+        lambda x: tf.cond(x > 1, lambda: -x, lambda: x),
+    ),
+    "case": (
+        lambda x: tf.switch_case(tf.cast(x, tf.int32), [lambda: x, lambda: x + 1]),
+        lambda x: tf.switch_case(tf.cast(x, tf.int32), [lambda: x, lambda: x + 2]),
+    ),
+    "random op": (lambda x: tf.random.uniform([]), lambda x: tf.random.normal([])),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_different_functions_have_different_digests(name: str) -> None:
+    one, other = OTHER[name]
+    assert digest(one) != digest(other)
+
+
+def test_reading_facts_does_not_run_the_function(tmp_path: Path) -> None:
+    mapped(lambda x: [x, tf.io.write_file(str(tmp_path / "f"), "x")][0])
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,210 @@
+"""TensorFlow's graph passes on real datasets: which apply, and why others do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune import tensorflow_private
+from pipetune.core.results import OptimizationPasses, PassState
+from pipetune.model.optimization_reasons import DEFAULT_PASSES, SWITCHES
+from pipetune.pipelines import graph_passes, live
+
+Dataset = tf.data.Dataset
+AUTOTUNE = tf.data.AUTOTUNE
+
+
+def read(dataset: Any) -> OptimizationPasses:
+    found = graph_passes.read(live.read(dataset), limit_seconds=60)
+    assert not found.note, found.note
+    return found
+
+
+def with_options(dataset: Any, **values: Any) -> Any:
+    options = tf.data.Options()
+    for name, value in values.items():
+        target, _, last = name.rpartition("__")
+        setattr(getattr(options, target) if target else options, last, value)
+    return dataset.with_options(options)
+
+
+def fired(found: OptimizationPasses) -> set[str]:
+    return {one.name for one in found.passes if one.state is PassState.FIRED}
+
+
+def why(found: OptimizationPasses, name: str) -> str:
+    result = found.result(name)
+    assert result is not None
+    return "; ".join(reason.why for reason in result.reasons)
+
+
+def square(x: Any) -> Any:
+    return x * x
+
+
+def kernels_that_run(dataset: Any) -> set[str]:
+    """Kernel names from the runtime's own model, which shows what really runs."""
+    iterator = iter(dataset)
+    next(iterator)
+    return {node.name for node in tf.data.experimental.get_model_proto(iterator).nodes.values()}
+
+
+# -- facts about TensorFlow
+
+
+def test_installed_passes_are_the_known_ones() -> None:
+    assert graph_passes.installed_passes() == graph_passes.PASSES
+    assert set(graph_passes.PASSES) >= DEFAULT_PASSES
+    assert set(graph_passes.PASSES) >= SWITCHES
+    options = tf.data.Options().experimental_optimization
+    assert all(hasattr(options, name) for name in SWITCHES)
+
+
+def test_unknown_pass_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = Dataset.range(7).map(square)
+    tensorflow_private.with_graph_passes(dataset, ("no_such_pass",), autotune=True)
+    monkeypatch.setattr(graph_passes, "PASSES", ("map_fusion", "no_such_pass", "make_sloppy"))
+    assert graph_passes.installed_passes() == ("map_fusion", "make_sloppy")
+
+
+def test_single_pass_changes_the_graph_but_not_the_values() -> None:
+    dataset = Dataset.range(7).map(square).batch(2)
+    fused = tensorflow_private.with_graph_passes(dataset, ("map_and_batch_fusion",), autotune=True)
+    graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(fused))
+    assert "MapAndBatchDataset" in {node.op for node in graph.node}
+    assert [x.tolist() for x in fused.as_numpy_iterator()] == [x.tolist() for x in dataset.as_numpy_iterator()]
+    assert fused.element_spec == dataset.element_spec
+
+
+def test_source_tensors() -> None:
+    assert [
+        tensor.shape for tensor in tensorflow_private.source_tensors(Dataset.from_tensor_slices(np.zeros([3, 2])))
+    ] == [[3, 2]]
+    assert tensorflow_private.source_tensors(Dataset.range(3)) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "kernel"),
+    [
+        ("map_parallelization", lambda: Dataset.range(9).map(square).prefetch(1), "ParallelMapV2"),
+        ("map_and_batch_fusion", lambda: Dataset.range(9).map(square).batch(2).prefetch(1), "MapAndBatch"),
+        ("shuffle_and_repeat_fusion", lambda: Dataset.range(9).shuffle(3).repeat().prefetch(1), "ShuffleAndRepeat"),
+        ("inject_prefetch", lambda: Dataset.range(9), "Prefetch"),
+    ],
+)
+def test_default_pass_is_in_force_at_runtime_unless_switched_off(name: str, make: Any, kernel: str) -> None:
+    assert name in fired(read(make()))
+    assert any(one.startswith(kernel) for one in kernels_that_run(make()))
+    off = with_options(make(), **{f"experimental_optimization__{name}": False})
+    assert name not in fired(read(off))
+    assert not any(one.startswith(kernel) for one in kernels_that_run(off))
+
+
+def test_noop_elimination_is_on_by_default() -> None:
+    dataset = Dataset.range(9).skip(0).prefetch(1)
+    assert "noop_elimination" in fired(read(dataset))
+    assert not any("Skip" in name for name in kernels_that_run(dataset))
+
+
+# -- passes that apply
+
+
+def test_fired_passes_describe_their_changes() -> None:
+    found = read(Dataset.range(9).map(square).shuffle(3).batch(2))
+    assert fired(found) == {"map_parallelization", "parallel_batch", "inject_prefetch"}
+    changes = {one.name: one.changes for one in found.passes}
+    assert changes["map_parallelization"] == ("Map becomes ParallelMap",)
+    assert changes["inject_prefetch"] == ("Prefetch added",)
+    assert changes["parallel_batch"] == ("elements are copied into the batch by several threads",)
+    assert [one.state for one in found.passes][:3] == [PassState.FIRED] * 3
+    assert all(one.by_default for one in found.passes if one.state is PassState.FIRED)
+
+
+def test_disabled_passes_are_tried_alone() -> None:
+    found = read(Dataset.range(9).map(square).map(square).filter(lambda x: x > 1))
+    states = {one.name: one.state for one in found.passes}
+    assert states["map_fusion"] is PassState.WOULD_FIRE
+    assert states["filter_fusion"] is PassState.OFF
+    assert "map_fusion = True" in why(found, "map_fusion")
+    assert "map is directly upstream of this filter, not a filter" in why(found, "filter_fusion")
+    on = with_options(Dataset.range(9).map(square).map(square), experimental_optimization__map_fusion=True)
+    assert "map_fusion" in fired(read(on))
+
+
+def test_large_array_is_not_copied_into_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    original = tensorflow_private.serialized_graph
+    monkeypatch.setattr(
+        tensorflow_private, "serialized_graph", lambda dataset: (g := original(dataset), seen.append(len(g)))[0]
+    )
+    arrays = (np.zeros([2000, 1000], np.float32), np.arange(2000))
+    found = read(Dataset.from_tensor_slices(arrays).map(lambda x, y: (x + 1, y)).batch(2))
+    assert "map_and_batch_fusion" in fired(found)
+    assert max(seen) < 100_000
+
+
+# -- why a pass does not apply
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: tf.cast(x, tf.float32) + tf.random.uniform([]), "stateful function: it draws random numbers"),
+        (lambda x: tf.py_function(square, [x], tf.int64), "Python op: its function calls Python (EagerPyFunc)"),
+        (lambda x: tf.numpy_function(square, [x], tf.int64), "Python op: its function calls Python (PyFunc)"),
+        (lambda x: _print(x), "stateful function: it calls PrintV2"),
+    ],
+)
+def test_stateful_function_is_not_made_parallel(function: Any, said: str) -> None:
+    found = read(Dataset.range(9).map(function))
+    assert "map_parallelization" not in fired(found)
+    assert said in why(found, "map_parallelization")
+
+
+@tf.autograph.experimental.do_not_convert
+def _print(x: Any) -> Any:
+    with tf.control_dependencies([tf.print(x)]):
+        return tf.identity(x)
+
+
+def test_captured_variable_prevents_parallel_map() -> None:
+    variable = tf.Variable(3, dtype=tf.int64)
+    found = read(Dataset.range(9).map(lambda x: x + variable))
+    assert "map_parallelization" not in fired(found)
+    assert "captured resource: its function reads the variable" in why(found, "map_parallelization")
+
+
+def test_captured_table_prevents_parallel_map() -> None:
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(tf.range(3, dtype=tf.int64), tf.range(3, dtype=tf.int64)), 0
+    )
+    found = read(Dataset.range(3).map(table.lookup))
+    assert "map_parallelization" not in fired(found)
+    assert "captured resource: its function uses a lookup table" in why(found, "map_parallelization")
+
+
+def test_settings_of_the_script_are_given_as_reasons() -> None:
+    said = read(Dataset.range(9).map(square, num_parallel_calls=3).prefetch(2))
+    assert "set already" in why(said, "map_parallelization")
+    assert "a prefetch" in why(said, "inject_prefetch")
+    quiet = read(with_options(Dataset.range(9).map(square), autotune__enabled=False))
+    assert "map_parallelization" not in fired(quiet)
+    assert "autotune.enabled = False" in why(quiet, "map_parallelization")
+    off = {"experimental_optimization__apply_default_optimizations": False}
+    plain = read(with_options(Dataset.range(9).map(square), **off))
+    assert fired(plain) == set()
+    assert "apply_default_optimizations = False" in why(plain, "map_parallelization")
+
+
+def test_unreadable_graph_becomes_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_dataset: Any) -> bytes:
+        raise tf.errors.InvalidArgumentError(None, None, "no graph today")
+
+    monkeypatch.setattr(tensorflow_private, "serialized_graph", fail)
+    found = graph_passes.read(live.read(Dataset.range(3)))
+    assert found.passes == () and "no graph today" in found.note

@@ -1,0 +1,167 @@
+"""Functions on batches compared with functions of single elements: what is proven equal is equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune import tensorflow_private
+from pipetune.pipelines import lifting
+from pipetune.pipelines.lifting import BatchProperties
+from pipetune.pipelines.terms import CannotProve, needed_ops
+from pipetune.probes.batches import PROVEN_OPS, check_converters
+from tests.rewrites.on_data.op_cases import Case, cases, differences
+
+Function = Callable[..., Any]
+
+
+def traced(function: Function, specs: Sequence[Any], *, rows: int | str | None = "") -> Any:
+    """The concrete function of flat tensors, or of batches with `rows` rows where it is given."""
+    if rows != "":
+        specs = [tf.TensorSpec([rows, *one.shape], one.dtype) for one in specs]
+    return tensorflow_private.data_function(lambda *values: tf.nest.flatten(function(*values)), specs)
+
+
+def lifted(case: Case, batched: Function | None = None, *, rows: int | None = None) -> tuple[BatchProperties, Any, Any]:
+    """The proven properties of a function called on batches unchanged, and both traced functions.
+
+    Raises:
+        CannotProve: nothing is proven.
+    """
+    single = traced(case.function, case.specs)
+    try:
+        many = traced(batched or case.function, case.specs, rows=rows)
+    except Exception as error:
+        raise CannotProve(f"cannot be called on batches ({type(error).__name__})") from error
+    for one, other in zip(single.outputs, many.outputs, strict=True):
+        if other.shape.rank is not None and other.shape.as_list() != [rows, *one.shape.as_list()]:
+            raise CannotProve("gives other shapes on batches")
+    return lifting.prove_rows(single, many), single, many
+
+
+# -- each rule and each converter, on generated elements
+
+
+def _sorted_out() -> list[Any]:
+    """Every case in exhaustive runs; otherwise one of each name, with two axes where there is one."""
+    found = list(cases())
+    chosen: dict[str, Case] = {}
+    for case in found:
+        if case.name not in chosen or len(case.specs[0].shape) == 2 > len(chosen[case.name].specs[0].shape):
+            chosen[case.name] = case
+    return [
+        pytest.param(
+            case, id=f"{number}-{case.name}", marks=[] if case is chosen[case.name] else [pytest.mark.exhaustive]
+        )
+        for number, case in enumerate(found)
+    ]
+
+
+CASES = _sorted_out()
+SIZES = (1, 2, 3, 7, 16)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_proven_properties_hold_on_generated_elements(case: Case) -> None:
+    """On batches unchanged, and through tf.vectorized_map."""
+    for rows in (None, 7):
+        try:
+            proof, single, many = lifted(case, rows=rows)
+        except CannotProve:
+            continue
+        found = differences(single, many, case.elements(), sizes=SIZES if rows is None else (rows,))
+        assert found <= _allowed(proof)
+    single = traced(case.function, case.specs)
+    try:
+        many = traced(_vectorized(case.function), case.specs, rows=None)
+        proof = check_converters(single, many)
+    except (ValueError, CannotProve):  # no converter, or none that is proven
+        return
+    assert differences(single, many, case.elements(), sizes=SIZES) <= _allowed(proof)
+
+
+def _vectorized(function: Function) -> Function:
+    return lambda *batch: tf.vectorized_map(lambda row: function(*row), batch, fallback_to_while_loop=False)
+
+
+def _allowed(proof: BatchProperties) -> set[str]:
+    """The kinds of differences that a proof permits."""
+    allowed = {"denormal"}
+    if proof.zero_signs:
+        allowed.add("zero")
+    return allowed | ({"zero", "bits"} if proof.inexact else set())
+
+
+@pytest.mark.exhaustive
+def test_every_proven_converter_has_a_case_that_uses_it() -> None:
+    used = {op.type for case in cases() for op in needed_ops(traced(case.function, case.specs).graph)}
+    assert PROVEN_OPS - {"NoOp"} <= used
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.argmax(tf.nn.softmax(x), axis=-1),
+        lambda x: tf.exp(x) > 0.5,
+        lambda x: tf.floor(tf.math.log1p(x)),
+        lambda x: tf.where(tf.reduce_sum(x, axis=-1, keepdims=True) > 1.0, x, 0.0),
+    ],
+)
+def test_choices_by_inexact_values_are_not_proven(function: Function) -> None:
+    """The next integer, or another index, is not an approximation."""
+    with pytest.raises(CannotProve, match=", whose last"):
+        lifted(Case("", function, (tf.TensorSpec([3], tf.float32),)))
+
+
+@pytest.mark.parametrize(
+    ("function", "inexact"),
+    [
+        (lambda x, y: x + y + tf.abs(x), ("AddV2",)),
+        (lambda x, y: x + y + x, ("AddV2",)),
+        (lambda x, y: x * (y * x), ()),
+        (lambda x, y: x / 255.0 - 0.5, ()),
+        (lambda x, y: (x - y) + (x - y), ()),
+        (lambda x, y: (x - [0.1, 0.2, 0.3]) / [0.7, 0.8, 0.9] * 2.0 - 1.0, ()),
+        (lambda x, y: (x - 0.3) + 1.7, ()),
+        (lambda x, y: tf.add(x, 255.0) + tf.cast(tf.range(x.shape[-1]), tf.float32), ("AddV2",)),
+        (lambda x, y: x + (y + x), ("AddV2",)),
+        (lambda x, y: x + y[..., :1] + y, ("AddV2",)),
+        (lambda x, y: (x - y) + 0.3, ("AddV2",)),
+        (lambda x, y: (x * 0.3) * y, ("Mul",)),
+        (lambda x, y: x * y[..., :1] * y, ("Mul",)),
+        (lambda x, y: tf.add_n([x, y]), ("AddN",)),
+        (lambda x, y: sum([x, y]), ()),
+        (lambda x, y: x + (0.0 + y), ()),
+        (lambda x, y: (x + 0.3) + 0.0, ()),
+        (lambda x, y: sum([x, y[..., :1], y]), ("AddV2",)),
+        (lambda x, y: 0.0 - x + y + tf.abs(x), ("AddV2",)),
+        (lambda x, y: 1.0 * x * y, ("Mul",)),
+    ],
+)
+def test_sums_that_tensorflow_may_reorder_are_inexact(function: Function, inexact: tuple[str, ...]) -> None:
+    proof, *_ = lifted(Case("", function, (tf.TensorSpec([3], tf.float32),) * 2))
+    assert proof.inexact == inexact
+
+
+def _doubled(x: Any) -> Any:
+    for _ in range(200):
+        x = x + x
+    return x
+
+
+def test_repeated_sum_is_examined_once() -> None:
+    """Following each path through it separately would take 2 to the 200 steps."""
+    proof, *_ = lifted(Case("", _doubled, (tf.TensorSpec([3], tf.float32),)))
+    assert proof.inexact == ("AddV2",)
+    constant = Case("", lambda x: x + _doubled(tf.cast(tf.range(3), tf.float32)), (tf.TensorSpec([3], tf.float32),))
+    assert lifted(constant)[0].inexact == ("AddV2",)
+
+
+def test_inexact_values_may_be_returned() -> None:
+    proof, *_ = lifted(Case("", lambda x: (tf.exp(x), tf.exp(x) * 2.0), (tf.TensorSpec([3], tf.float32),)))
+    assert proof.inexact == ("Exp",)

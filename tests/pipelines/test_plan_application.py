@@ -1,0 +1,130 @@
+"""Applying a plan to a live dataset: accepted for an equal pipeline, otherwise refused with the first difference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipetune
+from pipetune.core.edits import Edit, Insert, SetArgument, apply_edits
+from pipetune.core.errors import PipetuneError, PlanMismatch
+from pipetune.core.plan_file import PlanFile, save_plan
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.pipelines import call_sites, live, plan_application
+
+
+def build(*, factor: int = 2, size: int = 2, seed: int = 3, more: bool = False) -> Any:
+    dataset = tf.data.Dataset.range(12).shuffle(4, seed=seed).map(lambda x: x * factor)
+    if more:
+        dataset = dataset.filter(lambda x: x >= 0)
+    return dataset.batch(size)
+
+
+EDITS: tuple[Edit, ...] = (
+    SetArgument("n2", "num_parallel_calls", 2),
+    Insert("n3", "prefetch", "prefetch@n3", {"buffer_size": 2}),
+)
+
+
+def plan_for(dataset: Any, *edits: Edit) -> PlanFile:
+    pipeline = live.read(dataset).pipeline
+    return PlanFile(fingerprint=pipeline.fingerprint, operators=pipeline.identities(), edits=edits)
+
+
+def elements(dataset: Any) -> list[Any]:
+    return [[batch.tolist() for batch in dataset.as_numpy_iterator()] for _ in range(2)]
+
+
+def test_plan_is_applied_to_an_equal_pipeline() -> None:
+    plan = plan_for(build(), *EDITS)
+    dataset = build()
+    tuned = pipetune.apply_plan(dataset, plan)
+    pipeline = live.read(tuned).pipeline
+    assert [node.op for node in pipeline] == ["range", "shuffle", "map", "batch", "prefetch"]
+    assert pipeline["n2"].argument("num_parallel_calls") == 2
+    assert elements(tuned) == elements(build())
+
+
+def test_plan_is_read_from_a_file_or_folder(tmp_path: Path) -> None:
+    save_plan(plan_for(build(), *EDITS), tmp_path / "plan.json")
+    for path in (tmp_path / "plan.json", str(tmp_path / "plan.json"), tmp_path):
+        tuned = pipetune.apply_plan(build(seed=9), path)
+        assert live.read(tuned).pipeline.output.op == "prefetch"
+
+
+def test_no_plan_and_no_edits_change_nothing() -> None:
+    dataset = build()
+    assert pipetune.apply_plan(dataset, None) is dataset
+    assert pipetune.apply_plan(dataset, plan_for(dataset)) is dataset
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"factor": 3}, "the function of operator 2, map, is different"),
+        ({"size": 4}, "operator 3, batch, has different arguments: batch_size=4 here, 2 in the plan"),
+        ({"more": True}, "operator 3 is filter here and batch in the plan"),
+    ],
+)
+def test_different_pipeline_is_refused_with_its_first_difference(other: dict[str, Any], message: str) -> None:
+    plan = plan_for(build(), *EDITS)
+    with pytest.raises(PlanMismatch, match=message):
+        pipetune.apply_plan(build(**other), plan)
+
+
+def test_mismatch_names_the_line_if_recorded() -> None:
+    plan = plan_for(build(), *EDITS)
+    with call_sites.Recorder():
+        other = build(size=5)
+    with pytest.raises(PlanMismatch, match=r"test_plan_application\.py:\d+"):
+        pipetune.apply_plan(other, plan)
+
+
+def test_shorter_and_longer_pipelines_are_refused() -> None:
+    plan = plan_for(build(), *EDITS)
+    with pytest.raises(PlanMismatch, match="operator 3 of the plan, batch, is missing here"):
+        pipetune.apply_plan(_without_batch(), plan)
+    with pytest.raises(PlanMismatch, match="operator 4 here, repeat, is not in the plan"):
+        pipetune.apply_plan(build().repeat(), plan)
+
+
+def _without_batch() -> Any:
+    return tf.data.Dataset.range(12).shuffle(4, seed=3).map(lambda x: x * 2)
+
+
+def test_missing_or_damaged_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PipetuneError):
+        pipetune.apply_plan(build(), tmp_path / "none.json")
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(PipetuneError):
+        pipetune.apply_plan(build(), tmp_path / "plan.json")
+
+
+def test_applier_serves_every_dataset_of_the_plan() -> None:
+    told: list[str] = []
+    plan = replace(plan_for(build(), *EDITS), more=(plan_for(build(size=5), EDITS[0]),))
+    applier = plan_application.Applier(plan, told.append)
+    train, validation, other = build(), build(size=5), build(size=7)
+    tuned = applier(train)
+    assert live.read(tuned).pipeline.output.op == "prefetch"
+    assert applier(train) is tuned  # the same object again, with its caches
+    assert applier(tuned) is tuned
+    assert live.read(applier(validation)).pipeline["n2"].argument("num_parallel_calls") == 2
+    assert applier(other) is other
+    assert applier.applied == 2 and len(told) == 2
+    assert applier.nearest is not None and applier.nearest[1].dataset is not None
+
+
+def test_applied_pipeline_equals_the_edited_one() -> None:
+    dataset = build()
+    wanted = apply_edits(live.read(dataset).pipeline, EDITS)
+    assert (
+        live.read(plan_application.apply_plan(dataset, plan_for(dataset, *EDITS))).pipeline.fingerprint
+        == wanted.fingerprint
+    )

@@ -1,0 +1,342 @@
+"""Replay: the edited pipeline returns the original elements, without calling the user's functions again."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.edits import Edit, Insert, Remove, SetArgument, SetOption, apply_edits
+from pipetune.core.errors import CannotReplay
+from pipetune.core.pipeline import Pipeline
+from pipetune.pipelines import live, replay
+from tests.pipelines.unknown import _Unknown
+
+Dataset = tf.data.Dataset
+AUTOTUNE = tf.data.AUTOTUNE
+
+
+@pytest.fixture(autouse=True)
+def _no_global_seed() -> Any:
+    yield
+    tf.random.set_seed(None)
+
+
+def elements(dataset: Any, epochs: int = 2) -> list[Any]:
+    """Every element of some epochs, as plain lists."""
+
+    def plain(component: Any) -> Any:
+        if isinstance(component, tf.data.Dataset):
+            return [plain(element) for element in component]
+        if isinstance(component, tf.RaggedTensor):
+            return component.to_list()
+        if isinstance(component, tf.SparseTensor):
+            return tf.sparse.to_dense(component).numpy().tolist()
+        return component.numpy().tolist()
+
+    found = []
+    for _ in range(epochs):
+        found.append([
+            [plain(component) for component in tf.nest.flatten(element, expand_composites=False)]
+            for element in dataset
+        ])  # fmt: skip
+    return found
+
+
+def records() -> Any:
+    """The names of two files of records, from an operator that a reader has as its input."""
+    folder = tempfile.mkdtemp(prefix="records-")
+    names = [os.path.join(folder, name) for name in ("one", "two")]
+    for name in names:
+        with tf.io.TFRecordWriter(name, tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
+            for text in (name[-3:], "again"):
+                writer.write(text.encode())
+    return Dataset.from_tensor_slices(names).take(2)
+
+
+def edited(dataset: Any, *edits: Edit) -> Any:
+    source = live.read(dataset)
+    return replay.replay(source, apply_edits(source.pipeline, edits))
+
+
+def below_a_prefetch(dataset: Any) -> Any:
+    """Everything downstream of the first source is rebuilt."""
+    return edited(dataset, Insert("n0", "prefetch", "new", {"buffer_size": 1}))
+
+
+def assert_same(one: Any, other: Any, epochs: int = 2) -> None:
+    assert one.element_spec == other.element_spec
+    assert int(one.cardinality()) == int(other.cardinality())
+    assert elements(one, epochs) == elements(other, epochs)
+
+
+def numbers() -> Any:
+    return Dataset.range(7)
+
+
+def total(state: Any, x: Any) -> Any:
+    return state + x, {"sum": state}
+
+
+OPERATORS: dict[str, Callable[[], Any]] = {
+    "map": lambda: numbers().map(lambda x: {"a": x, "b": (x, [x + 1])}),
+    "map, parallel": lambda: numbers().map(lambda x: x * 2, num_parallel_calls=2, deterministic=True),
+    "map, synchronous": lambda: numbers().map(lambda x: x * 2, synchronous=True),
+    "snapshot": lambda: numbers().snapshot(tempfile.mkdtemp()),
+    "copy_to_device": lambda: numbers().apply(tf.data.experimental.copy_to_device("/CPU:0")),
+    "interleave": lambda: numbers().interleave(lambda x: Dataset.range(x), cycle_length=3, block_length=2),
+    "interleave, default cycle": lambda: numbers().interleave(lambda x: Dataset.range(x)),
+    "interleave, parallel": lambda: numbers().interleave(
+        lambda x: Dataset.range(x), cycle_length=3, num_parallel_calls=2, deterministic=True
+    ),
+    "flat_map": lambda: numbers().flat_map(lambda x: Dataset.from_tensors((x, x)).repeat(x)),
+    "filter": lambda: numbers().filter(lambda x: x % 2 == 0),
+    "take_while": lambda: numbers().take_while(lambda x: x < 4),
+    "scan": lambda: numbers().scan(np.int64(5), total),
+    "group_by_window": lambda: numbers().group_by_window(
+        lambda x: x % 2, lambda key, part: part.batch(2), window_size=2
+    ),
+    "group_by_window, function": lambda: numbers().group_by_window(
+        lambda x: x % 2, lambda key, part: part.batch(2), window_size_func=lambda key: key + 1
+    ),
+    "batch": lambda: numbers().batch(3),
+    "batch, remainder": lambda: numbers().batch(3, drop_remainder=True, num_parallel_calls=2),
+    "padded_batch": lambda: numbers().map(lambda x: tf.fill([x], x)).padded_batch(3),
+    "padded_batch, all": lambda: numbers().map(lambda x: tf.fill([x], x)).padded_batch(
+        2, padded_shapes=[8], padding_values=tf.constant(9, tf.int64), drop_remainder=True
+    ),
+    "unbatch": lambda: numbers().batch(3).unbatch(),
+    "ragged_batch": lambda: numbers().map(lambda x: tf.fill([x], x)).ragged_batch(2),
+    "ragged_batch, int32": lambda: numbers().map(lambda x: tf.fill([x], x)).ragged_batch(
+        2, drop_remainder=True, row_splits_dtype=tf.int32
+    ),
+    "unbatch, ragged": lambda: numbers().map(lambda x: tf.fill([x], x)).ragged_batch(2).unbatch(),
+    "unbatch, dictionary": lambda: numbers().map(lambda x: {"a": x, "b": [x, x]}).batch(3).unbatch(),
+    "rebatch": lambda: numbers().batch(4).rebatch(3, drop_remainder=True),
+    "rebatch, several": lambda: numbers().batch(4).rebatch([1, 2]),
+    "shuffle, seeded": lambda: numbers().shuffle(4, seed=3),
+    "shuffle, fixed": lambda: numbers().shuffle(4, seed=3, reshuffle_each_iteration=False),
+    "repeat": lambda: numbers().repeat(2),
+    "take": lambda: numbers().take(3),
+    "skip": lambda: numbers().skip(3),
+    "shard": lambda: numbers().shard(3, 1),
+    "prefetch": lambda: numbers().prefetch(2),
+    "cache": lambda: numbers().cache(),
+    "window": lambda: numbers().window(3, shift=2, stride=2, drop_remainder=True),
+    "window, defaults": lambda: numbers().window(3),
+    "ignore_errors": lambda: numbers().map(lambda x: tf.debugging.check_numerics(1 / x, "x")).ignore_errors(),
+    "unique": lambda: numbers().map(lambda x: x % 3).unique(),
+    "concatenate": lambda: numbers().concatenate(Dataset.range(2)),
+    "zip": lambda: Dataset.zip((numbers(), {"a": Dataset.range(9), "b": Dataset.range(3)})),
+    "zip, one branch twice": lambda: [Dataset.zip((one.take(3), one.skip(3))) for one in [numbers()]][0],  # noqa: RUF015
+    "sample": lambda: Dataset.sample_from_datasets([numbers(), numbers()], [0.5, 0.5], seed=3),
+    "choose": lambda: Dataset.choose_from_datasets([numbers(), numbers()], Dataset.range(2).repeat(9)),
+    "with_options": lambda: numbers().with_options(tf.data.Options()).batch(2),
+    "assert_cardinality": lambda: numbers().apply(tf.data.experimental.assert_cardinality(7)),
+    "enumerate": lambda: numbers().enumerate(start=3),
+    "bucket": lambda: numbers().map(lambda x: tf.fill([x], x)).bucket_by_sequence_length(
+        lambda x: tf.shape(x)[0], [3, 5], [2, 2, 2]
+    ),
+    "ragged elements": lambda: Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).map(lambda x: x * 2),
+    "sparse elements": lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[1, 0], [0, 2]])).map(
+        lambda x: x * 2
+    ),
+    "TFRecordDataset": lambda: tf.data.TFRecordDataset(records(), "GZIP").batch(9),
+    "TextLineDataset": lambda: tf.data.TextLineDataset(records(), "GZIP", num_parallel_reads=2).batch(9),
+    "FixedLengthRecordDataset": lambda: tf.data.FixedLengthRecordDataset(
+        records(), 1, header_bytes=5, footer_bytes=3, compression_type="GZIP"
+    ).batch(9),
+    "strings": lambda: Dataset.from_tensor_slices(["a", "b"]).map(lambda x: x + "!").batch(2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_rebuilt_operator_returns_equal_elements(name: str) -> None:
+    dataset = OPERATORS[name]()
+    assert_same(below_a_prefetch(dataset), dataset, epochs=3)
+
+
+def test_every_builder_is_tested() -> None:
+    tried = {node.op for make in OPERATORS.values() for node in live.read(make()).pipeline}
+    assert set(replay.BUILDERS) <= tried
+
+
+def test_unchanged_pipeline_is_the_users_own_object() -> None:
+    dataset = numbers().map(lambda x: x).batch(2)
+    source = live.read(dataset)
+    assert replay.replay(source, source.pipeline) is dataset
+    built = replay.replay_nodes(source, apply_edits(source.pipeline, [SetArgument("n2", "batch_size", 3)]))
+    assert built["n1"] is source.datasets["n1"]  # nothing is rebuilt upstream of the change
+    assert built["n2"] is not dataset
+    assert elements(built[replay.OUTPUT], 1) == elements(numbers().batch(3), 1)
+
+
+ARGUMENTS: list[tuple[str, str, Any]] = [
+    ("map", "num_parallel_calls", 2),
+    ("map", "num_parallel_calls", AUTOTUNE),
+    ("map, parallel", "num_parallel_calls", 1),
+    ("map, parallel", "num_parallel_calls", None),
+    ("interleave", "num_parallel_calls", 2),
+    ("interleave, parallel", "num_parallel_calls", 3),
+    ("batch", "num_parallel_calls", 2),
+    ("batch, remainder", "num_parallel_calls", None),
+    ("prefetch", "buffer_size", AUTOTUNE),
+]
+
+
+@pytest.mark.one_core
+@pytest.mark.parametrize(("name", "argument", "value"), ARGUMENTS)
+def test_parallelism_and_buffers_change_no_element(name: str, argument: str, value: Any) -> None:
+    dataset = OPERATORS[name]()
+    changed = edited(dataset, SetArgument("n1", argument, value))
+    assert live.read(changed).pipeline["n1"].argument(argument) == value
+    assert_same(changed, dataset)
+
+
+def test_changed_argument_has_its_effect() -> None:
+    assert elements(edited(numbers().take(3), SetArgument("n1", "count", 5)), 1) == elements(numbers().take(5), 1)
+    assert elements(edited(numbers().batch(2), Remove("n1")), 1) == elements(numbers(), 1)
+    cached = edited(numbers().batch(2), Insert("n0", "cache", "c"))
+    assert [node.op for node in live.read(cached).pipeline] == ["range", "cache", "batch"]
+    repeated = edited(numbers(), Insert("n0", "repeat", "r", {"count": 2}))
+    assert elements(repeated, 1) == elements(numbers().repeat(2), 1)
+
+
+def test_unbatch_takes_the_structure_of_its_new_input() -> None:
+    dataset = numbers().map(lambda x: (x, {"a": x})).batch(4).unbatch()
+    assert_same(edited(dataset, Insert("n2", "shuffle", "s", {"buffer_size": 1})), dataset)
+    dataset = numbers().batch(4).map(lambda x: (x, x)).unbatch()
+    changed = edited(dataset, SetArgument("n1", "drop_remainder", True))
+    assert changed.element_spec == dataset.element_spec
+    assert elements(changed, 1)[0] == elements(dataset, 1)[0][:4]
+
+
+def test_late_bound_closures_keep_their_traced_values() -> None:
+    dataset = numbers()
+    for factor in (2, 3):
+        dataset = dataset.map(lambda x: x * factor)  # noqa: B023 - what scripts do
+    assert_same(below_a_prefetch(dataset), dataset)
+    assert elements(below_a_prefetch(dataset), 1)[0][1] == [6]
+
+
+def test_python_draw_while_tracing_is_kept() -> None:
+    dataset = numbers().map(lambda x: x + random.randrange(10**9))
+    assert_same(below_a_prefetch(dataset), dataset)
+
+
+def test_user_functions_are_not_called_again(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def counted(name: str, result: Any) -> Any:
+        def function(*arguments: Any) -> Any:
+            calls.append(name)
+            return result(*arguments)
+
+        return function
+
+    def once() -> Any:
+        calls.append("generator")
+        yield from range(5)
+
+    dataset = (
+        Dataset.from_generator(once, output_signature=tf.TensorSpec([], tf.int64))
+        .map(counted("map", lambda x: x))
+        .filter(counted("filter", lambda x: x >= 0))
+        .interleave(counted("interleave", lambda x: Dataset.range(x)), cycle_length=2)
+        .scan(np.int64(0), counted("scan", lambda state, x: (state, x)))
+    )
+    before = list(calls)
+    rebuilt = below_a_prefetch(dataset)
+    assert calls == before
+    assert_same(rebuilt, dataset, epochs=1)
+    assert set(calls[len(before) :]) == {"generator"}  # by iterating, as before
+
+
+def test_seeds_are_kept_and_none_is_drawn() -> None:
+    tf.random.set_seed(5)
+    dataset = numbers().shuffle(7).map(lambda x: x)
+    expected = elements(dataset, 3)
+    untouched = elements(numbers().shuffle(7), 1)
+    tf.random.set_seed(5)
+    dataset = numbers().shuffle(7).map(lambda x: x)
+    rebuilt = below_a_prefetch(dataset)
+    assert elements(rebuilt, 3) == expected
+    assert elements(numbers().shuffle(7), 1) == untouched  # the next shuffle of the script draws the same seed
+
+
+def test_seeded_random_map_keeps_its_draws() -> None:
+    dataset = numbers().map(lambda x: tf.random.uniform([], seed=4))
+    assert_same(below_a_prefetch(dataset), dataset)
+
+
+def test_tables_variables_and_captured_arrays_are_kept() -> None:
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [5, 6]), -1)
+    variable = tf.Variable(100)
+    tensor = tf.range(10)
+    dataset = numbers().map(lambda x: table.lookup(tf.cast(x, tf.int32)) + variable + tf.gather(tensor, x))
+    rebuilt = below_a_prefetch(dataset)
+    assert_same(rebuilt, dataset)
+    variable.assign(200)
+    assert elements(rebuilt, 1)[0][0] == [205]
+
+
+def test_options_are_kept_and_can_be_set() -> None:
+    options = tf.data.Options()
+    options.deterministic = False
+    options.threading.private_threadpool_size = 2
+    dataset = numbers().with_options(options).batch(2)
+    rebuilt = below_a_prefetch(dataset)
+    assert rebuilt.options().deterministic is False
+    assert rebuilt.options().threading.private_threadpool_size == 2
+    changed = edited(dataset, SetOption("deterministic", True), SetOption("autotune.enabled", False))
+    assert changed.options().deterministic is True
+    assert changed.options().autotune.enabled is False
+    assert changed.options().threading.private_threadpool_size == 2
+    assert dataset.options().deterministic is False
+
+
+def test_options_from_dotted_names() -> None:
+    options = replay.build_options({"deterministic": True, "experimental_optimization.map_fusion": False})
+    assert options.deterministic is True
+    assert options.experimental_optimization.map_fusion is False
+
+
+def test_replacement_datasets_are_used_for_nodes() -> None:
+    dataset = numbers().map(lambda x: x + 1).batch(2)
+    source = live.read(dataset)
+    rebuilt = replay.replay(
+        source, source.pipeline, replacements={"n0": Dataset.from_tensor_slices(np.int64([10, 20]))}
+    )
+    assert elements(rebuilt, 1) == [[[[11, 21]]]]
+
+
+def test_opaque_dataset_is_kept_but_cannot_be_rebuilt() -> None:
+    dataset = _Unknown(numbers()).batch(2)
+    with pytest.raises(CannotReplay, match="_Unknown"):
+        below_a_prefetch(dataset)
+    changed = edited(dataset, Insert("n1", "prefetch", "p", {"buffer_size": 1}))
+    assert_same(changed, dataset)
+
+
+def test_operator_with_a_function_cannot_be_inserted_without_one() -> None:
+    source = live.read(numbers())
+    with pytest.raises(CannotReplay, match="map"):
+        replay.replay(source, apply_edits(source.pipeline, [Insert("n0", "map", "m")]))
+
+
+def test_reading_the_rebuilt_dataset_returns_the_edited_pipeline() -> None:
+    dataset = numbers().map(lambda x: x + 1).shuffle(3, seed=1).batch(2)
+    source = live.read(dataset)
+    edits = [SetArgument("n1", "num_parallel_calls", 2), Insert("n3", "prefetch", "p", {"buffer_size": 1})]
+    wanted = apply_edits(source.pipeline, edits)
+    found = live.read(replay.replay(source, wanted)).pipeline
+    assert Pipeline(found.nodes).fingerprint == Pipeline(wanted.nodes).fingerprint

@@ -1,0 +1,127 @@
+"""Patches that call functions on batches: the patched source builds the pipeline of the plan."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live
+from pipetune.probes import batches
+from pipetune.rewrites import batch_first
+from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.source.emit import emit
+from pipetune.worker.verification import first_difference
+from tests.pipelines.test_recorder import Sample
+
+ARRAYS = "import numpy as np\nimport tensorflow as tf\nX = np.arange(126, dtype=np.float32).reshape(21, 3, 2)\n"
+EXAMPLES = """
+import tensorflow as tf
+def example(number):
+    values = tf.train.Feature(int64_list=tf.train.Int64List(value=list(range(number % 4))))
+    return tf.train.Example(features=tf.train.Features(feature={"v": values})).SerializeToString()
+X = [example(number) for number in range(21)]
+"""
+
+CASES: dict[str, tuple[Rule, str, str, str]] = {
+    "as it is, statement by statement": (
+        batch_first.VECTORIZE_MAP_RULE,
+        ARRAYS,
+        """
+        def scale(x):
+            return tf.image.resize(x[..., tf.newaxis], [6, 4]) / 255.0
+
+        ds = tf.data.Dataset.from_tensor_slices(X)
+        ds = ds.map(scale)
+        ds = ds.shuffle(9)
+        ds = ds.batch(4)
+        """,
+        "ds = ds.batch(4)\nds = ds.map(scale)\n",
+    ),
+    "two, one of them vectorized": (
+        batch_first.VECTORIZE_MAP_RULE,
+        ARRAYS,
+        """
+        def pair(x):
+            return x * 2.0, x[0]
+
+        def join(x, first):
+            return {"x": x, "first": first + 1.0}
+
+        ds = (
+            tf.data.Dataset.from_tensor_slices(X)
+            .map(pair, num_parallel_calls=2)
+            .map(join)  # named
+            .batch(4, drop_remainder=True)
+        )
+        """,
+        "    .batch(4, drop_remainder=True)\n"
+        "    .map(lambda batch: tf.vectorized_map(pair, batch), num_parallel_calls=2)\n"
+        "    .map(join)  # named\n",
+    ),
+    "several components": (
+        batch_first.VECTORIZE_MAP_RULE,
+        ARRAYS,
+        """
+        def less(x, y):
+            return x - tf.reduce_max(x), y
+
+        ds = tf.data.Dataset.from_tensor_slices((X, X[:, 0, 0]))
+        ds = ds.map(less)
+        ds = ds.batch(4)
+        """,
+        "ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: less(*row), batch))\n",
+    ),
+    "several components of which one is made": (
+        batch_first.VECTORIZE_MAP_RULE,
+        ARRAYS,
+        """
+        def less(x, y):
+            return x - tf.reduce_max(x)
+
+        ds = tf.data.Dataset.from_tensor_slices((X, X[:, 0, 0]))
+        ds = ds.map(less)
+        ds = ds.batch(4)
+        """,
+        "ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: less(*row), batch))\n",
+    ),
+    "sparse features": (
+        batch_first.PARSE_BATCHES_RULE,
+        EXAMPLES,
+        """
+        ds = tf.data.Dataset.from_tensor_slices(X)
+        ds = ds.map(lambda x: tf.io.parse_single_example(x, {"v": tf.io.VarLenFeature(tf.int64)}))
+        ds = ds.batch(4)
+        """,
+        'ds = ds.batch(4)\nds = ds.map(lambda x: tf.io.parse_example(x, {"v": tf.io.VarLenFeature(tf.int64)}))\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
+    rule, before, text, expected = CASES[name]
+    sample = Sample(tmp_path, text)
+    written = sample.file.read_text().lstrip("\n")
+    sample.file.write_text(before + written)
+    source = live.read(sample.run().ds)
+    told = batches.annotate_batches(source, source.pipeline)
+    rewrites = [found for found in rule.propose(RuleContext(told)) if isinstance(found, Rewrite)]
+    chosen = max(rewrites, key=lambda rewrite: len(rewrite.edits))
+    emission = emit(source.pipeline, Plan("tuned", (chosen,)))
+    assert emission.not_covered == ()
+    _, new = emission.files[str(sample.file)]
+    assert expected in new and new.startswith(before)
+
+    sample.file.write_text(new)
+    linecache.clearcache()
+    patched = live.read(sample.run().ds)
+    assert first_difference(patched.pipeline, apply_edits(source.pipeline, chosen.edits)) == ""
+    proof = compare(source, apply_edits(source.pipeline, chosen.edits), Safety.EXACT, elements=21)
+    assert chosen.safety is Safety.EXACT and proof.proven and proof.equal

@@ -1,0 +1,173 @@
+"""The places that `cache` proposes on real pipelines keep the data equal; one operator further downstream does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.core.edits import Insert, Rewrite, Safety, apply_edits
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.core.results import Comparison
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live
+from pipetune.pipelines.element_counting import count_elements
+from pipetune.rewrites.cache import RULE
+from pipetune.rewrites.rule import RuleContext
+from pipetune.testing.rules import proposals
+
+Dataset = tf.data.Dataset
+_ROWS = np.arange(24 * 16, dtype=np.float32).reshape(24, 16)
+
+
+def wide(x: Any) -> Any:
+    return tf.tile(x, [64])
+
+
+def small(x: Any) -> Any:
+    return x[:3] * 2.0
+
+
+def noisy(x: Any) -> Any:
+    return x + tf.random.uniform([])
+
+
+def parsed(record: Any) -> Any:
+    return tf.io.decode_raw(record, tf.float32)
+
+
+def _records(folder: Path, files: int = 2) -> list[str]:
+    names = [str(folder / f"{number}.tfrecord") for number in range(files)]
+    for number, name in enumerate(names):
+        with tf.io.TFRecordWriter(name) as writer:
+            for row in _ROWS[number::files]:
+                writer.write(row.tobytes())
+    return names
+
+
+def listed(folder: Path) -> Any:
+    _records(folder, files=6)
+    return Dataset.list_files(str(folder / "*.tfrecord"))
+
+
+PIPELINES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
+    "maps of other sizes": (
+        lambda folder: Dataset.from_tensor_slices(_ROWS).map(small).map(wide).shuffle(9).map(noisy).batch(4),
+        ["EXACT map", "EXACT map"],
+    ),
+    "a share of the records": (
+        lambda folder: Dataset.from_tensor_slices(_records(folder)).flat_map(tf.data.TFRecordDataset).shard(3, 1)
+        .map(parsed).batch(4).map(noisy),
+        ["EXACT batch"],
+    ),
+    "the first batches": (
+        lambda folder: Dataset.from_tensor_slices(_ROWS).map(small).batch(4).take(3),
+        ["EXACT take"],
+    ),
+    "two branches": (
+        lambda folder: Dataset.from_tensor_slices(_ROWS).map(small).concatenate(
+            Dataset.from_tensor_slices(_ROWS).map(small)
+        ).map(wide).map(noisy),
+        ["EXACT map", "EXACT map"],
+    ),
+    "shuffled above what is worth keeping": (
+        lambda folder: Dataset.from_tensor_slices(_ROWS).shuffle(9).map(small).map(wide).map(noisy).batch(4),
+        ["EXACT map", "EXACT map"],
+    ),
+    "shuffled with a seed": (
+        lambda folder: Dataset.from_tensor_slices(_records(folder)).flat_map(tf.data.TFRecordDataset)
+        .shuffle(7, seed=3).map(parsed).prefetch(2).map(small).map(noisy).batch(4),
+        ["EXACT map"],
+    ),
+    "files in drawn order": (
+        lambda folder: listed(folder).interleave(tf.data.TFRecordDataset, cycle_length=2).map(parsed).map(noisy)
+        .batch(4),
+        ["REORDERS map"],
+    ),
+}  # fmt: skip
+
+
+def _profile(source: live.LivePipeline) -> Profile:
+    """Invented costs and real counts: 1 ms per element and operator, bytes from the data."""
+    costs = [
+        OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=1e-3, visits=_visits(source.pipeline, node.id),
+                        bytes_out=_bytes_of(source.datasets[node.id]))
+        for node in source.pipeline
+    ]  # fmt: skip
+    counted = count_elements(source, limit_seconds=5)
+    return Profile(tuple(costs), ConsumerProfile("none"), cardinality=counted)
+
+
+def _visits(pipeline: Pipeline, node_id: str) -> float:
+    sizes = [node.argument("batch_size") for node in pipeline.downstream(node_id) if node.op == "batch"]
+    return float(np.prod([size for size in sizes if isinstance(size, int)]))
+
+
+def _bytes_of(dataset: Any) -> float:
+    parts = tf.nest.flatten(next(iter(dataset)))
+    return float(sum(len(part.numpy()) if part.dtype == tf.string else part.numpy().nbytes for part in parts))
+
+
+def _proposed(dataset: Any, **fields: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
+    source = live.read(dataset)
+    rewrites, _ = proposals(RULE, RuleContext(source.pipeline, profile=_profile(source), **fields))
+    return source, rewrites
+
+
+def _compared(source: live.LivePipeline, rewrite: Rewrite) -> Comparison:
+    return compare(source, apply_edits(source.pipeline, rewrite.edits), rewrite.safety)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_cache_at_each_proposed_place_keeps_data_equal(name: str, tmp_path: Path) -> None:
+    make, expected = PIPELINES[name]
+    source, rewrites = _proposed(make(tmp_path))
+    ops = [f"{rewrite.safety.name} {source.pipeline[rewrite.node].op}" for rewrite in rewrites]
+    assert ops == expected
+    for rewrite in rewrites:
+        found = _compared(source, rewrite)
+        assert found.equal and found.proven, (name, rewrite.key, found.why)
+
+
+def test_file_cache_keeps_data_equal_and_leaves_no_files(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, rewrites = _proposed(PIPELINES["maps of other sizes"][0](tmp_path), memory_limit_bytes=500.0)
+    in_file = [rewrite for rewrite in rewrites if rewrite.needs]
+    assert len(in_file) == 1
+    assert _compared(source, in_file[0]).equal
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [name for name, (_, places) in PIPELINES.items() if name != "the first batches"])
+@pytest.mark.parametrize(
+    "safety", [Safety.EXACT, pytest.param(Safety.STATISTICAL, marks=pytest.mark.exhaustive), Safety.REORDERS]
+)
+def test_cache_after_random_function_is_rejected(name: str, safety: Safety, tmp_path: Path) -> None:
+    source = live.read(PIPELINES[name][0](tmp_path))
+    late = next(node.id for node in source.pipeline if node.function is not None and node.function.random)
+    edited = apply_edits(source.pipeline, [Insert(late, "cache", f"cache@{late}", {"filename": ""})])
+    assert not compare(source, edited, safety).equal
+
+
+@pytest.mark.parametrize("picks", ["take", "skip", "shard", "enumerate"])
+def test_no_cache_is_proposed_after_picking_from_a_shuffle(picks: str) -> None:
+    """A cache there would train on the elements of the first epoch only, which is more than another order."""
+    shuffled = Dataset.from_tensor_slices(_ROWS).shuffle(24)
+    picked = {
+        "take": lambda: shuffled.take(8).map(small),
+        "skip": lambda: shuffled.skip(8).map(small),
+        "shard": lambda: shuffled.shard(3, 1).map(small),
+        "enumerate": lambda: shuffled.enumerate().map(lambda index, x: x[:2] + tf.cast(index, tf.float32)),
+    }[picks]()
+    source, rewrites = _proposed(picked)
+    assert not rewrites
+    last = source.pipeline.output.id
+    frozen = apply_edits(source.pipeline, [Insert(last, "cache", f"cache@{last}", {"filename": ""})])
+    assert not compare(source, frozen, Safety.REORDERS).equal

@@ -1,0 +1,145 @@
+"""Which functions could decode at a smaller scale, how much the images then differ, and what it would save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
+
+from pipetune.core.functions import ScaledDecoding
+from pipetune.measure.variant_costs import measure_shrinking_shares
+from pipetune.pipelines import live
+from pipetune.probes import decoding
+from tests.rewrites.on_data.jpegs import photo, png
+
+Function = Callable[..., Any]
+KINDS = ("4:2:0", "4:4:4", "gray")
+PHOTOS = [photo(KINDS[number % 3], 97 + number, 140 - number, seed=number) for number in range(15)]
+SIZE = (48, 40)
+
+
+def _decode(data: Any, **given: Any) -> Any:
+    return tf.io.decode_jpeg(data, channels=3, **given)
+
+
+def _normalised(data: Any) -> Any:
+    image = tf.image.convert_image_dtype(_decode(data), tf.float32)
+    return (tf.image.resize(image, SIZE) - 0.5) / 0.25
+
+
+def _augmented(data: Any) -> Any:
+    image = tf.image.resize(_decode(data), SIZE)
+    return tf.image.random_flip_left_right(image) + tf.random.uniform([])
+
+
+YES: dict[str, Function] = {
+    "bilinear": lambda data: tf.image.resize(_decode(data), SIZE),
+    "nearest": lambda data: tf.image.resize(_decode(data), SIZE, "nearest"),
+    "bicubic": lambda data: tf.image.resize(_decode(data), SIZE, "bicubic"),
+    "area": lambda data: tf.image.resize(_decode(data), SIZE, "area"),
+    "antialiased": lambda data: tf.image.resize(_decode(data), SIZE, antialias=True),
+    "lanczos": lambda data: tf.image.resize(_decode(data), SIZE, "lanczos3"),
+    "as older TensorFlow does": lambda data: tf.compat.v1.image.resize_images(_decode(data), SIZE),
+    "normalised": _normalised,
+    "cropped behind it": lambda data: tf.image.resize(_decode(data), SIZE)[4:40, 4:30],
+    "other settings of the decoder": lambda data: tf.image.resize(_decode(data, dct_method="INTEGER_ACCURATE"), SIZE),
+    "one channel, and the bytes": lambda data: (tf.image.resize(tf.io.decode_jpeg(data, channels=1), SIZE), data),
+    "random behind it": _augmented,
+}
+NO: dict[str, tuple[Function, str]] = {
+    "too large": (lambda data: tf.image.resize(_decode(data), (48, 71)), "1.8 times as large"),
+    "its size asked for": (
+        lambda data: (tf.image.resize(_decode(data), SIZE), tf.shape(_decode(data))), "decodes 2 images"),
+    "its shape given on": (lambda data: _both(_decode(data)), "uses the size of the image"),
+    "its proportions kept": (
+        lambda data: tf.image.resize(_decode(data), SIZE, preserve_aspect_ratio=True), "not fixed"),
+    "padded": (lambda data: tf.image.resize_with_pad(_decode(data), *SIZE), "not fixed"),
+    "cropped": (lambda data: _decode(data)[:40, :40], "uses the whole image"),
+    "given on": (lambda data: _decode(data), "returns the whole image"),
+    "used twice": (lambda data: _twice(_decode(data)), "is used by"),
+    "turned first": (lambda data: tf.image.resize(tf.transpose(_decode(data), [1, 0, 2]), SIZE), "Transpose"),
+    "a mean first": (lambda data: tf.image.resize(_less_its_mean(_decode(data)), SIZE), "is used by"),
+    "a scale already": (lambda data: tf.image.resize(_decode(data, ratio=2), (20, 20)), "smaller scale"),
+    "cut off images": (
+        lambda data: tf.image.resize(_decode(data, try_recover_truncated=True), SIZE), "truncated"),
+    "any format": (lambda data: tf.image.resize(tf.io.decode_png(data), SIZE), "nobody asks"),
+}  # fmt: skip
+
+
+def _both(image: Any) -> Any:
+    return tf.image.resize(image, SIZE), tf.shape(image)
+
+
+def _twice(image: Any) -> Any:
+    return tf.image.resize(image, SIZE), tf.image.resize(image, (8, 8))
+
+
+def _less_its_mean(image: Any) -> Any:
+    image = tf.cast(image, tf.float32)
+    return image - tf.reduce_mean(image)
+
+
+def _asked(function: Function, images: list[bytes] = PHOTOS) -> tuple[live.LivePipeline, ScaledDecoding]:
+    source = live.read(tf.data.Dataset.from_tensor_slices(images).map(function).prefetch(1))
+    return source, decoding.probe_scale(source, source.pipeline["n1"])
+
+
+@pytest.mark.parametrize("name", YES)
+def test_scaled_images_differ_slightly(name: str) -> None:
+    source, found = _asked(YES[name])
+    assert found.why_not == "" and found.ratio == 2 and found.seen == "15 elements: all"
+    assert 0 < found.mean_apart < 0.03 and found.mean_apart < found.most_apart < 0.6
+    smaller = tf.data.Dataset.from_tensor_slices(PHOTOS).map(
+        decoding.decode_at_scale(source.datasets["n1"]._map_func, found.ratio).function
+    )
+    assert len(list(smaller)) == len(PHOTOS)
+
+
+@pytest.mark.parametrize("name", NO)
+def test_function_that_needs_full_resolution_is_refused(name: str) -> None:
+    function, reason = NO[name]
+    source = live.read(tf.data.Dataset.from_tensor_slices(PHOTOS).map(function))
+    told = decoding.annotate_scales(source, source.pipeline)["n1"].function
+    assert told is not None
+    if reason == "nobody asks":
+        assert told.shrinking is None
+    else:
+        assert told.shrinking is not None and reason in told.shrinking.why_not, told.shrinking
+
+
+def test_scale_is_limited_by_the_smallest_image() -> None:
+    resize = lambda size: lambda data: tf.image.resize(_decode(data), size)  # noqa: E731
+    assert _asked(resize((24, 31)))[1].ratio == 4
+    assert _asked(resize((12, 15)))[1].ratio == 8
+    assert "0.8 times as large" in _asked(resize((24, 31)), [*PHOTOS, photo("4:2:0", 20, 90)])[1].why_not
+
+
+def test_large_differences_and_other_formats_are_refused() -> None:
+    source = live.read(tf.data.Dataset.from_tensor_slices([*PHOTOS, png(99, 99)]).map(YES["bilinear"]))
+    assert "1 of the 16 elements examined are not JPEGs" in decoding.probe_scale(source, source.pipeline["n1"]).why_not
+    stripes = np.zeros((96, 96, 3), np.uint8)
+    stripes[:, ::2] = 255
+    data = tf.io.encode_jpeg(stripes, quality=95, chroma_downsampling=False).numpy()
+    assert "of the greatest value apart on average" in _asked(YES["nearest"], [data])[1].why_not
+
+
+def test_default_dct_method_is_the_fast_one() -> None:
+    """TensorFlow uses the fast method unless the script names one: there is nothing to propose."""
+    fast, accurate = (
+        [_decode(data, dct_method=method).numpy() for data in PHOTOS] for method in ("INTEGER_FAST", "INTEGER_ACCURATE")
+    )
+    given = [_decode(data).numpy() for data in PHOTOS]
+    assert all(map(np.array_equal, given, fast)) and not all(map(np.array_equal, given, accurate))
+
+
+def test_saved_share_is_measured_for_shrinkable_maps_only() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices([photo("4:2:0", 640, 640, seed=1)] * 4).map(YES["bilinear"])
+    source = live.read(dataset.map(lambda image: image * 2.0).batch(2))
+    told = decoding.annotate_scales(source, source.pipeline)
+    shares = measure_shrinking_shares(source, told)
+    assert shares.keys() == {"n1"} and 0 < shares["n1"] < 1

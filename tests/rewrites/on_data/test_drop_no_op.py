@@ -1,0 +1,229 @@
+"""No-op operators and repeats of repeats on real elements, and which no-ops TensorFlow removes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune import tensorflow_private
+from pipetune.core.edits import Remove, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live
+from pipetune.rewrites import drop_no_op, shuffle_repeat
+from pipetune.rewrites.rule import Rule, RuleContext
+from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_patch
+
+_OFF = tf.data.Options()
+_OFF.experimental_optimization.noop_elimination = False
+
+
+def numbers() -> Any:
+    return tf.data.Dataset.range(30)
+
+
+def rows() -> Any:
+    return tf.data.Dataset.from_tensor_slices((np.arange(60).reshape(30, 2), {"y": np.arange(30), "x": np.ones(30)}))
+
+
+def proposed(rule: Rule, dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
+    source = live.read(dataset)
+    found = list(rule.propose(RuleContext(source.pipeline, cores=2)))
+    return source, [one for one in found if isinstance(one, Rewrite)]
+
+
+def given_back(*parts: Any) -> Any:
+    return parts if len(parts) > 1 else parts[0]
+
+
+@tf.function
+def as_it_is(x: Any) -> Any:
+    return x
+
+
+NO_OPS: dict[str, Callable[[], Any]] = {
+    "a map that gives what it gets": lambda: numbers().map(lambda x: x),
+    "of several components": lambda: rows().map(given_back),
+    "through copies": lambda: rows().map(lambda a, d: (tf.identity(a), {**d})),
+    "several calls": lambda: numbers().map(lambda x: x, num_parallel_calls=2),
+    "take of all": lambda: numbers().take(-1),
+    "skip of none": lambda: numbers().skip(0),
+    "one epoch": lambda: numbers().repeat(1),
+    "one shard": lambda: numbers().shard(1, 0),
+}
+
+
+@pytest.mark.parametrize("name", NO_OPS)
+def test_no_op_is_removed(name: str) -> None:
+    dataset = NO_OPS[name]().batch(4)
+    assert proposed(drop_no_op.RULE, dataset)[1] == []  # TensorFlow does it
+    source, (rewrite,) = proposed(drop_no_op.RULE, dataset.with_options(_OFF))
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert len(edited.nodes) == len(source.pipeline.nodes) - 1
+    proof = compare(source, edited, rewrite.safety, elements=30)
+    assert rewrite.safety is Safety.EXACT and proof.proven and proof.equal, proof
+
+
+@pytest.mark.parametrize("name", NO_OPS)
+def test_tensorflow_removes_the_same_no_ops(name: str) -> None:
+    dataset = NO_OPS[name]()
+    before, after = (
+        [node.op for node in tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(one)).node]
+        for one in (dataset, tensorflow_private.with_graph_passes(dataset, ("noop_elimination",), autotune=True))
+    )
+    kind = dataset.__class__.__name__.strip("_").removesuffix("Dataset")
+    assert any(op.startswith(kind) for op in before)
+    assert not any(op.startswith(kind) for op in after)
+
+
+def shaped(x: Any) -> Any:
+    x.set_shape([2])
+    return x
+
+
+def counted(x: Any) -> Any:
+    _COUNTER.assign_add(1)
+    return x
+
+
+_COUNTER = tf.Variable(0)
+
+NO_NO_OPS: dict[str, Callable[[], Any]] = {
+    "sets a shape": lambda: numbers().batch(2).map(shaped),
+    "checks a shape": lambda: numbers().batch(2).map(lambda x: tf.ensure_shape(x, [None])),
+    "prints": lambda: numbers().map(lambda x: (tf.print(x), x)[1]),
+    "asserts": lambda: numbers().map(lambda x: (tf.debugging.assert_less(x, tf.constant(99, tf.int64)), x)[1]),
+    "counts": lambda: numbers().map(counted),
+    "draws": lambda: numbers().map(lambda x: (tf.random.uniform([]), x)[1]),
+    "runs Python": lambda: numbers().map(lambda x: tf.py_function(lambda y: y, [x], tf.int64)),
+    "casts to what it is": lambda: numbers().map(lambda x: x + 0),
+    "other structure": lambda: rows().map(lambda a, d: (a, d["x"], d["y"])),
+    "other names": lambda: rows().map(lambda a, d: (a, {"z": d["x"], "y": d["y"]})),
+    "names exchanged": lambda: rows().map(lambda a, d: (a, {"y": tf.cast(d["x"], tf.int64), "x": d["x"]})),
+    "places exchanged": lambda: tf.data.Dataset.zip((numbers(), numbers().skip(1))).map(lambda a, b: (b, a)),
+    "one of two": lambda: tf.data.Dataset.zip((numbers(), numbers().skip(1))).map(lambda a, b: a),
+    "one twice": lambda: tf.data.Dataset.zip((numbers(), numbers().skip(1))).map(lambda a, b: (a, a)),
+    "a list of it": lambda: numbers().map(lambda x: [x]),
+    "a batch of it": lambda: numbers().batch(1),
+    "batches in batches": lambda: numbers().batch(2).batch(3),
+    "a filter of all": lambda: numbers().filter(lambda x: True),
+    "a shuffle of one": lambda: numbers().shuffle(1),
+}
+
+
+@pytest.mark.parametrize("name", NO_NO_OPS)
+def test_operator_with_an_effect_is_kept(name: str) -> None:
+    _, rewrites = proposed(drop_no_op.RULE, NO_NO_OPS[name]().with_options(_OFF))
+    assert rewrites == []
+
+
+WRONG = ["sets a shape", "other structure", "other names", "names exchanged", "places exchanged", "one of two",
+         "one twice", "a batch of it", "batches in batches", "a filter of all", "a shuffle of one"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_removing_an_effective_operator_is_rejected(name: str) -> None:
+    source = live.read(NO_NO_OPS[name]())
+    edited = apply_edits(source.pipeline, [Remove(source.pipeline.output.id)])
+    assert not compare(source, edited, Safety.EXACT, elements=30).equal
+
+
+@pytest.mark.parametrize(("sizes", "left"), [((2, 5), 5), ((5, 2), 5), ((3, -1), -1)])
+def test_larger_of_two_prefetches_is_kept(sizes: tuple[int, int], left: int) -> None:
+    dataset = numbers().shuffle(9).map(lambda x: x * 2).prefetch(sizes[0]).prefetch(sizes[1])
+    source, (rewrite,) = proposed(drop_no_op.RULE, dataset)
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.argument("buffer_size") for node in edited if node.op == "prefetch"] == [left]
+    proof = compare(source, edited, rewrite.safety, elements=30)
+    assert proof.proven and proof.equal
+
+
+REPEATS: dict[str, tuple[Callable[[], Any], int]] = {
+    "finite": (lambda: numbers().repeat(2).repeat(3).batch(7), 6),
+    "the same order in each": (
+        lambda: numbers().shuffle(9, seed=3, reshuffle_each_iteration=False).repeat(3).repeat(2),
+        6,
+    ),
+    "drawn in each": (
+        lambda: numbers().map(lambda x: tf.cast(x, tf.float32) + tf.random.uniform([])).repeat(2).repeat(2).batch(7),
+        4,
+    ),
+    "cached": (lambda: numbers().cache().repeat(2).repeat(2).repeat(2).batch(7), 8),
+    "endlessly": (lambda: numbers().repeat(2).repeat().shuffle(9).batch(7), -1),
+    "without end, then some": (lambda: numbers().repeat().repeat(4).batch(7), -1),
+}
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_merged_repeats_return_the_same_epochs(name: str) -> None:
+    make, count = REPEATS[name]
+    source, (rewrite,) = proposed(shuffle_repeat.MERGE_REPEATS_RULE, make())
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.argument("count") for node in edited if node.op == "repeat"] == [count]
+    proof = compare(source, edited, rewrite.safety, elements=30)
+    assert rewrite.safety is Safety.EXACT and proof.proven and proof.equal, proof
+
+
+def test_repeats_after_a_shuffle_are_not_merged() -> None:
+    """Merging them changes the orders of a whole second iteration."""
+
+    def drawn(*counts: int) -> list[list[int]]:
+        dataset = numbers().shuffle(9, seed=3)
+        for count in counts:
+            dataset = dataset.repeat(count)
+        return [[int(x) for x in dataset] for _ in range(2)]
+
+    assert proposed(shuffle_repeat.MERGE_REPEATS_RULE, numbers().shuffle(9, seed=3).repeat(2).repeat(3))[1] == []
+    assert drawn(2, 3) == drawn(2, 3) and drawn(2, 3)[0] == drawn(6)[0]
+    assert drawn(2, 3)[1] != drawn(6)[1]
+    source = live.read(numbers().shuffle(9, seed=3).repeat(2).repeat(3))
+    edited = apply_edits(source.pipeline, [Remove("n3"), SetArgument("n2", "count", 6)])
+    assert not compare(source, edited, Safety.EXACT, elements=30).equal
+
+
+@pytest.mark.parametrize("count", [5, 7, -1])
+def test_wrong_number_of_epochs_is_rejected(count: int) -> None:
+    source, (rewrite,) = proposed(shuffle_repeat.MERGE_REPEATS_RULE, numbers().repeat(2).repeat(3))
+    wrong = [replace(edit, value=count) if isinstance(edit, SetArgument) else edit for edit in rewrite.edits]
+    assert not compare(source, apply_edits(source.pipeline, wrong), Safety.EXACT, elements=30).equal
+
+
+CASES: dict[str, tuple[Rule, str, str]] = {
+    "a second prefetch": (
+        drop_no_op.RULE,
+        "ds = (\n    tf.data.Dataset.range(30)\n    .prefetch(2)  # ahead\n    .prefetch(tf.data.AUTOTUNE)\n)",
+        "ds = (\n    tf.data.Dataset.range(30)\n    .prefetch(tf.data.AUTOTUNE)\n)",
+    ),
+    "repeats": (
+        shuffle_repeat.MERGE_REPEATS_RULE,
+        "ds = tf.data.Dataset.range(30).repeat(2).repeat(count=3).batch(4)",
+        "ds = tf.data.Dataset.range(30).repeat(6).batch(4)",
+    ),
+    "repeats endlessly": (
+        shuffle_repeat.MERGE_REPEATS_RULE,
+        "ds = tf.data.Dataset.range(30)\nds = ds.repeat(EPOCHS)\nds = ds.repeat()\nds = ds.batch(4)",
+        "ds = tf.data.Dataset.range(30)\nds = ds.repeat()\nds = ds.batch(4)",
+    ),
+    "a map that gives what it gets": (
+        drop_no_op.RULE,
+        "options = tf.data.Options()\noptions.experimental_optimization.noop_elimination = False\n"
+        "ds = tf.data.Dataset.range(30).map(lambda x: x).batch(4).with_options(options)",
+        "ds = tf.data.Dataset.range(30).batch(4).with_options(options)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
+    rule, text, expected = CASES[name]
+    sample = Sample(tmp_path, f"import tensorflow as tf\nEPOCHS = 3\n{text}\n")
+    source, (rewrite,) = proposed(rule, sample.run().ds)
+    check_patch(sample, source, rewrite, expected=expected, elements=30)

@@ -1,0 +1,516 @@
+"""Rows of arrays gathered by their indices: equal rows in the same order, and the patched source."""
+
+from __future__ import annotations
+
+import collections
+import linecache
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.core.edits import Move, NoProposal, Plan, ReplaceSource, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.functions import RowWindows
+from pipetune.equality.compare import compare
+from pipetune.measure import grammar
+from pipetune.measure.variant_costs import measure_batch_costs
+from pipetune.pipelines import gathering, live
+from pipetune.pipelines.replay import replay
+from pipetune.probes import batches, splits
+from pipetune.rewrites import gather
+from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.source.emit import emit
+from pipetune.worker.verification import first_difference
+from tests.default_run import cases
+from tests.pipelines.test_recorder import Sample
+
+ROWS = 101
+IMAGES = np.arange(ROWS * 6, dtype=np.uint8).reshape(ROWS, 3, 2)
+LABELS = np.arange(ROWS)
+Pair = collections.namedtuple("Pair", "image label")
+
+STRUCTURES: dict[str, Any] = {
+    "one array": IMAGES,
+    "two arrays": (IMAGES, LABELS),
+    "a dict": {"image": IMAGES, "label": LABELS},
+    "nested": ({"image": IMAGES, "name": [f"n{number}" for number in range(ROWS)]}, LABELS > 9),
+    "a named tuple": Pair(IMAGES.astype(np.float16), LABELS.astype(np.complex64)),
+    "a list": list(range(ROWS)),
+    "a list within": ([float(number) for number in range(ROWS)], LABELS),
+}
+BELOW = {
+    "batch": lambda ds: ds.batch(8),
+    "dropping the rest": lambda ds: ds.shuffle(20, seed=3).batch(8, drop_remainder=True),
+    "not reshuffled": lambda ds: ds.shuffle(200, reshuffle_each_iteration=False).batch(8),
+    "repeated": lambda ds: ds.shuffle(20).repeat(3).batch(8).prefetch(2),
+    "cached": lambda ds: ds.cache().skip(3).shard(2, 1).shuffle(20).batch(8),
+}
+
+
+def _told(dataset: Any) -> tuple[live.LivePipeline, Any]:
+    source = live.read(dataset)
+    return source, splits.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
+
+
+def _rewrite(told: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> Rewrite:
+    (found,) = (one for one in rule.propose(RuleContext(told)) if isinstance(one, Rewrite))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("structure", "below"),
+    [*((structure, "dropping the rest") for structure in STRUCTURES), *(("two arrays", below) for below in BELOW)],
+)
+def test_gathered_batches_are_equal(structure: str, below: str) -> None:
+    source, told = _told(BELOW[below](tf.data.Dataset.from_tensor_slices(STRUCTURES[structure])))
+    rewrite = _rewrite(told)
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    made = replay(source, edited)
+    assert made.element_spec == source.dataset.element_spec and made.cardinality() == source.dataset.cardinality()
+    assert rewrite.safety is Safety.EXACT
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+    assert any("start, middle and end" in note or "all" in note for note in proof.notes)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_shuffle_order_is_kept_for_a_seed(seed: int | None) -> None:
+    tf.random.set_seed(5)
+    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(30, seed=seed).batch(7))
+    made = replay(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    one, other = (
+        [batch.tolist() for _ in range(3) for batch in dataset.as_numpy_iterator()]
+        for dataset in (source.dataset, made)
+    )
+    assert one == other and len({tuple(batch) for batch in one}) > 2 * len(source.dataset)
+
+
+def test_maps_move_downstream_of_the_batch() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(20)
+    dataset = dataset.map(lambda image, label: (tf.cast(image, tf.float32) / 255.0, label)).batch(8)
+    source, told = _told(dataset)
+    rewrite = _rewrite(told)
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.op for node in edited] == ["range", "shuffle", "batch", "map", "map"]
+    assert edited.nodes[3].gathers_rows and rewrite.safety is Safety.EXACT
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and proof.equal
+
+
+def test_rows_in_another_order_are_rejected() -> None:
+    """The indices are shuffled at another place than the rows were."""
+    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(20).take(40).batch(8))
+    edited = apply_edits(source.pipeline, (*_rewrite(told).edits, Move("n1", "n2")))
+    assert not compare(source, edited, Safety.EXACT, elements=64).equal
+
+
+def test_other_rows_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).batch(8))
+    edited = apply_edits(source.pipeline, _rewrite(told).edits)
+    arrays_of = gathering.source_arrays
+    monkeypatch.setattr(gathering, "source_arrays", lambda dataset: tf.roll(arrays_of(dataset), 1, 0))
+    assert not compare(source, edited, Safety.EXACT, elements=64).equal
+
+
+SERIES: dict[str, Any] = {
+    "batched": lambda ds: ds.window(5, shift=1, drop_remainder=True).flat_map(lambda w: w.batch(5)),
+    "of known length": lambda ds: ds.window(5).flat_map(lambda w: w.batch(5, drop_remainder=True)),
+    "with gaps": lambda ds: ds.window(4, shift=3, stride=2, drop_remainder=True).flat_map(
+        lambda w: w.batch(4, drop_remainder=True)
+    ),
+    "split": lambda ds: (
+        ds.window(5, shift=1, drop_remainder=True).flat_map(lambda w: w.batch(5)).map(lambda w: (w[:-1], w[-1]))
+    ),
+    "shuffled, then split": lambda ds: (
+        ds.window(5, shift=1, drop_remainder=True)
+        .flat_map(lambda w: w.batch(5))
+        .shuffle(30)
+        .prefetch(1)
+        .map(lambda w: (w[:-1], w[-1]))
+    ),
+    "split, of known length": lambda ds: (
+        ds.window(5, shift=2, drop_remainder=True)
+        .flat_map(lambda w: w.batch(5, drop_remainder=True))
+        .map(lambda w: (w[:-1], w[-1] * 2), num_parallel_calls=2)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "series", "drop"),
+    [
+        pytest.param("batched", LABELS, False, marks=pytest.mark.exhaustive),
+        ("batched", IMAGES, True),
+        pytest.param("of known length", IMAGES, False, marks=pytest.mark.exhaustive),
+        ("with gaps", LABELS, True),
+        pytest.param("split", LABELS, True, marks=pytest.mark.exhaustive),
+        pytest.param("split", IMAGES, False, marks=pytest.mark.exhaustive),
+        ("shuffled, then split", LABELS, False),
+        ("split, of known length", IMAGES, True),
+    ],
+)
+def test_gathered_windows_are_equal(name: str, series: Any, drop: bool) -> None:
+    dataset = SERIES[name](tf.data.Dataset.from_tensor_slices(series))
+    source, told = _told(dataset.shuffle(20).batch(8, drop_remainder=drop).prefetch(1))
+    rewrite = _rewrite(told, gather.GATHER_WINDOWS_RULE)
+    assert rewrite.safety is Safety.EXACT and told["n0"].gathering is not None
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    made = replay(source, edited)
+    assert made.element_spec == source.dataset.element_spec
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+    assert measure_batch_costs(source, told)["n0"] > 0
+
+
+@pytest.mark.parametrize("size", cases([101, 300, 513, 2000], default={101, 2000}))
+def test_windows_longer_than_the_usual_sample_are_equal(size: int) -> None:
+    series = np.arange(1_000_000, dtype=np.float32)
+    windows = tf.data.Dataset.from_tensor_slices(series).window(size, shift=1, drop_remainder=True)
+    windows = windows.flat_map(lambda window: window.batch(size))
+    source = live.read(windows.map(lambda window: (window[:-1], window[-1])).shuffle(100_000).batch(32).prefetch(1))
+    rewrite = _rewrite(_told(source.dataset)[1], gather.GATHER_WINDOWS_RULE)
+    proof = compare(source, apply_edits(source.pipeline, rewrite.edits), rewrite.safety)
+    assert proof.proven and {"generated inputs", "last batches"} <= {check.name for check in proof.checks}
+
+
+def test_sample_shorter_than_two_windows_is_reported() -> None:
+    slowly = grammar.map_function(wait_seconds=0.01, work_seconds=0.0, out_bytes=0.0, draws=False)
+    windows = tf.data.Dataset.range(5000).map(slowly).window(400, shift=1, drop_remainder=True)
+    source = live.read(windows.flat_map(lambda window: window.batch(400)).batch(4).map(lambda rows: rows))
+    edited = apply_edits(source.pipeline, [SetArgument("n5", "num_parallel_calls", 2)])
+    proof = compare(source, edited, Safety.EXACT, time_limit_seconds=1.0)
+    assert not proof.proven and any("but two windows need 401" in check.detail for check in proof.checks)
+
+
+def test_windows_of_several_arrays_are_equal() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).window(3, shift=2, drop_remainder=True)
+    dataset = dataset.flat_map(lambda x, y: tf.data.Dataset.zip((x.batch(3), y.batch(3)))).shuffle(9).batch(4)
+    source, told = _told(dataset)
+    edited = apply_edits(source.pipeline, _rewrite(told, gather.GATHER_WINDOWS_RULE).edits)
+    proof = compare(source, edited, Safety.EXACT, elements=64)
+    assert proof.proven and proof.equal
+
+
+NO_WINDOWS: dict[str, Any] = {
+    "components in another order": lambda w, v: tf.data.Dataset.zip((v.batch(3), w.batch(3))),
+    "batched in two ways": lambda w, v: tf.data.Dataset.zip((w.batch(3), v.batch(2))),
+    "one of them twice": lambda w, v: tf.data.Dataset.zip((w.batch(3), w.batch(3))),
+    "not batched": lambda w, v: tf.data.Dataset.zip((w, v)),
+    "smaller batches": lambda w, v: tf.data.Dataset.zip((w.batch(2), v.batch(2))),
+    "shuffled": lambda w, v: tf.data.Dataset.zip((w.shuffle(3).batch(3), v.batch(3))),
+    "a map within": lambda w, v: tf.data.Dataset.zip((w.map(lambda x: x).batch(3), v.batch(3))),
+    "a part": lambda w, v: tf.data.Dataset.zip((w.take(2).batch(3), v.batch(3))),
+}
+
+
+@pytest.mark.parametrize("name", NO_WINDOWS)
+def test_flat_map_that_does_more_than_batching_is_refused(name: str) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((LABELS, LABELS * 2)).window(3, drop_remainder=True)
+    _, told = _told(dataset.flat_map(NO_WINDOWS[name]).batch(4))
+    assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
+    (silence,) = gather.GATHER_WINDOWS_RULE.propose(RuleContext(told))
+    assert isinstance(silence, NoProposal) and "does not just batch each window whole" in silence.why
+
+
+def test_windows_of_incomplete_length_are_not_gathered() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1).flat_map(lambda w: w.batch(5))
+    _, told = _told(dataset.padded_batch(4).unbatch().batch(4))
+    assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
+
+
+def test_wrong_windows_are_rejected() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1, drop_remainder=True)
+    source, told = _told(dataset.flat_map(lambda w: w.batch(5)).batch(8))
+    *removed, edit = _rewrite(told, gather.GATHER_WINDOWS_RULE).edits
+    assert isinstance(edit, ReplaceSource)
+    for wrong in (RowWindows(5, 2, 1, False), RowWindows(4, 1, 1, False), RowWindows(5, 1, 2, False)):
+        edited = apply_edits(source.pipeline, (*removed, replace(edit, windows=wrong)))
+        assert not compare(source, edited, Safety.EXACT, elements=64).equal
+
+
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        (tf.ragged.constant([[1], [2, 3]] * 9), "sparse or ragged"),
+        (tf.sparse.from_dense(np.eye(9)), "sparse or ragged"),
+        ((np.eye(9), tf.ragged.constant([[1], [2, 3], []] * 3)), "sparse or ragged"),
+    ],
+)
+def test_sparse_and_ragged_rows_are_refused(arrays: Any, why: str) -> None:
+    _, told = _told(tf.data.Dataset.from_tensor_slices(arrays).batch(4))
+    gathered = told["n0"].gathering
+    assert gathered is not None and why in gathered.why_not and not gathered.digest
+
+
+def test_only_arrays_upstream_of_a_batch_are_probed() -> None:
+    _, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(9))
+    assert [node.gathering for node in told] == [None, None]
+    _, told = _told(tf.data.Dataset.range(9).batch(2))
+    assert [node.gathering for node in told] == [None, None]
+
+
+def test_arrays_are_captured_not_embedded_as_constants() -> None:
+    source, told = _told(tf.data.Dataset.from_tensor_slices(np.zeros((4096, 64))).batch(8))
+    made = live.read(replay(source, apply_edits(source.pipeline, _rewrite(told).edits)))
+    function = made.dataset._map_func.function
+    assert function.captured_inputs[0].shape == (4096, 64)
+    assert len(function.graph.as_graph_def().SerializeToString()) < 20_000
+
+
+def test_gathering_cost_is_measured() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(50)
+    source, told = _told(dataset.map(lambda image, label: (image, label + 1)).batch(8).map(lambda *rows: rows))
+    found = measure_batch_costs(source, told)
+    assert 0 < found["n0"] < 0.1 and found.keys() == {"n0", "n2"}
+
+
+ARRAYS = """import numpy as np
+import tensorflow as tf
+X = np.arange(126, dtype=np.float32).reshape(21, 3, 2)
+Y = np.arange(21)
+"""
+
+SOURCES: dict[str, tuple[str, str]] = {
+    "one chain": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9, seed=1).batch(4)
+        """,
+        """
+        arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
+        ds = tf.data.Dataset.range(len(arrays[0])).shuffle(9, seed=1).batch(4)
+        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
+        """,
+    ),
+    "one array, statement by statement, in a function": (
+        """
+        def make(x):
+            ds = tf.data.Dataset.from_tensor_slices(x)
+            ds = ds.shuffle(9)  # all
+            return ds.batch(4).prefetch(2)
+        ds = make(X)
+        """,
+        """
+        def make(x):
+            arrays = tf.data.Dataset.from_tensors(x).get_single_element()
+            ds = tf.data.Dataset.range(len(arrays))
+            ds = ds.shuffle(9)  # all
+            return ds.batch(4).map(lambda index: tf.gather(arrays, index)).prefetch(2)
+        ds = make(X)
+        """,
+    ),
+    "a dict over several lines, the name taken": (
+        """
+        arrays = {"x": X}
+        ds = (
+            tf.data.Dataset.from_tensor_slices(
+                {
+                    "x": arrays["x"],  # images
+                    "y": Y,
+                }
+            )
+            .batch(4)
+            .repeat(2)
+        )
+        """,
+        """
+        arrays = {"x": X}
+        dataset_arrays = tf.data.Dataset.from_tensors({
+                    "x": arrays["x"],  # images
+                    "y": Y,
+                }).get_single_element()
+        ds = (
+            tf.data.Dataset.range(len(dataset_arrays['x']))
+            .batch(4)
+            .map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), dataset_arrays))
+            .repeat(2)
+        )
+        """,
+    ),
+    "with a map that goes behind the batch": (
+        """
+        def scale(x, y):
+            return x / 255.0, y
+
+        ds = tf.data.Dataset.from_tensor_slices((X, Y))
+        ds = ds.map(scale, num_parallel_calls=2)
+        ds = ds.batch(4)
+        """,
+        """
+        def scale(x, y):
+            return x / 255.0, y
+
+        arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
+        ds = tf.data.Dataset.range(len(arrays[0]))
+        ds = ds.batch(4)
+        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
+        ds = ds.map(scale, num_parallel_calls=2)
+        """,
+    ),
+    "windows of known length": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices((X, Y))
+        ds = ds.window(4, shift=2, stride=3)
+        ds = ds.flat_map(lambda x, y: tf.data.Dataset.zip((x.batch(4, True), y.batch(4, True))))
+        ds = ds.shuffle(5).batch(3)
+        """,
+        """
+        arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
+
+        def windows_at(starts):
+            rows = starts[:, tf.newaxis] + tf.range(0, 12, 3, dtype=tf.int64)
+            return tf.nest.map_structure(lambda array: tf.gather(array, rows), arrays)
+
+        ds = tf.data.Dataset.range(0, len(arrays[0]) - 9, 2)
+        ds = ds.shuffle(5).batch(3).map(windows_at)
+        """,
+    ),
+    "windows, split": (
+        """
+        def split(window):
+            return window[:-1], window[-1]
+
+        def windowed(series, size):
+            ds = tf.data.Dataset.from_tensor_slices(series)
+            ds = ds.window(size + 1, shift=1, drop_remainder=True)
+            ds = ds.flat_map(lambda w: w.batch(size + 1))
+            ds = ds.map(split)
+            ds = ds.shuffle(9)
+            return ds.batch(4).prefetch(1)
+        ds = windowed(X, 4)
+        """,
+        """
+        def split(window):
+            return window[:-1], window[-1]
+
+        def windowed(series, size):
+            arrays = tf.data.Dataset.from_tensors(series).get_single_element()
+
+            def windows_at(starts):
+                rows = starts[:, tf.newaxis] + tf.range(size + 1, dtype=tf.int64)
+                taken = tf.gather(arrays, rows)
+                # As before, the window length is not part of the static shape.
+                return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *arrays.shape[1:]])
+
+            ds = tf.data.Dataset.range(len(arrays) - (size + 1) + 1)
+            ds = ds.shuffle(9)
+            return ds.batch(4).map(windows_at).map(lambda batch: tf.vectorized_map(split, batch)).prefetch(1)
+        ds = windowed(X, 4)
+        """,
+    ),
+    "nested arrays": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices(((X, Y), Y)).batch(4)
+        """,
+        """
+        arrays = tf.data.Dataset.from_tensors(((X, Y), Y)).get_single_element()
+        ds = tf.data.Dataset.range(len(tf.nest.flatten(arrays)[0])).batch(4)
+        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
+        """,
+    ),
+}
+
+
+def _patched(sample: Sample, text: str, source: live.LivePipeline, rewrite: Rewrite) -> str:
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    assert emission.not_covered == ()
+    _, new = emission.files[str(sample.file)]
+    assert new.startswith(text)
+    return new.removeprefix(text)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_patched_source_matches_expected_text_and_plan(name: str, tmp_path: Path) -> None:
+    before, after = SOURCES[name]
+    sample, expected = Sample(tmp_path, before), Sample(tmp_path, after, name="expected").file.read_text()
+    sample.file.write_text(ARRAYS + sample.file.read_text().lstrip("\n"))
+    source, told = _told(sample.run().ds)
+    rewrite = _rewrite(told, gather.GATHER_WINDOWS_RULE if "windows" in name else gather.GATHER_BATCHES_RULE)
+    new = _patched(sample, ARRAYS, source, rewrite)
+    assert new == expected.lstrip("\n")
+
+    sample.file.write_text(ARRAYS + new)
+    linecache.clearcache()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patched = live.read(sample.run().ds)
+    assert first_difference(patched.pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
+    assert compare(source, apply_edits(source.pipeline, rewrite.edits), Safety.EXACT, elements=21).proven
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "given to a function": (
+        "ds = (lambda d: d.batch(4))(tf.data.Dataset.from_tensor_slices(X))",
+        "does something else",
+    ),
+    "evaluated second": (
+        "ds = tf.data.Dataset.range(3).take(0).concatenate(tf.data.Dataset.range(1)) if not len(X) else "
+        "tf.data.Dataset.from_tensor_slices(X).batch(4)",
+        "does something else",
+    ),
+    "in the body of a class": (
+        """
+        class Data:
+            train = tf.data.Dataset.from_tensor_slices(X).batch(4)
+        ds = Data.train
+        """,
+        "body of a class",
+    ),
+    "sharing its line": ("x = X; ds = tf.data.Dataset.from_tensor_slices(x).batch(4)", "shares its line"),
+    "by another name": (
+        "slices = tf.data.Dataset.from_tensor_slices\nds = slices(X).batch(4)",
+        "made inside slices",
+    ),
+    "batched elsewhere": (
+        """
+        def batched(dataset):
+            return dataset.batch(4)
+        rows = tf.data.Dataset.from_tensor_slices(X)
+        ds = batched(rows)
+        """,
+        "different blocks",
+    ),
+    "windows of a size that is computed": (
+        "ds = tf.data.Dataset.from_tensor_slices(Y).window(len(X) // 5, 1, drop_remainder=True)"
+        ".flat_map(lambda w: w.batch(4)).batch(4)",
+        "not plain numeric expressions",
+    ),
+    "windows of a size that is set in between": (
+        """
+        ds = tf.data.Dataset.from_tensor_slices(Y)
+        size = 4
+        ds = ds.window(size, 1, drop_remainder=True).flat_map(lambda w: w.batch(size)).batch(4)
+        """,
+        "is reassigned between",
+    ),
+    "one of two branches": (
+        """
+        if len(X):
+            ds = tf.data.Dataset.from_tensor_slices(X)
+        else:
+            ds = tf.data.Dataset.from_tensor_slices(Y)
+        ds = ds.batch(4)
+        """,
+        "different blocks",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_source_that_cannot_be_patched_is_reported(name: str, tmp_path: Path) -> None:
+    text, why = REFUSED[name]
+    sample = Sample(tmp_path, text)
+    sample.file.write_text(ARRAYS + sample.file.read_text())
+    source, told = _told(sample.run().ds)
+    rule = gather.GATHER_WINDOWS_RULE if "windows" in name else gather.GATHER_BATCHES_RULE
+    emission = emit(source.pipeline, Plan("tuned", (_rewrite(told, rule),)))
+    assert emission.files == {} and why in emission.not_covered[0].why
+
+
+def test_gather_operator_is_named_after_its_source() -> None:
+    assert ReplaceSource("n0", "n2", "d").gather == "gather@n0"

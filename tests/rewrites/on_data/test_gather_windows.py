@@ -1,0 +1,299 @@
+"""`timeseries_dataset_from_array`: which pipelines are recognised, and that gathering a batch at once is equal."""
+
+from __future__ import annotations
+
+import linecache
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tf_keras
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline
+from pipetune.distributed.collect.parts import collect
+from pipetune.equality.compare import compare
+from pipetune.measure.variant_costs import measure_batch_costs
+from pipetune.pipelines import gathering, live
+from pipetune.pipelines.replay import replay
+from pipetune.probes import batches, splits
+from pipetune.rewrites import gather
+from pipetune.rewrites.rule import RuleContext
+from pipetune.source.emit import emit
+from pipetune.worker.verification import first_difference
+from tests.default_run import cases
+from tests.pipelines.test_recorder import Sample
+
+ROWS = 301
+DATA = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
+TARGETS = np.arange(ROWS)[::-1].copy()
+Dataset = tf.data.Dataset
+ONE, TWO, FIVE = (tf.constant(number) for number in (1, 2, 5))
+
+
+def _windows(data: Any = DATA, targets: Any = TARGETS, length: int = 5, **arguments: Any) -> Any:
+    return keras.utils.timeseries_dataset_from_array(data, targets, length, **arguments)
+
+
+UTILITY: dict[str, Any] = {
+    "targets": lambda: _windows(batch_size=8),
+    "no targets, shuffled without a seed": lambda: _windows(targets=None, batch_size=4, shuffle=True),
+    "fewer targets, with strides, shuffled": lambda: _windows(
+        targets=TARGETS[7:], batch_size=8, sequence_stride=3, sampling_rate=4, shuffle=True, seed=1
+    ),
+    "a part, windows of one row": lambda: _windows(length=1, batch_size=8, start_index=20, end_index=250),
+    "a list, text beside it": lambda: _windows(list(range(99)), [f"t{n}" for n in range(99)], batch_size=8),
+    "batched by the script": lambda: _windows(batch_size=None, shuffle=True, seed=2).batch(8, drop_remainder=True),
+    "mapped in front of the batch, repeated": lambda: (
+        _windows(batch_size=None).map(lambda x, y: (x[:-1] * 2.0, y)).repeat(2).batch(8).prefetch(1)
+    ),
+    "of older Keras, mapped behind the batch": lambda: tf_keras.utils.timeseries_dataset_from_array(
+        DATA, tf.constant(DATA), 5, sampling_rate=2
+    ).map(lambda x, y: (x * 2.0, y)),
+}
+
+
+def _told(dataset: Any) -> tuple[live.LivePipeline, Pipeline]:
+    source = live.read(dataset)
+    return source, splits.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
+
+
+def _rewrite(told: Pipeline) -> Rewrite:
+    (found,) = (one for one in gather.GATHER_WINDOWS_RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
+    return found
+
+
+OFTEN = {"mapped in front of the batch, repeated", "a list, text beside it", "fewer targets, with strides, shuffled"}
+
+
+@pytest.mark.parametrize("name", cases(UTILITY, default=OFTEN))
+def test_gathered_batches_are_equal(name: str) -> None:
+    np.random.seed(5)
+    source, told = _told(UTILITY[name]())
+    rewrite = _rewrite(told)
+    assert rewrite.safety is Safety.EXACT and not list(gather.GATHER_BATCHES_RULE.propose(RuleContext(told)))
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert {"zip", "from_tensors"}.isdisjoint(node.op for node in edited)
+    made = replay(source, edited)
+    assert made.element_spec == source.dataset.element_spec and made.cardinality() == source.dataset.cardinality()
+    again = live.read(made).pipeline
+    assert [node.function and node.function.digest for node in again] == [
+        node.function and node.function.digest for node in edited
+    ]
+    proof = compare(source, edited, Safety.EXACT, elements=40)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+
+
+def test_shuffle_order_is_kept_for_a_seed() -> None:
+    source, told = _told(_windows(batch_size=8, shuffle=True, seed=4))
+    made = replay(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    one, other = (
+        [targets.tolist() for _ in range(2) for _, targets in dataset.as_numpy_iterator()]
+        for dataset in (source.dataset, made)
+    )
+    assert one == other and one[0] != one[len(one) // 2]
+
+
+def test_gathering_cost_is_measured() -> None:
+    source, told = _told(_windows(batch_size=32))
+    (node,) = (node for node in told if node.gathering is not None)
+    assert node.op == "prefetch" and measure_batch_costs(source, told).keys() == {node.id}
+
+
+def test_long_series_is_compared_in_part() -> None:
+    """Windows of the start, the middle and the end are compared, so that only their rows of the arrays are needed."""
+    dataset = _windows(np.arange(90_000), np.arange(90_000), 3, sampling_rate=5, batch_size=8)
+    source = live.read(dataset)
+    found = gathering.read(source.datasets[source.pipeline.output.inputs[0]])
+    assert found is not None and found.rows.shape == 90_000
+    part = gathering.windows_subset(found, [0, 1, 50_000, 89_989])
+    assert part.rows.shape[0] == 12 + 11 + 11 and part.rows.shape == part.targets.shape
+    whole, cut = (gathering.window_gatherer(one) for one in (found, part))
+    for one, other in zip(whole(tf.constant([0, 1, 50_000, 89_989])), cut(tf.range(4)), strict=True):
+        assert np.array_equal(one, other)
+
+
+def _by_hand(
+    *,
+    rows: Any = lambda number, first: tf.range(first[number], first[number] + FIVE * ONE, ONE),
+    take: Any = lambda rows, places: tf.gather(rows, places),
+    beside: Any = None,
+    times: int | None = None,
+    numbers: Any = None,
+    others: Any = None,
+) -> Any:
+    starts = Dataset.from_tensors(np.arange(90, dtype=np.int32)).repeat()
+    numbers = Dataset.range(90) if numbers is None else numbers
+    each = Dataset.zip((numbers, starts)).map(rows)
+    made = Dataset.zip((Dataset.from_tensors(DATA).repeat(times), each)).map(take)
+    if beside is None:
+        return made.batch(8)
+    places = Dataset.zip((numbers, starts if others is None else others)).map(beside)
+    return Dataset.zip((made, Dataset.zip((Dataset.from_tensors(TARGETS).repeat(), places)).map(take))).batch(8)
+
+
+OTHERS: dict[str, Any] = {
+    "rows of numbers": lambda: Dataset.range(90).map(lambda n: tf.gather(DATA, tf.range(n, n + 5))).batch(8),
+    "windows that end elsewhere": lambda: _by_hand(rows=lambda n, f: tf.range(f[n], f[n] + FIVE * TWO - ONE, TWO)),
+    "windows that start elsewhere": lambda: _by_hand(rows=lambda n, f: tf.range(f[n] + 1, f[n] + FIVE * ONE, ONE)),
+    "windows in another order": lambda: _by_hand(rows=lambda n, f: tf.range(f[-n], f[-n] + FIVE * ONE, ONE)),
+    "other rows": lambda: _by_hand(take=lambda rows, places: tf.gather(rows, places + 1)),
+    "other values": lambda: _by_hand(take=lambda rows, places: tf.gather(rows, places) * 2),
+    "columns": lambda: _by_hand(take=lambda rows, places: tf.gather(rows, places % 2, axis=1)),
+    "draws": lambda: _by_hand(take=lambda rows, places: tf.random.shuffle(tf.gather(rows, places))),
+    "an array that ends": lambda: _by_hand(times=50),
+    "numbers that do not start at 0": lambda: _by_hand(numbers=Dataset.range(1, 90)),
+    "shuffled numbers": lambda: _by_hand(numbers=Dataset.range(90).shuffle(9)),
+    "targets of other rows": lambda: _by_hand(beside=lambda n, f: f[n] + 1),
+    "targets of other starts": lambda: _by_hand(
+        beside=lambda n, f: f[n], others=Dataset.from_tensors(np.arange(90, dtype=np.int32)[::-1]).repeat()
+    ),
+    "several arrays": lambda: Dataset.zip((_by_hand(), _by_hand())),
+    "batched": lambda: _windows(batch_size=None),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_pipelines_are_not_recognised(name: str) -> None:
+    _, told = _told(OTHERS[name]())
+    if name != "several arrays":  # each of the arrays is recognised
+        assert not any(node.gathering is not None and node.gathering.singly for node in told)
+        assert not list(gather.GATHER_WINDOWS_RULE.propose(RuleContext(told)))
+
+
+def test_handwritten_equivalent_is_recognised() -> None:
+    source, told = _told(_by_hand(beside=lambda number, first: first[number]))
+    proof = compare(source, apply_edits(source.pipeline, _rewrite(told).edits), Safety.EXACT, elements=40)
+    assert proof.proven and proof.equal
+
+
+WRONG: dict[str, Any] = {
+    "one row later": lambda found: replace(found, rows=tf.roll(found.rows, 1, 0)),
+    "other targets": lambda found: replace(found, targets=tf.roll(found.targets, 1, 0)),
+    "another order": lambda found: replace(found, starts=tf.reverse(found.starts, [0])),
+    "longer windows, closer together": lambda found: replace(found, size=6, stride=2),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_windows_are_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, told = _told(_windows(batch_size=8))
+    edited = apply_edits(source.pipeline, _rewrite(told).edits)
+    right = gathering.window_gatherer
+    monkeypatch.setattr(gathering, "window_gatherer", lambda found: right(WRONG[name](found)))
+    assert not compare(source, edited, Safety.EXACT, elements=40).equal
+
+
+def test_gathered_windows_cannot_be_distributed() -> None:
+    source, told = _told(_windows(batch_size=8))
+    with pytest.raises(CannotExpress, match="gathered by their numbers have no known distributed form"):
+        collect(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    series_by_window = Dataset.from_tensor_slices(DATA).window(5, 1, drop_remainder=True).flat_map(lambda w: w.batch(5))
+    source, told = _told(series_by_window.batch(8))
+    with pytest.raises(CannotExpress, match="gathered by their numbers have no known distributed form"):
+        collect(source, apply_edits(source.pipeline, _rewrite(told).edits))
+
+
+HEAD = """import keras
+import numpy as np
+import tensorflow as tf
+X = np.arange(126, dtype=np.float32).reshape(63, 2)
+Y = np.arange(63)
+"""
+
+SOURCES: dict[str, str] = {
+    "targets": "ds = keras.utils.timeseries_dataset_from_array(X, Y, 5, batch_size=4)\n",
+    "shuffled": """
+        from keras.utils import timeseries_dataset_from_array
+        def make(x, y):
+            ds = timeseries_dataset_from_array(
+                data=x, targets=y, sequence_length=5, sampling_rate=2, sequence_stride=3, batch_size=4,
+                shuffle=True, seed=8, start_index=2,  # not the first
+            )
+            return ds.prefetch(2)
+        ds = make(X, Y)
+        """,
+    "no targets, its own seed": """
+        np.random.seed(3)
+        ds = tf.keras.utils.timeseries_dataset_from_array(X, None, 5, batch_size=4, shuffle=True).prefetch(1)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
+    sample = Sample(tmp_path, SOURCES[name])
+    text = HEAD + sample.file.read_text().lstrip("\n")
+    sample.file.write_text(text)
+    source, told = _told(sample.run().ds)
+    rewrite = _rewrite(told)
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    assert emission.not_covered == () and "does not validate its arguments" in emission.notes[0]
+    assert any("Without a seed" in note for note in emission.notes) is (name == "no targets, its own seed")
+    _, new = emission.files[str(sample.file)]
+    assert new.count("\n\n\ndef timeseries_batches(") == 1 and "timeseries_dataset_from_array(" not in new
+    assert new.count("import numpy") == new.count("import tensorflow") == 1
+    sample.file.write_text(new)
+    linecache.clearcache()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patched = live.read(sample.run().ds)
+    assert first_difference(patched.pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
+    pairs = zip(source.dataset.as_numpy_iterator(), patched.dataset.as_numpy_iterator(), strict=True)
+    for one, other in pairs:
+        assert all(map(np.array_equal, tf.nest.flatten(one), tf.nest.flatten(other)))
+
+
+def test_patch_imports_missing_modules(tmp_path: Path) -> None:
+    text = "ds = keras.utils.timeseries_dataset_from_array(list(range(40)), None, 5, batch_size=4)\n"
+    sample = Sample(tmp_path, text)
+    sample.file.write_text("import keras\n" + sample.file.read_text().lstrip("\n"))
+    source, told = _told(sample.run().ds)
+    _, new = emit(source.pipeline, Plan("tuned", (_rewrite(told),))).files[str(sample.file)]
+    assert '"""\n    import numpy as np\n    import tensorflow as tf\n\n    series = ' in new
+    sample.file.write_text(new)
+    linecache.clearcache()
+    patched = live.read(sample.run().ds).pipeline
+    assert first_difference(patched, apply_edits(source.pipeline, _rewrite(told).edits)) == ""
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "batched by the script": (
+        "ds = keras.utils.timeseries_dataset_from_array(X, Y, 5, batch_size=None).batch(4)",
+        "their batch size is not known in its call",
+    ),
+    "arguments that nobody sees": (
+        "more = {'batch_size': 4}\nds = keras.utils.timeseries_dataset_from_array(X, Y, 5, **more)",
+        "arguments that timeseries_batches does not accept",
+    ),
+    "the format said": (
+        "ds = keras.utils.timeseries_dataset_from_array(X, Y, 5, batch_size=4, format='tf')",
+        "arguments that timeseries_batches does not accept",
+    ),
+    "a name that is taken": (
+        "timeseries_batches = 4\nds = keras.utils.timeseries_dataset_from_array(X, Y, 5, batch_size=4)",
+        "already uses the name timeseries_batches",
+    ),
+    "under another name": (
+        "make = keras.utils.timeseries_dataset_from_array\nds = make(X, Y, 5, batch_size=4)",
+        "is made inside make",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_source_that_cannot_be_patched_is_reported(name: str, tmp_path: Path) -> None:
+    text, why = REFUSED[name]
+    sample = Sample(tmp_path, text)
+    sample.file.write_text(HEAD + sample.file.read_text().lstrip("\n"))
+    source, told = _told(sample.run().ds)
+    emission = emit(source.pipeline, Plan("tuned", (_rewrite(told),)))
+    assert emission.files == {} and why in emission.not_covered[0].why

@@ -1,0 +1,229 @@
+"""Fused maps on real elements: when the composed function computes the same, and when fusion is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits
+from pipetune.core.functions import MapFusion
+from pipetune.equality.compare import compare, compare_datasets
+from pipetune.pipelines import live, map_functions
+from pipetune.rewrites import batch_first
+from pipetune.rewrites.rule import RuleContext
+from pipetune.source.emit import emit
+from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_patch
+
+_DRAW = np.random.default_rng(5)
+_IMAGES = _DRAW.integers(0, 256, (30, 5, 4, 3)).astype(np.uint8)
+_LABELS = np.arange(30)
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def images() -> Any:
+    return tf.data.Dataset.from_tensor_slices((_IMAGES, _LABELS))
+
+
+def scale(image: Any, label: Any) -> Any:
+    return tf.cast(image, tf.float32) / 255.0, label
+
+
+def named(image: Any, label: Any) -> Any:
+    return {"image": tf.image.resize(image, [7, 9]), "label": tf.one_hot(label, 30)}
+
+
+def flat(element: Any) -> Any:
+    return tf.reshape(element["image"], [-1]), element["label"]
+
+
+def told(dataset: Any) -> tuple[live.LivePipeline, Any]:
+    source = live.read(dataset)
+    return source, map_functions.annotate_fusions(source, source.pipeline)
+
+
+def answer(dataset: Any) -> MapFusion | None:
+    lowest = [node for node in told(dataset)[1] if node.op == "map"][-1]
+    return None if lowest.function is None else lowest.function.fused
+
+
+def proposed(dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
+    source, pipeline = told(dataset)
+    found = list(batch_first.MAP_FUSION_RULE.propose(RuleContext(pipeline, cores=2)))
+    return source, [one for one in found if isinstance(one, Rewrite)]
+
+
+RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "two": (lambda: images().map(scale).map(named).batch(4), ["from_tensor_slices", "map", "batch"]),
+    "three, several calls": (
+        lambda: images().shuffle(9).map(scale, 2).map(named, 2).map(flat, 2).batch(4).repeat(2),
+        ["from_tensor_slices", "shuffle", "map", "batch", "repeat"],
+    ),
+    "numbers": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: x * 2).map(lambda x: x + 1).batch(4),
+        ["range", "map", "batch"],
+    ),
+    "a named tuple": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y),
+        ["range", "map"],
+    ),
+    "below a random function": (
+        lambda: (
+            images()
+            .map(lambda image, label: (tf.image.random_flip_left_right(image), label))
+            .map(scale)
+            .map(named)
+            .batch(4)
+        ),
+        ["from_tensor_slices", "map", "map", "batch"],
+    ),
+    "a captured tensor": (
+        lambda: tf.data.Dataset.range(30).map(lambda i: tf.gather(_TABLE, i % 5)).map(lambda x: x - _TABLE[0]).batch(7),
+        ["range", "map", "batch"],
+    ),
+    "a list, which a dataset makes a tuple of": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: [x, x * 2]).map(lambda x, y: x + y),
+        ["range", "map"],
+    ),
+    "on batches": (lambda: images().batch(4).map(scale).map(named), ["from_tensor_slices", "batch", "map"]),
+}
+_TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_fused_maps_return_equal_elements(name: str) -> None:
+    make, operators = RIGHT[name]
+    source, (rewrite,) = proposed(make())
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.op for node in edited] == operators
+    proof = compare(source, edited, rewrite.safety, elements=30)
+    assert rewrite.safety is Safety.EXACT and proof.proven and proof.equal, proof
+    assert proof.epochs == 3
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a number of Python's": (
+        lambda: (
+            tf.data.Dataset.range(30)
+            .map(lambda x: (x, 3))
+            .map(lambda x, n: x if isinstance(n, int) else x * tf.cast(n, tf.int64))
+        ),
+        "something different",
+    ),
+    "a branch": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: tf.cond(x > 3, lambda: x, lambda: -x)).map(lambda x: x + 1),
+        "calls other functions",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsuitable_functions_are_refused(name: str) -> None:
+    make, why = REFUSED[name]
+    dataset = make()
+    found = answer(dataset)
+    assert found is not None and why in found.why_not and found.why_not, found
+    assert proposed(dataset)[1] == []
+
+
+def test_function_with_a_late_bound_value_is_refused() -> None:
+    dataset = tf.data.Dataset.range(30)
+    for factor in (2, 3):
+        dataset = dataset.map(lambda x: x * factor)  # noqa: B023 (that is the point)
+    found = answer(dataset)
+    assert found is not None and "something different" in found.why_not
+    assert proposed(dataset)[1] == []
+
+
+def test_random_function_is_not_probed() -> None:
+    dataset = images().map(lambda image, label: (tf.image.random_flip_left_right(image), label)).map(scale)
+    assert answer(dataset) is None
+
+
+def test_functions_in_reversed_order_are_rejected() -> None:
+    source = tf.data.Dataset.range(30)
+    found = compare_datasets(
+        source.map(lambda x: x * 2).map(lambda x: x + 1), source.map(lambda x: (x + 1) * 2), Safety.EXACT, elements=30
+    )
+    assert not found.equal
+
+
+CASES: dict[str, tuple[str, str]] = {
+    "in a chain": (
+        """
+        import tensorflow as tf
+
+        def pair(x):
+            return x, x % 7
+
+        def join(x, y):
+            return {"x": tf.cast(x, tf.float32) / 255.0, "y": y}
+
+        def parts(element):
+            return element["x"], element["y"]
+
+        ds = (
+            tf.data.Dataset.range(30)
+            .map(pair, num_parallel_calls=2)
+            .map(join, num_parallel_calls=2)  # names
+            .map(parts, num_parallel_calls=2)
+            .batch(4)
+        )
+        """,
+        "    tf.data.Dataset.range(30)\n"
+        "    .map(lambda element: parts(join(*pair(element))), num_parallel_calls=2)\n"
+        "    .batch(4)\n",
+    ),
+    "statement by statement": (
+        """
+        import tensorflow as tf
+
+        class Step:
+            @staticmethod
+            def scale(x, y):
+                return tf.cast(x, tf.float32) / 255.0, y
+
+        def element(x, y):
+            return x + 1.0, y
+
+        ds = tf.data.Dataset.range(30).batch(2)
+        ds = tf.data.Dataset.zip((ds, ds))
+        ds = ds.map(Step.scale)
+        ds = ds.map(element)
+        """,
+        "ds = tf.data.Dataset.zip((ds, ds))\nds = ds.map(lambda *example: element(*Step.scale(*example)))\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
+    text, expected = CASES[name]
+    sample = Sample(tmp_path, text)
+    source, (rewrite,) = proposed(sample.run().ds)
+    check_patch(sample, source, rewrite, expected=expected, elements=30)
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        ("ds = ds.map(double)\nkept = ds\nds = ds.map(double)", "used between"),
+    ],
+)
+def test_source_that_cannot_be_patched_is_reported(statements: str, why: str, tmp_path: Path) -> None:
+    text = f"import tensorflow as tf\ndef double(x):\n    return x * 2\nds = tf.data.Dataset.range(30)\n{statements}\n"
+    sample = Sample(tmp_path, text)
+    source, (rewrite,) = proposed(sample.run().ds)
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    assert emission.files == {} and why in emission.not_covered[0].why

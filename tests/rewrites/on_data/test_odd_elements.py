@@ -1,0 +1,75 @@
+"""Elements of rare kinds are opaque, and never make pipetune fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.edits import Insert, Safety, SetArgument, apply_edits
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live
+from pipetune.probes import annotation
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.rule import RuleContext
+from tests.default_run import cases
+
+Optional = tf.experimental.Optional
+
+
+class Pair(tf.experimental.BatchableExtensionType):  # type: ignore[misc]
+    """A user-defined element type."""
+
+    a: tf.Tensor
+    b: tf.Tensor
+
+
+def _numbers() -> Any:
+    return tf.data.Dataset.range(23)
+
+
+def _slices(x: Any) -> Any:
+    return tf.IndexedSlices(tf.ones([1, 3]) * tf.cast(x, tf.float32), tf.reshape(x, [1]), tf.constant([5, 3], tf.int64))
+
+
+ODD: dict[str, Callable[[], Any]] = {
+    "optional": lambda: _numbers().map(Optional.from_value).map(lambda o: o.get_value() * 2).batch(4),
+    "optional, given": lambda: _numbers().map(lambda x: (Optional.from_value(x), x)).filter(lambda _o, x: x > 3),
+    "indexed slices": lambda: _numbers().map(_slices).map(lambda s: s.values * 2.0).batch(4),
+    "indexed slices, batched": lambda: _numbers().map(_slices).map(tf.convert_to_tensor).batch(4),
+    "datasets": lambda: _numbers().window(5).map(lambda w: w.batch(5)).flat_map(lambda w: w).map(lambda x: x * 2),
+    "ragged": lambda: _numbers().map(lambda x: tf.ragged.range(tf.stack([x, x + 1]))).batch(4).map(lambda r: r * 2),
+    "sparse": lambda: _numbers().map(lambda x: tf.sparse.from_dense(tf.range(x))).map(lambda s: s * 2).batch(4),
+    "nothing": lambda: _numbers().map(lambda x: (x, None)).map(lambda x, _: x * 2).batch(4),
+    "a type of one's own": lambda: _numbers().map(lambda x: Pair(x, -x)).map(lambda p: Pair(p.a * 2, p.b)).batch(4),
+    "complex": lambda: _numbers().map(lambda x: tf.complex(tf.cast(x, tf.float32), 1.0)).map(lambda z: z * z).batch(4),
+    "quantised": lambda: (
+        _numbers().map(lambda x: tf.quantization.quantize([1.0, 2.0], 0.0, 3.0, tf.quint8)[0]).batch(4)
+    ),
+    "empty": lambda: tf.data.Dataset.from_tensor_slices(np.zeros((23, 0, 3), np.float32)).map(lambda x: x + 1).batch(4),
+    "no elements": lambda: (
+        tf.data.Dataset.from_tensor_slices(np.zeros((0, 3), np.float32)).map(lambda x: x + 1).batch(4)
+    ),
+}
+
+
+_OFTEN = {"optional", "indexed slices", "datasets", "a type of one's own", "quantised", "no elements"}
+
+
+@pytest.mark.parametrize("name", cases(ODD, default=_OFTEN))
+def test_odd_elements_do_not_fail(name: str) -> None:
+    source = live.read(ODD[name]())
+    found, _ = propose_all(RuleContext(annotation.annotate(source), cores=2))
+    plans = [(rewrite.edits, rewrite.safety) for rewrite in found]
+    output = source.pipeline.output.id
+    plans.append(((Insert(output, "prefetch", "prefetch@1", {"buffer_size": 2}),), Safety.EXACT))
+    maps = [node.id for node in source.pipeline if node.op == "map"]
+    plans += [((SetArgument(name, "num_parallel_calls", 2),), Safety.EXACT) for name in maps]
+    for edits, safety in plans:
+        comparison = compare(source, apply_edits(source.pipeline, edits), safety)
+        assert comparison.checks and not comparison.why

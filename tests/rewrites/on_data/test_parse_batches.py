@@ -1,0 +1,228 @@
+"""Parsing functions called on batches: equal values, shapes and sparse shapes, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.core.edits import Edit, Move, ReplaceFunction, Rewrite, Safety, SplitFunction, apply_edits
+from pipetune.core.functions import BatchedCall, FunctionVariant
+from pipetune.equality.compare import compare
+from pipetune.measure.variant_costs import measure_batch_costs
+from pipetune.pipelines import live
+from pipetune.probes import batches
+from pipetune.rewrites.batch_first import is_parser
+from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_patch
+
+ROWS = 23
+
+Function = Callable[..., Any]
+
+
+def _example(number: int) -> bytes:
+    def numbers(values: list[int]) -> Any:
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    features = {
+        "label": numbers([number % 5]),
+        "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=[number / 7, number / 3, 1.0])),
+        "words": numbers(list(range(number % 4))),
+        "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[f"row {number}".encode()])),
+        "raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[bytes([number, 1, 2, 3])])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+EXAMPLES = [_example(number) for number in range(ROWS)]
+LINES = [f"{number},{number / 8},name {number}" for number in range(ROWS)]
+DENSE = {
+    "label": tf.io.FixedLenFeature([], tf.int64),
+    "pixels": tf.io.FixedLenFeature([3], tf.float32),
+    "missing": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+}
+SPARSE = {"words": tf.io.VarLenFeature(tf.int64), "label": tf.io.FixedLenFeature([], tf.int64)}
+RAGGED = {"words": tf.io.RaggedFeature(tf.int64), "label": tf.io.FixedLenFeature([], tf.int64)}
+RAW = {"raw": tf.io.FixedLenFeature([], tf.string)}
+
+
+def _dense(line: Any) -> Any:
+    return tf.io.parse_single_example(line, DENSE)
+
+
+def _picture(line: Any) -> Any:
+    found = tf.io.parse_single_example(line, DENSE)
+    return found["pixels"] * 2.0, tf.one_hot(found["label"], 5)
+
+
+def _csv(line: Any) -> Any:
+    number, value, name = tf.io.decode_csv(line, [[0], [0.0], [""]])
+    return {"number": number, "value": value * 2.0}, tf.strings.upper(name)
+
+
+def _stacked_csv(line: Any) -> Any:
+    number, value, _ = tf.io.decode_csv(line, [[0.0], [0.0], [""]])
+    return tf.stack([number, value])
+
+
+RAW_NUMBERS = [bytes(range(number, number + 8)) for number in range(ROWS)]
+
+
+def _taken_apart(record: Any) -> Any:
+    numbers = tf.io.decode_raw(record, tf.uint8)
+    image, rest = tf.split(numbers, [6, 2])
+    return {"image": tf.reshape(image, [2, 3]), "label": rest[0]}, rest[1]
+
+
+def _taken_apart_in_one_expression(record: Any) -> Any:
+    return tf.reshape(tf.cast(tf.io.decode_raw(record, tf.uint8), tf.int32) + 1, [2, 4])
+
+
+def _beside_its_text(record: Any) -> Any:
+    numbers = tf.cast(tf.io.decode_raw(record, tf.uint8), tf.float32)
+    size = tf.strings.length(record)
+    first, _ = tf.split(numbers, [2, 6])
+    return tf.exp(first), record, size
+
+
+PARSERS: dict[str, tuple[list[Any], Function, FunctionVariant]] = {
+    "dense features": (EXAMPLES, _dense, FunctionVariant.VECTORIZED),
+    "dense features and arithmetic": (EXAMPLES, _picture, FunctionVariant.VECTORIZED),
+    "a lambda": (EXAMPLES, lambda line: tf.io.parse_single_example(line, DENSE)["label"], FunctionVariant.VECTORIZED),
+    "sparse features": (EXAMPLES, lambda line: tf.io.parse_single_example(line, SPARSE), FunctionVariant.PARSING),
+    "csv": (LINES, _csv, FunctionVariant.ON_BATCHES),
+    "csv, stacked": (LINES, _stacked_csv, FunctionVariant.VECTORIZED),
+    "raw bytes": (
+        [bytes([number, 1, 2, 3]) for number in range(ROWS)],
+        lambda line: tf.cast(tf.io.decode_raw(line, tf.uint8, fixed_length=4), tf.float32),
+        FunctionVariant.ON_BATCHES,
+    ),
+    "numbers in text": (["1.5", "2.5"] * 9, lambda line: tf.strings.to_number(line) * 2.0, FunctionVariant.ON_BATCHES),
+    "parts of text": (LINES, lambda line: tf.strings.substr(line, 0, 3), FunctionVariant.ON_BATCHES),
+    "joined text": (LINES, lambda line: tf.strings.join([line, "!"]), FunctionVariant.ON_BATCHES),
+    "replaced text": (LINES, lambda line: tf.strings.regex_replace(line, "[0-9]+", "#"), FunctionVariant.ON_BATCHES),
+}
+
+
+def _asked(elements: list[Any], function: Function) -> tuple[Any, BatchedCall]:
+    source = live.read(tf.data.Dataset.from_tensor_slices(elements).map(function).batch(4))
+    node, batch = (next(one for one in source.pipeline if one.op == op) for op in ("map", "batch"))
+    assert is_parser(node)
+    return source, batches.probe(source, node, batch)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_parsing_a_batch_is_equal(name: str) -> None:
+    elements, function, form = PARSERS[name]
+    source, found = _asked(elements, function)
+    assert (found.why_not, found.form, found.inexact) == ("", form, ())
+    node, batch = (next(one.id for one in source.pipeline if one.op == op) for op in ("map", "batch"))
+    edits = (Move(node, batch), ReplaceFunction(node, found.form, found.digest))
+    proof = compare(source, apply_edits(source.pipeline, edits), Safety.EXACT, elements=ROWS)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+
+
+IN_TWO: dict[str, tuple[Function, int | None, int, tuple[str, ...]]] = {
+    "raw bytes taken apart": (_taken_apart, 1, 1, ()),
+    "in one expression": (_taken_apart_in_one_expression, None, 1, ()),
+    "the text handed on, an op that is not bit-equal": (_beside_its_text, 2, 3, ("Exp",)),
+}
+
+
+@pytest.mark.parametrize("name", IN_TWO)
+def test_parsing_head_runs_on_batches_and_tail_is_vectorized(name: str) -> None:
+    function, statement, handed, inexact = IN_TWO[name]
+    source, found = _asked(RAW_NUMBERS, function)
+    assert (found.why_not, found.form, found.inexact) == ("", FunctionVariant.VECTORIZED, inexact)
+    assert found.cut is not None and (found.cut.statement, found.cut.handed) == (statement, handed)
+    safety = Safety.APPROXIMATE if inexact else Safety.EXACT
+    proof = compare(source, apply_edits(source.pipeline, in_two(found)), safety, elements=ROWS)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+
+
+def in_two(found: BatchedCall) -> tuple[Edit, ...]:
+    assert found.cut is not None
+    split = SplitFunction("n1", found.cut)
+    first = ReplaceFunction(split.head, FunctionVariant.ON_BATCHES, found.cut.head)
+    rest = ReplaceFunction("n1", found.form, found.digest)
+    return (split, Move("n1", "n2"), rest, Move(split.head, "n2"), first)
+
+
+def test_both_parts_are_timed_on_a_batch() -> None:
+    source = live.read(tf.data.Dataset.from_tensor_slices(RAW_NUMBERS).map(_taken_apart).batch(4))
+    told = batches.annotate_batches(source, source.pipeline)
+    assert measure_batch_costs(source, told)["n1"] > 0
+
+
+def test_patched_source_splits_after_parsing(tmp_path: Path) -> None:
+    text = """
+        import tensorflow as tf
+
+        RECORDS = [bytes(range(number, number + 8)) for number in range(23)]
+
+        def split(record):
+            numbers = tf.io.decode_raw(record, tf.uint8)
+            image, label = tf.split(numbers, [7, 1])
+            return {"image": image}, label[0]
+
+        ds = tf.data.Dataset.from_tensor_slices(RECORDS)
+        ds = ds.map(split, num_parallel_calls=2)
+        ds = ds.shuffle(5, seed=1)
+        ds = ds.batch(4)
+        ds = ds.prefetch(1)
+        """
+    sample = Sample(tmp_path, text)
+    source = live.read(sample.run().ds)
+    batch = source.pipeline["n3"]
+    found = batches.probe(source, source.pipeline["n1"], batch)
+    assert found.cut is not None
+    moved = tuple(replace(edit, after="n3") if isinstance(edit, Move) else edit for edit in in_two(found))
+    rewrite = Rewrite("parse-batches", "n1", Safety.EXACT, moved, "x.")
+    expected = (
+        "ds = ds.batch(4)\n"
+        "ds = ds.map(split_head, num_parallel_calls=2)\n"
+        "ds = ds.map(lambda batch: tf.vectorized_map(split_tail, batch), num_parallel_calls=2)\n"
+    )
+    check_patch(sample, source, rewrite, expected=expected, elements=ROWS)
+
+
+def _sized_for_nothing(line: Any) -> Any:
+    numbers = tf.io.decode_raw(line, tf.uint8)
+    tf.reshape(numbers, [2, 4])
+    return numbers[:3]
+
+
+REFUSED: dict[str, tuple[list[Any], Function]] = {
+    "sparse features made dense": (
+        EXAMPLES, lambda line: tf.sparse.to_dense(tf.io.parse_single_example(line, SPARSE)["words"])),
+    "sparse features counted": (
+        EXAMPLES, lambda line: tf.size(tf.io.parse_single_example(line, SPARSE)["words"].values)),
+    "images": (EXAMPLES, lambda line: tf.io.decode_png(tf.io.parse_single_example(line, RAW)["raw"])),
+    "split text": (LINES, lambda line: tf.strings.split(line, ",")),
+    "tensors": (
+        [tf.io.serialize_tensor(tf.range(3)).numpy()] * 9, lambda line: tf.io.parse_tensor(line, tf.int32)),
+    "raw bytes of any length": (RAW_NUMBERS, lambda line: tf.io.decode_raw(line, tf.uint8)[..., :3]),
+    "raw bytes of any length, taken apart": (RAW_NUMBERS, lambda line: tf.io.decode_raw(line, tf.uint8)[:3]),
+    "raw bytes of any length beside those of one": (
+        RAW_NUMBERS, lambda line: (tf.io.decode_raw(line, tf.uint8)[:3],
+                                   tf.reshape(tf.io.decode_raw(line, tf.uint8)[:4], [2, 2]))),
+    "raw bytes sized by an op that does not run": (RAW_NUMBERS, _sized_for_nothing),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsuitable_function_is_refused(name: str) -> None:
+    assert _asked(*REFUSED[name])[1].why_not
+
+
+def test_parse_single_example_is_not_left_patched() -> None:
+    before = tf.io.parse_single_example, tf.compat.v1.io.parse_single_example
+    _asked(*PARSERS["sparse features"][:2])
+    assert (tf.io.parse_single_example, tf.compat.v1.io.parse_single_example) == before

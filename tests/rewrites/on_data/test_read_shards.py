@@ -1,0 +1,180 @@
+"""Files read ahead or several at a time: the promised order, and the patched source."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.core.edits import ReplaceOperator, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.equality.compare import compare, compare_datasets
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+from pipetune.rewrites import parallel_reads
+from pipetune.rewrites.rule import RuleContext
+from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_patch
+
+FILES = 5
+
+BEFORE = """
+import glob
+import os
+import tensorflow as tf
+
+FOLDER = os.path.dirname(__file__)
+RECORDS = sorted(glob.glob(os.path.join(FOLDER, "*.tfrecord")))
+LINES = sorted(glob.glob(os.path.join(FOLDER, "*.txt")))
+
+def number(text):
+    return tf.strings.to_number(text)
+"""
+
+CASES: dict[str, tuple[str, str]] = {
+    "records": (
+        'ds = tf.data.TFRecordDataset(RECORDS, "GZIP").batch(4)',
+        'ds = tf.data.TFRecordDataset(RECORDS, "GZIP", num_parallel_reads={length}).batch(4)',
+    ),
+    "lines of listed files": (
+        """
+        names = tf.data.Dataset.list_files(LINES, shuffle=False)
+        ds = tf.data.TextLineDataset(
+            names,
+            buffer_size=100,
+        )
+        ds = ds.map(number).batch(4)
+        """,
+        "    names,\n    buffer_size=100,\n    num_parallel_reads={length},\n)\n",
+    ),
+    "fixed lengths": (
+        "ds = tf.data.FixedLengthRecordDataset(LINES, 3)",
+        "FixedLengthRecordDataset(LINES, 3, num_parallel_reads={length})",
+    ),
+    "opened by a function": (
+        """
+        def lines(name):
+            return tf.data.TextLineDataset(name).skip(1)
+
+        ds = tf.data.Dataset.from_tensor_slices(LINES)
+        ds = ds.flat_map(lines)
+        ds = ds.map(number).batch(4)
+        """,
+        "ds = ds.interleave(lines, cycle_length={length}, block_length=1, num_parallel_calls=tf.data.AUTOTUNE)\n",
+    ),
+    "opened in one expression": (
+        """
+        ds = (
+            tf.data.Dataset.from_tensor_slices(RECORDS)
+            .flat_map(
+                lambda name: tf.data.TFRecordDataset(name, compression_type="GZIP").map(number)  # one file
+            )
+            .batch(4)
+        )
+        """,
+        """
+    .interleave(
+        lambda name: tf.data.TFRecordDataset(name, compression_type="GZIP").map(number),  # one file
+        cycle_length={length},
+        block_length=1,
+        num_parallel_calls=tf.data.AUTOTUNE
+    )
+""",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of unequal length, one of them empty."""
+    made = tmp_path_factory.mktemp("shards")
+    for file in range(FILES):
+        numbers = range(10, 10 + (7 * file) % 15)
+        (made / f"{file}.txt").write_text("".join(f"{number}\n" for number in numbers) or "09\n")
+        options = tf.io.TFRecordOptions(compression_type="GZIP")
+        with tf.io.TFRecordWriter(str(made / f"{file}.tfrecord"), options) as writer:
+            for number in numbers:
+                writer.write(str(100 * file + number).encode())
+    return made
+
+
+def _source(folder: Path, text: str) -> tuple[Sample, live.LivePipeline, list[Rewrite]]:
+    sample = Sample(folder, text)
+    sample.file.write_text(BEFORE + sample.file.read_text() + "\n")
+    linecache.clearcache()
+    source = live.read(sample.run().ds)
+    found = [
+        one for one in parallel_reads.propose_read_shards(RuleContext(source.pipeline)) if isinstance(one, Rewrite)
+    ]
+    return sample, source, found
+
+
+def _elements(dataset: Any) -> list[Any]:
+    return [element.tolist() if hasattr(element, "tolist") else element for element in dataset.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reading_ahead_keeps_the_order(name: str, folder: Path) -> None:
+    text, expected = CASES[name]
+    sample, source, rewrites = _source(folder, text)
+    assert [rewrite.safety for rewrite in rewrites] == [Safety.EXACT, *[Safety.REORDERS] * (len(rewrites) - 1)]
+    made = replay(source, apply_edits(source.pipeline, rewrites[0].edits))
+    for _ in range(3):
+        assert _elements(made) == _elements(source.dataset)
+    check_patch(sample, source, rewrites[0], expected=expected.format(length=1), elements=40)
+
+
+@pytest.mark.parametrize("name", ["records", "opened by a function"])
+def test_reading_several_files_is_deterministic_in_another_order(name: str, folder: Path) -> None:
+    text, expected = CASES[name]
+    sample, source, rewrites = _source(folder, text)
+    check_patch(sample, source, rewrites[1], expected=expected.format(length=2), elements=40)
+    made = replay(source, apply_edits(source.pipeline, rewrites[1].edits))
+    assert _elements(made) == _elements(made) != _elements(source.dataset)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_other_order_is_rejected_as_exact(name: str, folder: Path) -> None:
+    _, source, rewrites = _source(folder, CASES[name][0])
+    edited = apply_edits(source.pipeline, rewrites[1].edits)
+    assert not compare(source, edited, Safety.EXACT, elements=40).equal
+
+
+def test_missing_elements_are_rejected(folder: Path) -> None:
+    """One element is missing, under the safety class that permits another order."""
+    _, source, _ = _source(folder, CASES["opened by a function"][0])
+    cycle = {"cycle_length": 2, "block_length": 1, "num_parallel_calls": 2, "deterministic": None}
+    edited = apply_edits(source.pipeline, [ReplaceOperator("n1", "interleave", cycle)])
+    assert compare(source, edited, Safety.REORDERS, elements=40).equal
+    fewer = source.dataset.unbatch().skip(1).batch(4)
+    assert not compare_datasets(source.dataset, fewer, Safety.REORDERS, elements=40).equal
+
+
+def test_reader_arguments_are_read_from_the_dataset(folder: Path) -> None:
+    """`TextLineDataset` does not keep its `num_parallel_reads`."""
+    names = [str(path) for path in sorted(folder.glob("*.txt"))]
+    for number in (None, 1, 3, tf.data.AUTOTUNE):
+        for made in (
+            tf.data.TextLineDataset(names, num_parallel_reads=number),
+            tf.data.FixedLengthRecordDataset(names, 1, num_parallel_reads=number),
+            tf.data.TFRecordDataset(names, num_parallel_reads=number),
+        ):
+            (node,) = live.read(made).pipeline
+            assert (node.argument("num_parallel_reads"), node.argument("files")) == (number, FILES)
+            assert (
+                list(parallel_reads.propose_read_shards(RuleContext(live.read(made).pipeline))) == [] or number is None
+            )
+    shuffled = tf.data.Dataset.from_tensor_slices(names).filter(lambda name: True)
+    assert live.read(tf.data.TextLineDataset(shuffled)).pipeline.output.argument("files") is None
+
+
+def test_rebuilt_reader_keeps_its_arguments(folder: Path) -> None:
+    names = [str(path) for path in sorted(folder.glob("*.txt"))]
+    written = tf.data.FixedLengthRecordDataset(names[1:], 3, header_bytes=3, footer_bytes=3, buffer_size=64)
+    source = live.read(written.map(tf.strings.length))
+    made = replay(source, apply_edits(source.pipeline, [SetArgument("n0", "num_parallel_reads", 1)]))
+    assert _elements(made) == _elements(source.dataset) != []

@@ -1,0 +1,276 @@
+"""Functions on batches: which are shown to treat each row by itself, and which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune.core.edits import Move, ReplaceFunction, Safety, apply_edits
+from pipetune.core.functions import BatchedCall, FunctionVariant
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live, replay
+from pipetune.probes import batches
+from tests.default_run import cases
+
+ROWS = 21
+
+Function = Callable[..., Any]
+
+_DRAW = np.random.default_rng(3)
+_IMAGES = _DRAW.integers(0, 256, (ROWS, 5, 4, 3)).astype(np.uint8)
+_VECTORS = _DRAW.standard_normal((ROWS, 6)).astype(np.float32)
+_SCALARS = _DRAW.integers(0, 5, ROWS)
+_SQUARES = _DRAW.standard_normal((ROWS, 4, 4)).astype(np.float32)
+_WORDS = np.array([f" Word {number} " for number in range(ROWS)])
+_TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
+_MEAN = np.linspace(-1, 1, 6, dtype=np.float32)
+
+
+def _above_a_batch(arrays: Any, function: Function, *, drops: bool = False) -> tuple[Any, Any, Any]:
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).map(function).batch(4, drop_remainder=drops)
+    source = live.read(dataset)
+    return source, *(next(one for one in source.pipeline if one.op == op) for op in ("map", "batch"))
+
+
+def _asked(arrays: Any, function: Function, *, drops: bool = False) -> tuple[Any, BatchedCall]:
+    source, node, batch = _above_a_batch(arrays, function, drops=drops)
+    return source, batches.probe(source, node, batch)
+
+
+BY_ROW: dict[str, tuple[Any, Function]] = {
+    "cast and scale": (_IMAGES, lambda x: tf.cast(x, tf.float32) / 255.0 - 0.5),
+    "a mean of the right rank": (_VECTORS, lambda x: (x - _MEAN) * 2.0),
+    "two components": ((_VECTORS, _SCALARS), lambda x, y: (x * 2.0, tf.one_hot(y, 5))),
+    "a dictionary": ({"a": _VECTORS, "b": _SCALARS}, lambda d: {"c": d["a"] + 1.0, "d": d["b"]}),
+    "resize": (_IMAGES, lambda x: tf.image.resize(x, [7, 9])),
+    "resize, nearest": (_IMAGES, lambda x: tf.image.resize(x, [7, 9], method="nearest")),
+    "a new last axis": (_SQUARES, lambda x: x[..., tf.newaxis]),
+    "the last channel": (_IMAGES, lambda x: x[..., 0]),
+    "expand and squeeze behind": (_SQUARES, lambda x: tf.squeeze(tf.expand_dims(x, -1), -1)),
+    "flipped behind": (_IMAGES, lambda x: tf.reverse(x, [-1])),
+    "greatest of the last axis": (_VECTORS, lambda x: tf.reduce_max(x, axis=-1)),
+    "position of the greatest": (_VECTORS, lambda x: tf.argmax(x, axis=-1)),
+    "splits whole": (_VECTORS, lambda x: tf.concat([x, -x], axis=-1)),
+    "stacked behind": (_VECTORS, lambda x: tf.stack([x, x * 2.0], axis=-1)),
+    "apart behind": (_IMAGES, lambda x: tf.unstack(x, axis=-1)[1]),
+    "looked up": (_SCALARS, lambda i: tf.gather(_TABLE, i)),
+    "chosen by value": (_VECTORS, lambda x: tf.where(x > 0, x, -x)),
+    "clipped": (_VECTORS, lambda x: tf.minimum(tf.maximum(x, -0.5), 0.5)),
+    "numbers as text": (_SCALARS, lambda i: tf.strings.as_string(i * 3)),
+    "text cleaned": (_WORDS, lambda w: tf.strings.lower(tf.strings.strip(w))),
+    "text hashed": (_WORDS, lambda w: tf.strings.to_hash_bucket_fast(w, 50)),
+    "sorted": (_VECTORS, lambda x: tf.sort(x)),
+    "a cast that fits": (_VECTORS, lambda x: tf.cast(tf.clip_by_value(x * 9.0, 0.0, 255.0), tf.uint8)),
+    "another traced function inside": (_VECTORS, tf.function(lambda x: x * 2.0)),
+    "cropped": (_IMAGES, lambda x: tf.image.resize(tf.image.crop_to_bounding_box(x, 1, 0, 3, 3), [4, 5])),
+}
+
+INEXACT: dict[str, tuple[Any, Function, str]] = {
+    "exp": (_VECTORS, tf.exp, "Exp"),
+    "sigmoid": (_VECTORS, tf.sigmoid, "Sigmoid"),
+    "power": (_VECTORS, lambda x: tf.pow(tf.abs(x), 0.3), "Pow"),
+    "sum of floats": (_VECTORS, lambda x: tf.reduce_sum(x, axis=-1), "Sum"),
+    "mean of floats": (_SQUARES, lambda x: tf.reduce_mean(x, axis=[-1, -2]), "Mean"),
+}
+
+
+def _first_axis_matters(x: Any) -> Any:
+    return x * float(x.shape[0] or 7)
+
+
+def _thrice(x: Any) -> Any:
+    return tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 2.0), [0, x])[1]
+
+
+_STATE = tf.Variable(2.0)
+
+NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
+    # These run on batches without an error, but mean something else there.
+    "mean over everything": (_VECTORS, lambda x: x - tf.reduce_mean(x), "would mix the rows of a batch (Mean)"),
+    "greatest of the first axis": (_SQUARES, lambda x: tf.reduce_max(x, axis=0), "shapes or dtypes"),
+    "greatest of the first axis, kept": (
+        _SQUARES, lambda x: x - tf.reduce_max(x, axis=0), "would mix the rows of a batch (Max)"),
+    "flipped along the first axis": (
+        _SQUARES, lambda x: tf.reverse(x, [0]), "would mix the rows of a batch (ReverseV2)"),
+    "flipped image": (_IMAGES[:, :, :, 0], lambda x: x[::-1], "would mix the rows of a batch (StridedSlice)"),
+    "sorted along the first axis": (_SQUARES, lambda x: tf.sort(x, axis=0), "something different|mix"),
+    "running sum": (_VECTORS, lambda x: tf.cumsum(x), "would mix the rows of a batch (Cumsum)"),
+    "first of the row": (_VECTORS, lambda x: x - x[0], "would mix the rows of a batch (StridedSlice)"),
+    "matrix product": (_SQUARES, lambda x: tf.matmul(x, x), "not known to treat the rows"),
+    "transposed": (_SQUARES, lambda x: tf.transpose(x), "shapes or dtypes|would mix"),
+    "norm": (_VECTORS, lambda x: x / tf.norm(x), "would mix"),
+    "a constant of the batch's rank": (_VECTORS, lambda x: x + np.ones((1, 6), np.float32), "shapes or dtypes"),
+    "two components of different rank": ((_VECTORS, _VECTORS[:, 0]), lambda x, y: x * y, ""),
+    "a traced function that gives whole numbers": (
+        _VECTORS, tf.function(lambda x: tf.cast(tf.reduce_sum(x) * 1e6, tf.int64)), "shapes or dtypes"),
+    "length of the first axis, in Python": (_VECTORS, _first_axis_matters, "something different|constant"),
+    "length of the first axis, in the graph": (
+        _VECTORS, lambda x: x * tf.cast(tf.shape(x)[0], tf.float32), "depends on the number of rows"),
+    "length of the first axis, a whole number": (
+        _VECTORS, lambda x: x * tf.cast(tf.constant(x.shape[0] or 7), tf.float32), "something different"),
+    "joined in front": (_VECTORS, lambda x: tf.concat([x, x], axis=0), "shapes or dtypes"),
+    "split and joined in front": (_SQUARES, lambda x: tf.concat(tf.split(x, 2, axis=0)[::-1], axis=0), ""),
+    "reshaped": (_SQUARES, lambda x: tf.reshape(x, [16]), "cannot be called|shapes or dtypes"),
+    "reshaped and back": (_SQUARES, lambda x: tf.reshape(tf.reshape(x, [-1]), tf.shape(x)), "mix the rows"),
+    "cast that may not fit": (_VECTORS, lambda x: tf.cast(tf.abs(x) * 9.0, tf.uint8), "may not fit"),
+    "a loop": (_VECTORS, _thrice, "calls other functions"),
+    "a condition on a value": (
+        _SCALARS, lambda i: tf.cond(i > 2, lambda: i, lambda: -i), "cannot be called|calls other functions"),
+    "mapped inside": (_SQUARES, lambda x: tf.map_fn(lambda row: row * 2.0, x), ""),
+    "a constant only": (_SCALARS, lambda i: tf.constant(3.0), "shapes or dtypes|once per batch"),
+    "sampled": (_VECTORS, lambda x: x + tf.random.uniform([6]), "state"),
+    "a variable": (_VECTORS, lambda x: x * _STATE, "state"),
+    "checked": (_VECTORS, lambda x: tf.debugging.check_numerics(x, "bad"), "checks values"),
+    "Python": (_VECTORS, lambda x: tf.numpy_function(np.sort, [x], tf.float32), "state|shapes"),
+    "decoded text": (_WORDS, lambda w: tf.strings.unicode_decode(w, "UTF-8"), ""),
+    "split text": (_WORDS, lambda w: tf.strings.split(w), ""),
+    "sparse": (_VECTORS, lambda x: tf.sparse.from_dense(x), ""),
+}  # fmt: skip
+
+
+NEVER = {
+    "norm",
+    "a traced function that gives whole numbers",
+    "cast that may not fit",
+    "sampled",
+    "a variable",
+    "checked",
+    "Python",
+    "decoded text",
+    "split text",
+    "sparse",
+    "a loop",
+}
+
+VECTORIZED = {  # whether the last bits may differ
+    "mean over everything": True,
+    "flipped image": False,
+    "greatest of the first axis": False,
+    "greatest of the first axis, kept": False,
+    "first of the row": False,
+    "matrix product": True,
+    "transposed": False,
+    "reshaped": False,
+    "two components of different rank": False,
+    "a constant of the batch's rank": False,
+    "joined in front": False,
+}
+
+
+def _proven(source: Any, asked: BatchedCall, safety: Safety = Safety.EXACT) -> Any:
+    node, batch = (next(one.id for one in source.pipeline if one.op == op) for op in ("map", "batch"))
+    edits = (Move(node, batch), ReplaceFunction(node, asked.form, asked.digest))
+    return compare(source, apply_edits(source.pipeline, edits), safety, elements=ROWS)
+
+
+OFTEN = {"cast and scale", "a dictionary", "text hashed"}
+"""Cases that `test_lifting.py` and the soundness suite do not try op by op."""
+
+
+@pytest.mark.parametrize("name", cases(BY_ROW, default=OFTEN))
+def test_row_wise_function_is_bit_equal_on_batches(name: str) -> None:
+    source, found = _asked(*BY_ROW[name])
+    assert (found.why_not, found.inexact) == ("", ()) and found.digest
+    proof = _proven(source, found)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+
+
+@pytest.mark.parametrize("name", INEXACT)
+def test_inexact_op_differs_only_in_the_last_bits(name: str) -> None:
+    arrays, function, op = INEXACT[name]
+    source, found = _asked(arrays, function)
+    assert (found.why_not, found.inexact) == ("", (op,))
+    assert _proven(source, found, Safety.APPROXIMATE).equal
+
+
+@pytest.mark.parametrize("name", NOT_AS_IT_IS)
+def test_function_that_is_not_row_wise_is_refused_on_batches(name: str) -> None:
+    arrays, function, reason = NOT_AS_IT_IS[name]
+    found = batches.probe_variant(*_above_a_batch(arrays, function), FunctionVariant.ON_BATCHES)
+    assert found.why_not and any(part in found.why_not for part in reason.split("|")), found
+
+
+@pytest.mark.parametrize(
+    "name", cases(sorted(NOT_AS_IT_IS.keys() - NEVER), default={"sorted along the first axis", "reshaped and back"})
+)
+def test_vectorized_variant_is_chosen_only_where_equal(name: str) -> None:
+    source, found = _asked(*NOT_AS_IT_IS[name][:2])
+    assert found.why_not or found.form is FunctionVariant.VECTORIZED
+    if not found.why_not:
+        assert _proven(source, found, Safety.APPROXIMATE if found.inexact else Safety.EXACT).equal
+
+
+def test_vectorizable_functions_are_vectorized() -> None:
+    found = {name: _asked(*NOT_AS_IT_IS[name][:2])[1] for name in VECTORIZED}
+    assert {name: (one.form, one.why_not) for name, one in found.items()} == dict.fromkeys(
+        VECTORIZED, (FunctionVariant.VECTORIZED, "")
+    )
+    assert {name: bool(one.inexact) for name, one in found.items()} == VECTORIZED
+
+
+@pytest.mark.parametrize("name", sorted(NEVER))
+def test_function_without_any_batched_variant_is_refused(name: str) -> None:
+    assert _asked(*NOT_AS_IT_IS[name][:2])[1].why_not
+
+
+def test_dropped_remainder_makes_batches_of_known_size() -> None:
+    source, found = _asked(_IMAGES, BY_ROW["resize"][1], drops=True)
+    assert not found.why_not and _proven(source, found).proven
+
+
+def test_input_without_a_fixed_shape_is_refused() -> None:
+    ragged = tf.data.Dataset.range(9).map(lambda i: tf.range(i))
+    source = live.read(ragged.map(lambda x: x * 2).padded_batch(3).unbatch().batch(3))
+    maps = [node for node in source.pipeline if node.op == "map"]
+    found = batches.probe(source, maps[1], source.pipeline.output)
+    assert "fixed shape" in found.why_not
+
+
+def test_trace_time_randomness_is_refused() -> None:
+    draws = iter(range(1, 100))
+    _, found = _asked(_VECTORS, lambda x: x * float(next(draws)))
+    assert "something different when" in found.why_not and "something different each time" in found.why_not
+
+
+def test_digest_equals_that_of_a_script_that_batches_first() -> None:
+    source, found = _asked(*BY_ROW["resize"])
+    written = live.read(tf.data.Dataset.from_tensor_slices(_IMAGES).batch(4).map(BY_ROW["resize"][1]))
+    (function,) = [node.function for node in written.pipeline if node.op == "map"]
+    assert function is not None and function.digest == found.digest
+    assert function.digest != next(node.function.digest for node in source.pipeline if node.op == "map")
+
+
+def test_only_stateless_functions_upstream_of_a_batch_are_probed() -> None:
+    dataset = tf.data.Dataset.range(9).map(lambda i: i * 2).map(lambda i: i + tf.random.uniform([], 0, 2, tf.int64))
+    dataset = dataset.batch(3).map(lambda rows: rows + 1)
+    source = live.read(dataset)
+    told = batches.annotate_batches(source, source.pipeline)
+    asked = [node.function.on_batches is not None for node in told if node.function is not None]
+    assert asked == [True, False, False]
+    assert told.fingerprint == source.pipeline.fingerprint
+
+
+def test_function_is_probed_for_the_nearest_batch_downstream() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(_IMAGES).map(BY_ROW["resize"][1])
+    source = live.read(dataset.batch(4, drop_remainder=True).unbatch().batch(3, drop_remainder=True))
+    node = next(one for one in source.pipeline if one.op == "map")
+    first, second = (one for one in source.pipeline if one.op == "batch")
+    told = batches.annotate_batches(source, source.pipeline)[node.id].function
+    assert told is not None and told.on_batches == batches.probe(source, node, first)
+    assert told.on_batches != batches.probe(source, node, second)
+
+
+def test_replayed_function_has_the_probed_digest() -> None:
+    source, found = _asked(*BY_ROW["two components"])
+    node, batch = (next(one.id for one in source.pipeline if one.op == op) for op in ("map", "batch"))
+    edits = (Move(node, batch), ReplaceFunction(node, found.form, found.digest))
+    made = replay.replay(source, apply_edits(source.pipeline, edits))
+    assert made.element_spec == source.dataset.element_spec
+    again = live.read(made).pipeline.output.function
+    assert again is not None and again.digest == found.digest

@@ -1,0 +1,65 @@
+"""`threads` on real data: the options reach the runtime, the values stay equal, and the patch sets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
+
+from pipetune import tensorflow_private
+from pipetune.core.edits import Rewrite, apply_edits
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.threads import RULE
+from pipetune.worker.verification import first_difference
+from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_patch
+
+SCRIPT = """
+import tensorflow as tf
+
+def multiplied(x):
+    return tf.matmul(tf.ones([9, 9]), tf.ones([9, 9]) * tf.cast(x, tf.float32))
+
+ds = tf.data.Dataset.range(40)
+ds = ds.map(multiplied, num_parallel_calls=4)
+ds = ds.batch(4)
+"""
+
+
+def proposed(source: live.LivePipeline) -> list[Rewrite]:
+    spread = OperatorProfile("n1", Stage.TRANSFORM, several_threads=True)
+    context = RuleContext(source.pipeline, Profile((spread,), ConsumerProfile("none")), cores=4)
+    return [one for one in RULE.propose(context) if isinstance(one, Rewrite)]
+
+
+def test_thread_options_are_set_on_the_dataset(tmp_path: Path) -> None:
+    source = live.read(Sample(tmp_path, SCRIPT).run().ds)
+    alone, with_pool = proposed(source)
+    made: dict[str, Any] = {}
+    for rewrite in (alone, with_pool):
+        dataset = replay(source, apply_edits(source.pipeline, rewrite.edits))
+        made[rewrite.key] = (dataset.options().threading.max_intra_op_parallelism,
+                             dataset.options().threading.private_threadpool_size)  # fmt: skip
+        graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
+        assert any("OptionsDataset" in node.op for node in graph.node)  # the compared dataset has them too
+    assert list(made.values()) == [(1, None), (1, 4)]
+
+
+def test_patch_sets_the_thread_options(tmp_path: Path) -> None:
+    sample = Sample(tmp_path, SCRIPT)
+    source = live.read(sample.run().ds)
+    _, with_pool = proposed(source)
+    expected = (
+        "options = tf.data.Options()\noptions.threading.max_intra_op_parallelism = 1\n"
+        "options.threading.private_threadpool_size = 4\nds = ds.with_options(options)\n"
+    )
+    check_patch(sample, source, with_pool, expected=expected, elements=40)
+    unset = first_difference(source.pipeline, apply_edits(source.pipeline, with_pool.edits))
+    assert unset.startswith("it sets the options {}, not {'threading.max_intra_op_parallelism': 1")

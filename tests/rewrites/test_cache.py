@@ -1,0 +1,369 @@
+"""`cache`: where it is proposed and where not, its price, and what its notes contain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipetune.core.edits import Consent, Insert
+from pipetune.core.storage import FileUse, Sweep, SweepReader
+from pipetune.rewrites.cache import RULE, best_position
+from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_break_even
+from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
+from tests.rewrites.outline import outlines
+
+_FILES = "TFRecordDataset elements=10 bytes=1k"
+_CYCLE = "list_files shuffle=False | interleave elements=10 bytes=1k"
+_SHUFFLED = "from_tensor_slices elements=10 bytes=1k | shuffle 9"
+
+SILENT: list[tuple[str, dict[str, Any], str | None]] = [
+    # What is upstream differs from epoch to epoch.
+    ("range 10 | map random elements=10 bytes=1k | batch 2", {}, "draws random numbers"),
+    ("range 10 | map seeded elements=10 bytes=1k | batch 2", {}, "draws random numbers"),
+    ("range 10 | map python_random elements=10 bytes=1k | batch 2", {}, "draws random numbers"),
+    ("range 10 | map python elements=10 bytes=1k | batch 2", {}, "runs Python"),
+    ("range 10 | map variable=w elements=10 bytes=1k | batch 2", {}, "reads the variable w"),
+    (
+        "range 10 | map variable=w elements=10 bytes=1k",
+        {"trained_variables": frozenset()},
+        "reads the variable",
+    ),
+    ("range 10 | map writes elements=10 bytes=1k | batch 2", {}, "writes a variable"),
+    ("range 10 | map table elements=10 bytes=1k | batch 2", {}, "a table that can change"),
+    ("range 10 | map print elements=10 bytes=1k | batch 2", {}, "side effect"),
+    # Elements that are dropped in every epoch would be dropped in the first only.
+    ("range 10 | map asserts elements=10 bytes=1k | batch 2", {}, "rejects elements"),
+    ("TFRecordDataset | batch 4 | map | batch 3 elements=10 bytes=1k", {}, "rejects a shorter last batch"),
+    ("TFRecordDataset | padded_batch 4 | map | batch 3 elements=10 bytes=1k", {}, "rejects a shorter last batch"),
+    (
+        "range 9 | window 2 | flat_map inner=BatchDatasetV2 spec=TensorSpec(shape=(None,))"
+        " | batch 3 elements=10 bytes=1k spec=TensorSpec(shape=(None,2))",
+        {},
+        "rejects a shorter last batch",
+    ),
+    ("range 10 | map unknown elements=10 bytes=1k | batch 2", {}, "nothing is known about its function"),
+    ("from_generator elements=10 bytes=1k | map | batch 2", {}, "runs Python"),
+    ("from_generator elements=10 bytes=1k | batch 2", {}, "runs Python"),
+    ("random elements=10 bytes=1k | map | batch 2", {}, "draws random numbers"),
+    ("opaque elements=10 bytes=1k | map | batch 2", {}, "unknown what this operator does"),
+    ("list_files | interleave inner=GeneratorDataset elements=10 bytes=1k", {}, "runs Python"),
+    ("list_files | interleave inner=TFRecordDatasetV2+ShuffleDatasetV3 elements=9 bytes=1k", {}, "random"),
+    ("range 10 | filter python elements=10 bytes=1k | batch 2", {}, "runs Python"),
+    ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", {}, "may stop reading"),
+    # The order is not kept.
+    (f"{_CYCLE} 2 deterministic=False cycle_length=2 | batch 2", {}, "overtake"),
+    (f"{_CYCLE} 2 cycle_length=2 | batch 2", {"options": {"deterministic": False}}, "overtake"),
+    ("range 10 | map 4 deterministic=False elements=10 bytes=1k | batch 2", {}, "overtake"),
+    ("range 10 | map elements=10 bytes=1k | batch 2", {"options": {"deterministic": False}}, "overtake"),
+    # The data is infinite, or is repeated upstream.
+    ("range 10 | repeat | map bytes=1k | batch 2", {}, "endlessly"),
+    ("range 10 | repeat -1 | map bytes=1k | batch 2", {}, "endlessly"),
+    ("range 10 | repeat 3 | map bytes=1k elements=30 | batch 2", {}, "every epoch again"),
+    # It would never be complete.
+    (f"{_FILES} | map | batch 2", {"partial_read": True}, "stops before the end of the data"),
+    (f"{_FILES} | map | batch 2 | take 3", {}, "may stop reading"),
+    (f"{_FILES} | map | take_while | batch 2", {}, "may stop reading"),
+    (f"{_FILES} | map | opaque", {}, "may stop reading"),
+    (f"{_FILES} | map | scan unknown", {}, "may stop reading"),
+    (f"a = {_FILES} | map; b = range 9; zip a b", {}, "may stop reading"),
+    ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", {}, "draws random numbers"),
+    # After a shuffle, each epoch picks other elements, not just another order.
+    (f"{_SHUFFLED} | take 5 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | skip 2 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | shard 2 index=1 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | enumerate | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | window 2 | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | take_while | map bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | batch 3 drop_remainder=True | map bytes=1k", {}, "drops different elements"),
+    (f"a = {_SHUFFLED}; b = range 9; zip a b | map bytes=1k elements=9", {}, "depends on the order"),
+    ("list_files elements=9 | take 5 | map reads_file bytes=1k", {}, "depends on the order"),
+    (f"{_SHUFFLED} | cache | take 5 | map bytes=1k", {}, "depends on the order"),  # the script's is never complete
+    # It is read once.
+    (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 1}, "at most once"),
+    (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 1, "steps_per_epoch": 5}, "1 epoch of 5 steps"),
+    (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 2}, "at most once"),
+    (f"{_FILES} | map bytes=1k | repeat 1 | batch 2", {"epochs": 1}, "at most once"),
+    (f"{_FILES} | map bytes=600k", {"epochs": 1, "memory_limit_bytes": 1e4}, "at most once"),
+    # The price is unknown.
+    ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", {}, "the number of elements is unknown"),
+    ("TFRecordDataset elements=9 | map | batch 2", {}, "the size of an element"),
+    ("TFRecordDataset bytes=1k elements=-1", {}, "infinite"),
+    # Nothing is saved.
+    ("range 10 elements=10 static_bytes=8 | shuffle 10 | batch 2", {}, None),
+    ("from_tensor_slices elements=10 bytes=1k | batch 2", {}, None),
+    ("from_tensor_slices elements=10 bytes=1k | shuffle 10 | repeat", {}, None),
+    (f"{_FILES} | map | cache", {}, "already"),
+    (f"{_FILES} | map bytes=1k | snapshot bytes=1k", {}, "already"),
+    (f"{_FILES} | map bytes=1k | snapshot bytes=1k | map bytes=1k", {}, "stores its elements"),
+    (f"{_FILES} | map | cache | shuffle 10 | repeat", {}, "already"),
+]
+
+
+@pytest.mark.parametrize(("words", "fields", "why"), SILENT)
+def test_no_proposal(words: str, fields: dict[str, Any], why: str | None) -> None:
+    silences = check_no_proposal("cache", words, **fields)
+    if why is None:
+        assert silences == []
+    else:
+        assert any(why in silence.why for silence in silences), silences
+
+
+def test_only_the_deciding_operator_gives_a_reason() -> None:
+    silences = check_no_proposal("cache", "from_generator elements=10 bytes=1k | map | map | batch 2")
+    assert len(silences) == 1
+
+
+def _cache(node: str, safety: str = "EXACT") -> str:
+    return f"{safety} cache(filename=)>{node}"
+
+
+FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
+    # The deepest place upstream of the first operator that differs; after the last one that works.
+    (f"{_FILES} | map bytes=1k | map random | batch 2 | repeat", {}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k | batch 2 | prefetch 1", {}, [_cache("n2")]),
+    (f"{_FILES} | map bytes=1k | batch 2 | with_options", {}, [_cache("n2")]),
+    (f"{_FILES} | map bytes=1k | filter | map random", {}, [_cache("n2")]),
+    ("range 10 elements=10 | map bytes=1k | map variable=w", {}, [_cache("n1")]),
+    (f"{_FILES} | map 4 bytes=1k | map random", {}, [_cache("n1")]),
+    (f"{_CYCLE} 2 cycle_length=2 | map random | batch 2", {}, [_cache("n1")]),
+    (f"{_FILES} | map raises reads_file bytes=1k", {}, [_cache("n1")]),
+    (f"{_FILES} | batch 5 | batch 3 bytes=1k", {}, [_cache("n2")]),
+    (f"{_FILES} | batch 4 drop_remainder=True | batch 3 bytes=1k", {}, [_cache("n2")]),
+    (f"{_FILES} | map bytes=1k | take 3 | cache | map bytes=1k", {}, [_cache("n4")]),
+    ("range 10 elements=10 | take 5 | map bytes=1k | map random", {}, [_cache("n2")]),
+    # The smaller place too, where it is much smaller.
+    (f"{_FILES} | map bytes=600k | map random | batch 2", {}, [_cache("n1"), _cache("n0")]),
+    # A cache of the user's makes what is upstream of it equal in every epoch.
+    (f"{_FILES} | map random bytes=1k | cache | map bytes=1k | map random", {}, [_cache("n3")]),
+    # Three at most: the one that saves most, then those that save most per byte held.
+    (f"{_FILES} | map bytes=10k cpu=1ms | map bytes=100k cpu=1ms | map bytes=1M cpu=1ms | map random",
+     {}, [_cache("n3"), _cache("n1"), _cache("n2")]),
+    # No place that another beats in both.
+    (f"{_FILES} | map bytes=600k cpu=1ms | map bytes=1k cpu=1ms | map random", {}, [_cache("n2")]),
+    (f"{_FILES} | shard 2 index=1 | map random", {}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k | skip 3 | map random", {}, [_cache("n2")]),
+    # What would be read in part before a take is complete after it.
+    (f"{_FILES} | map bytes=1k | batch 2 | take 3", {}, [_cache("n3")]),
+    # It is read more than once.
+    (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 2}, [_cache("n2")]),
+    (f"{_FILES} | map bytes=1k | repeat 3 | batch 2", {"epochs": 1}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 5}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 1}, [_cache("n1")]),
+    # A cache freezes the order of a shuffle.
+    ("list_files elements=4 | interleave elements=9 bytes=1k | map random", {}, [_cache("n2", "REORDERS")]),
+    (f"{_FILES} | map bytes=1k | shuffle 9 | map bytes=1k | batch 2",
+     {}, ["EXACT n2>n3 cache(filename=)>n3", _cache("n4", "REORDERS")]),
+    (f"{_FILES} | map bytes=1k | shuffle 9 | map random | batch 2", {}, [_cache("n1")]),
+    (f"{_FILES} | shuffle 9 reshuffle_each_iteration=False | map bytes=1k | map random", {}, [_cache("n2")]),
+    # Unless the shuffle can move after the cache: past maps that depend on their element alone.
+    (f"{_FILES} | shuffle 9 seed=1 | map bytes=1k cpu=1ms | map random", {}, ["EXACT n1>n2 cache(filename=)>n2"]),
+    (f"{_SHUFFLED} | map bytes=1k | prefetch | map bytes=1k cpu=1ms | map random | batch 3", {},
+     ["EXACT n1>n4 cache(filename=)>n4"]),
+    (f"{_SHUFFLED} | map bytes=1k cpu=1ms | map random", {"epochs": 3}, ["EXACT n1>n2 cache(filename=)>n2"]),
+    (f"{_SHUFFLED} | map bytes=1k cpu=1ms | map random", {"epochs": 2}, [_cache("n2", "REORDERS")]),
+    (f"{_FILES} | map bytes=1k | shuffle 9 | map bytes=1k cpu=1ms | batch 2", {"randomness_fixed": True},
+     [_cache("n1"), "STATISTICAL n2>n3 cache(filename=)>n3", _cache("n4", "REORDERS")]),  # it may get another seed
+    (f"{_SHUFFLED} | filter | map bytes=1k cpu=1ms | map random", {}, [_cache("n3", "REORDERS")]),
+    (f"{_SHUFFLED} | shuffle 5 | map bytes=1k cpu=1ms | map random", {}, [_cache("n3", "REORDERS")]),
+    ("list_files elements=9 | map bytes=1k cpu=1ms | map random", {}, [_cache("n2", "REORDERS")]),
+    (f"{_SHUFFLED} | batch 3 | map bytes=1k", {}, [_cache("n3", "REORDERS")]),
+    (f"{_SHUFFLED} reshuffle_each_iteration=False | take 5 | map bytes=1k | map random", {}, [_cache("n3")]),
+    # A repeat downstream makes the cache pay.
+    (f"{_FILES} | map bytes=1k | repeat | batch 2", {}, [_cache("n1")]),
+    (f"{_FILES} | map bytes=1k", {"options": {"deterministic": True}}, [_cache("n1")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "fields", "expected"), FIRES)
+@pytest.mark.mission("A7.cache")
+def test_proposed_places(words: str, fields: dict[str, Any], expected: list[str]) -> None:
+    rewrites = check_proposes("cache", words, **fields)
+    assert outlines(rewrites) == expected
+    assert all(rewrite.group == "cache" and not rewrite.needs for rewrite in rewrites)
+    for rewrite in rewrites:
+        assert ("freezes" in " ".join(rewrite.notes)) == (rewrite.safety.name == "REORDERS")
+
+
+def test_price_is_elements_times_bytes() -> None:
+    rewrites = check_proposes("cache", f"{_FILES} | map bytes=600k | map random | batch 2")
+    assert [rewrite.predicted_bytes for rewrite in rewrites] == [6e6, 1e4]
+
+
+def test_element_counts_pass_through_operators_that_keep_them() -> None:
+    words = "range 10 | map bytes=1k | map random elements=32 | batch 2"
+    assert [rewrite.predicted_bytes for rewrite in check_proposes("cache", words)] == [32_000]
+    counted = context("TFRecordDataset | map bytes=2k | map random")
+    assert counted.profile is not None
+    counted = replace(counted, profile=replace(counted.profile, cardinality={"n0": 7}))
+    rewrites, _ = proposals(RULE, counted)
+    assert [rewrite.predicted_bytes for rewrite in rewrites] == [14_000]
+
+
+@pytest.mark.parametrize(
+    ("words", "price"),
+    [
+        ("range 10 elements=10 | take 4 | map bytes=1k", 4_000),
+        ("range 10 elements=-1 | take 4 | map bytes=1k", 4_000),
+        ("range 10 elements=10 | take -1 | map bytes=1k", 10_000),
+        ("range 10 elements=10 | skip 4 | map bytes=1k", 6_000),
+        ("range 10 elements=10 | filter | map bytes=1k", 10_000),  # at most
+        (f"{_FILES} | shard 3 index=1 | map bytes=1k", 4_000),  # at most
+        ("range 10 elements=10 | map static_bytes=8 | batch 3", 12 * 8),  # four batches of at most three
+        ("range 10 | map bytes=1k | batch 3 elements=4", 4 * 3 * 1_000),
+    ],
+)
+@pytest.mark.mission("A7.cache")
+def test_price(words: str, price: float) -> None:
+    assert check_proposes("cache", words)[0].predicted_bytes == price
+
+
+def test_size_is_read_from_the_input_of_the_next_operator() -> None:
+    described = context("range 10 elements=10 | map | map random")
+    assert described.profile is not None
+    first, second, third = described.profile.operators
+    measured = replace(described.profile, operators=(first, second, replace(third, bytes_in=2_000)))
+    rewrites, _ = proposals(RULE, replace(described, profile=measured))
+    assert [rewrite.predicted_bytes for rewrite in rewrites] == [20_000]
+
+
+@pytest.mark.mission("A7.elsewhere")
+def test_cache_above_the_memory_limit_is_proposed_as_a_file() -> None:
+    words = f"{_FILES} | map! bytes=600k | map random | batch 2"
+    described = context(words, memory_limit_bytes=1e6, fingerprint="abcd")
+    rewrites, silences = proposals(RULE, described)
+    assert outlines(rewrites) == ["EXACT cache(filename=pipetune-cache-abcd)>n1", _cache("n0")]
+    in_file, in_memory = rewrites
+    assert in_file.needs == frozenset({Consent.FILE_CACHE}) and in_file.predicted_bytes == 0
+    assert any("remains after the run" in note for note in in_file.notes)
+    assert in_memory.needs == frozenset() and in_memory.predicted_bytes == 1e4
+    (offer,) = [silence for silence in silences if silence.node == "n1"]
+    for part in ("5.7 MiB", "977 KiB", "Dataset.save", "Dataset.load", "100 ms of CPU time to compute once"):
+        assert part in offer.why
+
+
+def test_file_cache_is_named_after_the_fingerprint() -> None:
+    described = context(f"{_FILES} | map bytes=600k", memory_limit_bytes=1)
+    rewrites, _ = proposals(RULE, described)
+    (edit,) = rewrites[0].edits
+    assert isinstance(edit, Insert)
+    assert edit.arguments["filename"] == f"pipetune-cache-{described.pipeline.fingerprint}"
+
+
+def test_note_names_other_readers_of_the_branch() -> None:
+    described = context(f"{_FILES} shared=2 | map bytes=1k shared=2")
+    shared = replace(described, pipeline=replace(described.pipeline, shared_with=("validation",)))
+    rewrites, _ = proposals(RULE, shared)
+    notes = " ".join(rewrites[0].notes)
+    assert "validation" in notes and "creates 2 datasets" in notes
+
+
+def test_note_names_two_branches_that_read_the_cache() -> None:
+    words = f"a = {_FILES} | map bytes=1k; b = a | map random; c = a | map random; concatenate b c"
+    (rewrite,) = check_proposes("cache", words)
+    assert "Two branches" in " ".join(rewrite.notes)
+
+
+_SLOW = f"{_FILES} | map bytes=600k cpu=9990us | map random"
+"""10 ms per element, ten elements."""
+
+
+def _notes(words: str, **fields: Any) -> str:
+    return " ".join(check_proposes("cache", words, **fields)[0].notes)
+
+
+def test_note_states_saved_time_per_epoch() -> None:
+    notes = _notes(_SLOW, epochs=5)
+    assert "From the second epoch on, it saves 100 ms of CPU time per epoch" in notes
+    assert "400 ms over the 5 epochs of the script" in notes
+    assert "epochs of the script" not in _notes(_SLOW)
+
+
+def test_waiting_time_is_saved_and_listed_separately() -> None:
+    described = context(_SLOW)
+    assert described.profile is not None
+    first, *rest = described.profile.operators
+    waits = replace(described.profile, operators=(replace(first, waiting_seconds=0.05), *rest))
+    rewrites, _ = proposals(RULE, replace(described, profile=waits))
+    assert "100 ms of CPU time and 500 ms of waiting per epoch" in " ".join(rewrites[0].notes)
+
+
+def test_time_already_saved_by_the_scripts_cache_is_not_counted() -> None:
+    words = f"{_FILES} | map cpu=1s bytes=1k | cache cpu=0us | map cpu=10ms bytes=1k | map random"
+    assert "saves 100 ms of CPU time per epoch" in _notes(words)
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_second", "in_file", "saved"),
+    [
+        (None, "more than 57.2 MiB per second can be read", "more than 57.2 MiB per second can be read"),
+        (
+            1e9,
+            "reading takes at least 6.0 ms; if writing is equally fast, it pays off after 2 epochs",
+            "it pays off after 2 epochs",
+        ),
+        (
+            1.1e8,
+            "reading takes at least 55 ms; if writing is equally fast, it pays off after 3 epochs",
+            "it pays off after 4 epochs",
+        ),
+        (1e7, "reading takes at least 600 ms, so it never pays off", "it never pays off"),
+    ],
+)
+def test_note_states_when_reading_from_disk_pays_off(bytes_per_second: float | None, in_file: str, saved: str) -> None:
+    described = context(_SLOW, memory_limit_bytes=1e5)
+    assert described.profile is not None
+    sweep = Sweep(SweepReader.FILES, (), ceiling=bytes_per_second)
+    known = replace(described.profile, files=FileUse(sweeps=(sweep,)))
+    rewrites, silences = proposals(RULE, replace(described, profile=known))
+    assert in_file in " ".join(rewrites[0].notes)
+    assert saved in next(silence.why for silence in silences if silence.node == "n1")
+
+
+def test_cache_must_fit_beside_the_memory_already_used() -> None:
+    """As in the search: the cache alone would fit in 7 MiB."""
+    described = context(_SLOW, memory_limit_bytes=7 * 2**20)
+    assert described.profile is not None
+    assert outlines(proposals(RULE, described)[0]) == [_cache("n1"), _cache("n0")]
+    holding = replace(described, profile=replace(described.profile, peak_rss_mib=5.0))
+    rewrites, silences = proposals(RULE, holding)
+    assert rewrites[0].needs == frozenset({Consent.FILE_CACHE}) and outlines(rewrites[1:]) == [_cache("n0")]
+    assert "more than what the pipeline leaves of the limit of 7.0 MiB" in silences[-1].why
+
+
+def test_no_place_without_a_second_epoch_or_a_price() -> None:
+    assert best_position(context("list_files elements=4 | map random cpu=1s bytes=1k | batch 2")) is None
+    assert best_position(context(f"{_FILES} | map cpu=1s bytes=1k", profiled=False)) is None
+
+
+@pytest.mark.parametrize(("bytes_per_second", "paid"), [(None, None), (1e7, None), (1e9, 2)])
+def test_saved_dataset_is_priced_whether_or_not_it_fits_in_memory(
+    bytes_per_second: float | None, paid: int | None
+) -> None:
+    described = context(_SLOW)
+    place = best_position(described)
+    assert place is not None and place.node.id == "n1" and described.profile is not None
+    known = replace(described.profile, files=FileUse(sweeps=(Sweep(SweepReader.FILES, (), ceiling=bytes_per_second),)))
+    facts = replace(described, profile=known)
+    assert epochs_to_break_even(facts, place, before_training=True) == paid
+    sentence = describe_saved_dataset(facts, place)
+    assert "5.7 MiB on storage that every host can reach, 100 ms of CPU time to compute once" in sentence
+    assert ("pays off after 2 epochs" in sentence) is (paid == 2)
+    assert "Dataset.snapshot" in sentence and "order in which it was saved" not in sentence
+
+
+def test_best_position_is_upstream_of_a_shuffle_where_possible() -> None:
+    found = best_position(context(f"{_FILES} | map bytes=600k cpu=9990us | shuffle 10 | batch 2"))
+    assert found is not None and found.node.op == "map"
+    shuffled = best_position(context("list_files elements=4 | interleave elements=9 bytes=600k | map random"))
+    assert shuffled is not None and shuffled.node.op == "interleave"
+
+
+@pytest.mark.parametrize(("files", "frozen"), [("list_files", True), ("list_files shuffle=False", False)])
+def test_dataset_saved_after_a_shuffle_keeps_its_saved_order(files: str, frozen: bool) -> None:
+    words = f"{files} elements=4 | interleave elements=9 bytes=600k | map random"
+    rewrites, silences = proposals(RULE, context(words, memory_limit_bytes=1e6))
+    assert [bool(rewrite.needs) for rewrite in rewrites] == [True]
+    (offer,) = [silence.why for silence in silences if "Dataset.save" in silence.why]
+    assert ("the order in which it was saved" in offer) == frozen

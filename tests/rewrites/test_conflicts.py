@@ -1,0 +1,160 @@
+"""Rewrites that are legal alone but not together."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.conflicts import find_conflict
+from pipetune.testing.rules import context
+
+_PHOTOS = (
+    "list_files elements=16 shuffle=False | interleave elements=2000 bytes=80k | map bytes=600k cpu=5ms"
+    " | shuffle 100 | batch 32 | repeat"
+)
+
+
+def _pick(words: str, *wanted: tuple[str, str]) -> str:
+    """The conflict that `find_conflict` reports for the first rewrites of the wanted rules at the wanted operators."""
+    described = context(words)
+    rewrites, _ = propose_all(described)
+    chosen = [next(r for r in rewrites if (r.rule, r.node) == pair) for pair in wanted]
+    return find_conflict(described, chosen)
+
+
+def test_cache_conflicts_with_a_shuffle_moved_upstream_of_it() -> None:
+    cache, move = ("cache", "n2"), ("map-and-batch-fusion", "n4")
+    assert _pick(_PHOTOS, cache) == ""
+    assert _pick(_PHOTOS, move) == ""
+    assert "downstream of shuffle" in _pick(_PHOTOS, cache, move)
+    assert "downstream of shuffle" in _pick(_PHOTOS, move, cache)
+
+
+def test_cache_conflicts_with_a_repeat_moved_upstream_of_it() -> None:
+    described = context(_PHOTOS)
+    rewrites, _ = propose_all(described)
+    (cache,) = [r for r in rewrites if r.rule == "cache" and r.node == "n2"]
+    (first,) = [r for r in rewrites if r.node == "n5" and not r.epochs_kept and "before the shuffle" in r.summary]
+    assert "downstream of repeat" in find_conflict(described, [cache, first])
+
+
+def test_cache_after_a_map_conflicts_with_moving_that_map() -> None:
+    words = "range 90 elements=90 bytes=8 | map rows=exact bytes=8 cpu=1ms | shuffle 9 | batch 3"
+    cache, vectorized = ("cache", "n1"), ("vectorize-map", "n1")
+    assert _pick(words, cache) == _pick(words, vectorized) == ""
+    assert "cache would stay in place while n1 is moved" in _pick(words, cache, vectorized)
+    assert _pick(words, ("prefetch", "n3"), vectorized) == ""
+
+
+def test_unrelated_rewrites_do_not_conflict() -> None:
+    assert _pick(_PHOTOS, ("prefetch", "n5"), ("parallel-map", "n2"), ("parallel-interleave", "n1")) == ""
+    assert find_conflict(context(_PHOTOS), []) == ""
+
+
+def test_rewrites_of_one_group_exclude_each_other() -> None:
+    described = context(_PHOTOS)
+    rewrites, _ = propose_all(described)
+    two = [rewrite for rewrite in rewrites if rewrite.rule == "prefetch"][:2]
+    assert "exclude each other" in find_conflict(described, two)
+
+
+def _free(*edits: Insert | SetArgument, safety: Safety = Safety.EXACT) -> Rewrite:
+    return Rewrite(rule="free", node="n0", safety=safety, edits=edits, summary="Does it.")
+
+
+@pytest.mark.parametrize(
+    ("words", "rewrites", "why"),
+    [
+        ("range 9 | batch 2", [_free(SetArgument("n7", "batch_size", 1))], "names operator n7"),
+        ("range 9 | batch 2", [_free(Insert("n1", "prefetch", "p"))] * 2, "p would be inserted twice"),
+        (
+            "list_files | interleave cycle_length=4",
+            [_free(SetArgument("n2", "num_parallel_calls", 4)), _free(SetArgument("n2", "cycle_length", 2))],
+            "exceed the cycle length of 2",
+        ),
+        ("range 9 | map random | batch 2", [_free(Insert("n1", "cache", "c"))], "random numbers"),
+        (
+            "range 9 | map | batch 2 | take 2",
+            [_free(Insert("n1", "cache", "c"))],
+            "may not read it to the end",
+        ),
+        ("range 9 | shuffle 9 | batch 2", [_free(Insert("n1", "cache", "c"))], "reshuffles"),
+    ],
+)
+def test_invalid_plan_is_rejected(words: str, rewrites: list[Rewrite], why: str) -> None:
+    assert why in find_conflict(context(words), rewrites)
+
+
+def test_frozen_order_needs_consent_but_is_no_conflict() -> None:
+    frozen = _free(Insert("n1", "cache", "c"), safety=Safety.REORDERS)
+    assert find_conflict(context("range 9 | shuffle 9 | batch 2"), [frozen]) == ""
+
+
+def test_numbers_of_the_user_are_not_checked() -> None:
+    words = "list_files | interleave 4 cycle_length=2 | batch 2"
+    assert find_conflict(context(words), [_free(Insert("n3", "prefetch", "p"))]) == ""
+
+
+def test_caches_of_the_user_are_not_checked() -> None:
+    words = "range 9 | map random | cache | batch 2"
+    assert find_conflict(context(words), [_free(Insert("n3", "prefetch", "p"))]) == ""
+
+
+_ROWS = "from_tensor_slices gathers elements=25 bytes=12"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "fires"),
+    [
+        # The last batch of one row is dropped: it is never examined only where each batch is assembled by itself.
+        ("range 9 elements=9 | batch 2 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
+        ("range 9 elements=9 | batch 2 | shuffle 3 | batch 4 drop_remainder=True", "map-and-batch-fusion", False),
+        (f"{_ROWS} | batch 4 | batch 4 drop_remainder=True", "gather-batches", False),
+        ("range 9 elements=9 | batch 2 | map cpu=1ms | filter | batch 4 drop_remainder=True", "filter-early", False),
+        ("range 9 elements=9 | batch 2 | batch 4", "map-and-batch-fusion", True),  # refused in any case
+        ("range 8 elements=8 | batch 2 | batch 3 drop_remainder=True", "map-and-batch-fusion", True),
+        (f"{_ROWS} | batch 5 | batch 4 drop_remainder=True", "gather-batches", True),
+    ],
+)
+def test_dropped_elements_of_different_sizes_are_not_batched_together(words: str, rule: str, fires: bool) -> None:
+    rewrites, silences = propose_all(context(words))
+    last = context(words).pipeline.output.id
+    found = [one for one in rewrites if one.rule == rule and (last in str(one.edits) or rule != "map-and-batch-fusion")]
+    assert bool(found) is fires, found
+    assert fires or any("elements of different sizes" in one.why for one in silences)
+
+
+_SHUFFLED = "a = range 9 | shuffle 9 seed=4"
+
+
+@pytest.mark.parametrize(
+    ("words", "op", "conflicts"),
+    [
+        (f"{_SHUFFLED}; b = a | repeat 2 | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
+        (f"{_SHUFFLED}; b = a | repeat 2 | map writes=w; c = a | repeat 2; zip b c", "map", True),
+        (f"{_SHUFFLED}; b = a | concatenate a | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
+        ("a = random | take 9; b = a | repeat 2 | batch 2; c = a | repeat 2 | batch 2; zip b c", "batch", True),
+        (f"{_SHUFFLED} | repeat 2 | batch 2; zip a a", "batch", True),
+        (f"{_SHUFFLED}; b = a | repeat 2 | map; c = a | repeat 2; zip b c", "map", False),  # TensorFlow does so itself
+        (f"{_SHUFFLED} reshuffle_each_iteration=False; b = a | repeat | batch 2; c = a; zip b c", "batch", False),
+        (f"{_SHUFFLED}; b = a | batch 2; c = a | batch 2; zip b c | repeat 2", "batch", False),
+        (f"{_SHUFFLED}; b = a | repeat 2; c = a | repeat 2; zip b c | batch 2", "batch", False),
+        ("a = range 9; b = a | shuffle 9 seed=4 | repeat 2 | batch 2; c = a | repeat 2; zip b c", "batch", False),
+        (f"{_SHUFFLED} | repeat 2 | batch 2", "batch", False),
+    ],
+)
+def test_branches_that_restart_one_shuffle_keep_their_order(words: str, op: str, conflicts: bool) -> None:
+    """Each new iterator takes the next seed: if one started earlier, other elements would be paired."""
+    described = context(words)
+    node = next(node for node in described.pipeline if node.op == op)
+    edits = [SetArgument(node.id, "num_parallel_calls", 2), Insert(node.id, "prefetch", "p")]
+    for edit in edits if op == "batch" else edits[:1]:
+        assert ("exchange orders" in find_conflict(described, [_free(edit)])) is conflicts
+
+
+def test_operator_that_already_runs_ahead_may_change_its_parallelism() -> None:
+    words = f"{_SHUFFLED}; b = a | repeat 2 | batch 2 num_parallel_calls=2; c = a | repeat 2 | batch 2; zip b c"
+    described = context(words)
+    node = next(node for node in described.pipeline if node.op == "batch")
+    assert find_conflict(described, [_free(SetArgument(node.id, "num_parallel_calls", 4))]) == ""

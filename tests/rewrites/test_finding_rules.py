@@ -1,0 +1,142 @@
+"""Rules are found by scanning the folder; together they propose each change once, and none above the memory limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pipetune.rewrites
+from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.errors import PipetuneError
+from pipetune.rewrites import find_rule, find_rules, propose_all
+from pipetune.rewrites.conflicts import find_conflict
+from pipetune.testing.rules import context
+
+_NAMES = [
+    "cache",
+    "gather-batches",
+    "parse-batches",
+    "shuffle-small",
+    "vectorize-map",
+    "freeze-autotune",
+    "granted-cores",
+    "map-and-batch-fusion",
+    "parallel-interleave",
+    "parallel-map",
+    "prefetch",
+    "prefetch-to-device",
+    "shuffle-repeat-order",
+]
+
+_NEW_RULE = """
+from pipetune.core.edits import NoProposal
+from pipetune.rewrites.rule import Rule
+
+def propose(context):
+    yield NoProposal("say-nothing", context.pipeline.output.id, "It has nothing to say.")
+
+RULE = Rule("say-nothing", "Says nothing.", "Always.", "EXACT.", propose)
+"""
+
+
+def test_released_rules_are_found() -> None:
+    assert set(_NAMES) <= {rule.name for rule in find_rules()}
+
+
+def test_new_file_adds_a_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = len(find_rules())
+    (tmp_path / "say_nothing.py").write_text(_NEW_RULE)
+    (tmp_path / "shared_by_rules.py").write_text("RULES = ()\n")
+    monkeypatch.setattr(pipetune.rewrites, "__path__", [*pipetune.rewrites.__path__, str(tmp_path)])
+    assert find_rule("say-nothing").summary == "Says nothing."
+    assert len(find_rules()) == before + 1
+    _, silences = propose_all(context("range 9 | map | batch 2"))
+    assert "It has nothing to say." in [silence.why for silence in silences]
+
+
+def test_unknown_rule_is_an_error_that_lists_known_rules() -> None:
+    with pytest.raises(PipetuneError, match="no rule called 'vectorise'") as caught:
+        find_rule("vectorise")
+    assert "parallel-map" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_every_rule_documents_itself(name: str) -> None:
+    rule = find_rule(name)
+    for prose in (rule.summary, rule.legality, rule.safety):
+        assert prose.endswith(".") and "  " not in prose
+    assert any(word in rule.safety for word in ("EXACT", "STATISTICAL", "REORDERS"))
+    assert any(word in rule.legality.lower() for word in ("never", "unless", "only"))
+
+
+def test_equal_changes_are_proposed_once() -> None:
+    words = "TFRecordDataset elements=9 bytes=1k | map bytes=9k | shuffle 9 | batch 2"
+    rewrites, _ = propose_all(context(words))
+    moves = [rewrite for rewrite in rewrites if rewrite.group == "place@n2"]
+    assert len(moves) == 1
+    assert len({repr(rewrite.edits) for rewrite in rewrites}) == len(rewrites)
+    assert len({rewrite.key for rewrite in rewrites}) == len(rewrites)
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "operators"),
+    [
+        (
+            "TFRecordDataset elements=9 bytes=1k | map bytes=1k | batch 2",
+            ("n2", "n2"),
+            ["batch", "cache", "prefetch"],
+        ),
+        ("range 9 | shuffle 9 | batch 2 | repeat", ("n3", "n3"), ["repeat", "batch", "prefetch"]),
+        ("range 9 | map | skip 3", ("n2", "n2"), ["skip", "map", "prefetch"]),
+        ("range 9 | map | filter early=1", ("n2", "n2"), ["filter", "map", "prefetch"]),
+    ],
+)
+def test_plan_in_proposal_order_keeps_the_prefetch_last(
+    words: str, nodes: tuple[str, str], operators: list[str]
+) -> None:
+    described = context(words)
+    rewrites, _ = propose_all(described)
+    prefetch = next(rewrite for rewrite in rewrites if rewrite.rule == "prefetch" and rewrite.node == nodes[0])
+    other = next(rewrite for rewrite in rewrites if rewrite.rule != "prefetch" and rewrite.node == nodes[1]
+                 and any(not isinstance(edit, SetArgument) for edit in rewrite.edits))  # fmt: skip
+    plan = sorted([other, prefetch], key=rewrites.index)
+    edited = apply_edits(described.pipeline, [edit for rewrite in plan for edit in rewrite.edits])
+    assert [node.op for node in edited][-3:] == operators
+
+
+def test_rewrite_above_the_memory_limit_is_not_proposed() -> None:
+    words = "range 9 | map bytes=100M | batch 2 | prefetch AUTOTUNE"
+    rewrites, silences = propose_all(context(words, memory_limit_bytes=300e6))
+    sizes = [rewrite.predicted_bytes for rewrite in rewrites if rewrite.rule == "prefetch"]
+    assert sizes == [200e6]
+    refused = [silence for silence in silences if silence.rule == "prefetch"]
+    assert len(refused) == 2 and all("above the limit of 286 MiB" in silence.why for silence in refused)
+
+
+@pytest.mark.parametrize(
+    ("words", "safety"),
+    [
+        ("range 9 | shuffle 10 seed=4 | map | repeat 2 | batch 2", Safety.REORDERS),
+        ("range 9 | shuffle 10 seed=4 | map | repeat | batch 2", Safety.EXACT),
+        ("range 9 | shuffle 10 | map | repeat 2 | batch 2", Safety.EXACT),
+    ],
+)
+def test_moving_a_shuffle_next_to_its_repeat_changes_a_seeded_order(words: str, safety: Safety) -> None:
+    """TensorFlow fuses the two operators."""
+    rewrites, _ = propose_all(context(words.replace("map", "map rows=exact")))
+    (found,) = (rewrite for rewrite in rewrites if rewrite.rule == "vectorize-map")
+    assert found.safety is safety
+
+
+@pytest.mark.parametrize("below", ["take 5", "window 3", "enumerate", "shard 2 0"])
+def test_no_shuffle_is_moved_next_to_its_repeat_before_positional_operators(below: str) -> None:
+    """The fused operator would output other elements, and comparing would not show it: it fuses both pipelines."""
+    apart, together = "range 9 | shuffle 10 seed=4 | map rows=exact | repeat 2 | batch 2", "range 9 | shuffle 10 seed=4"
+    rewrites, silences = propose_all(context(f"{apart} | {below}"))
+    assert "vectorize-map" not in {rewrite.rule for rewrite in rewrites}
+    assert any(one.rule == "vectorize-map" and "would output other elements" in one.why for one in silences)
+    for words in (f"{together} | repeat 2 | {below}", f"a = {together} | repeat 2; b = range 99; zip a b"):
+        described = context(words)
+        plan = [Rewrite("prefetch", "n1", Safety.REORDERS, (Insert("n1", "prefetch", "p"),), "")]
+        assert "would output other elements" in find_conflict(described, plan)

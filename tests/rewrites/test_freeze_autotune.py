@@ -1,0 +1,136 @@
+"""`freeze-autotune`: where it is proposed and where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipetune.core.edits import Safety
+from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.conflicts import find_conflict
+from pipetune.testing.rules import check_proposes, check_rewrite, context, proposals
+from tests.rewrites.outline import outlines
+
+
+def calls(node: str, value: float, kernel: str = "ParallelMapV2", **more: Any) -> TunedValue:
+    return TunedValue(node, kernel, PARALLELISM, value, 1, 8, **{"tunable": True, **more})
+
+
+def ahead(node: str, value: float, **more: Any) -> TunedValue:
+    return TunedValue(node, "Prefetch", BUFFER_SIZE, value, 0, 512, **{"tunable": True, **more})
+
+
+def reading(*values: TunedValue, **more: Any) -> AutotuneValues:
+    return AutotuneValues(values, **{"seconds": 3.0, "converged": True, **more})
+
+
+_MAP = reading(calls("n1", 3))
+
+SILENT: list[tuple[str, AutotuneValues | None, dict[str, Any], str]] = [
+    ("range 9 | map 4 | batch 2", None, {}, "not observed"),
+    ("range 9 | map AUTOTUNE", None, {}, "not observed"),
+    ("range 9 | map AUTOTUNE", reading(note="The runtime shows no model of this pipeline."), {}, "no model"),
+    ("range 9 | map 4 | prefetch 2", reading(calls("n1", 4, tunable=False)), {}, "no value for AUTOTUNE to choose"),
+    ("range 9 | map 4 | prefetch 2", reading(), {}, "no value for AUTOTUNE to choose"),
+    ("range 9 | map AUTOTUNE", reading(calls("n1", 3), converged=False), {}, "not settled after 3.0 s"),
+    ("range 9 | map AUTOTUNE", _MAP, {"options": {"autotune.enabled": False}}, "switched off"),
+    ("range 9 | map AUTOTUNE", _MAP, {"detected_cores": 64}, "another machine"),
+    ("range 9 | map AUTOTUNE python", _MAP, {}, "runs Python"),
+    ("range 9 | map AUTOTUNE variable=w", _MAP, {}, "reads the variable w"),
+    ("range 9 | map AUTOTUNE writes", _MAP, {}, "writes a variable"),
+    ("range 9 | map AUTOTUNE table", _MAP, {}, "a table that can change"),
+    ("range 9 | map AUTOTUNE print", _MAP, {}, "side effect (PrintV2)"),
+    ("range 9 | map AUTOTUNE unknown", _MAP, {}, "nothing is known about its function"),
+    ("range 9 | map AUTOTUNE", reading(calls("n7", 3)), {}, "reports no value for it"),
+    ("range 9 | map AUTOTUNE", reading(calls("n1", 3, tunable=False), calls("", 2)), {}, "reports no value for it"),
+    ("range 9 | map random", _MAP, {}, "not known to be stateless"),
+    ("TFRecordDataset num_parallel_reads=AUTOTUNE", reading(calls("n0", 2, "ParallelInterleaveV4")), {},
+     "would change the order"),
+    ("list_files | interleave AUTOTUNE cycle_length=2 | batch 2", reading(calls("n2", 3, "ParallelInterleaveV4")), {},
+     "exceed its cycle length of 2"),
+    ("list_files | interleave AUTOTUNE", reading(calls("n2", 3, "ParallelInterleaveV4")), {"cores": 6},
+     "exceed its cycle length of 2"),
+    ("range 9 | prefetch AUTOTUNE", reading(ahead("n1", 0)), {}, "never filled"),
+    ("range 9 | prefetch AUTOTUNE", reading(ahead("n1", 9, moved_seconds=2.5)), {}, "still growing after 2.5 s"),
+    ("range 9 | prefetch AUTOTUNE", reading(ahead("", 9)), {}, "reports no value for it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "seen", "fields", "why"), SILENT)
+def test_no_proposal(words: str, seen: AutotuneValues | None, fields: dict[str, Any], why: str) -> None:
+    rewrites, silences = proposals("freeze-autotune", context(words, autotune_reading=seen, **fields))
+    assert not rewrites, rewrites
+    assert any(why in silence.why for silence in silences), [silence.why for silence in silences]
+
+
+QUIET: list[tuple[str, AutotuneValues]] = [
+    ("range 9 | map 4", reading(calls("n1", 4, tunable=False), calls("", 2))),  # the script's own number
+    ("range 9 | map variable=w | batch 2", reading(ahead("", 4))),  # TensorFlow alone decides to read ahead there
+    ("range 9 | map 4", reading(ahead("", 0))),
+    ("range 9 | map 4", reading(ahead("", 4, moved_seconds=2.9))),
+]
+
+
+@pytest.mark.parametrize(("words", "seen"), QUIET)
+def test_nothing_is_reported_without_autotuned_values(words: str, seen: AutotuneValues) -> None:
+    assert proposals("freeze-autotune", context(words, autotune_reading=seen)) == ([], [])
+
+
+FIRES: list[tuple[str, AutotuneValues, dict[str, Any], str]] = [
+    ("range 9 | map AUTOTUNE", _MAP, {}, "EXACT n1.num_parallel_calls=3"),
+    ("range 9 | map", _MAP, {}, "EXACT n1.num_parallel_calls=3"),  # made parallel by TensorFlow
+    ("range 9 | map | batch 2", reading(calls("n1", 2, "MapAndBatch")), {}, "EXACT n1.num_parallel_calls=2"),
+    ("range 9 | batch 2 num_parallel_calls=AUTOTUNE", reading(calls("n1", 2, "ParallelBatch")), {},
+     "EXACT n1.num_parallel_calls=2"),
+    ("range 9 | map AUTOTUNE | prefetch AUTOTUNE", reading(calls("n1", 3), ahead("n2", 4, moved_seconds=0.4)), {},
+     "EXACT n1.num_parallel_calls=3 n2.buffer_size=4"),
+    ("range 9 | map AUTOTUNE", reading(calls("n1", 3), ahead("", 5)), {},
+     "EXACT n1.num_parallel_calls=3 prefetch(buffer_size=5)>n1"),
+    ("range 9 | map variable=w | map AUTOTUNE", reading(calls("n2", 3), ahead("", 5)), {},
+     "EXACT n2.num_parallel_calls=3"),
+    ("list_files | interleave AUTOTUNE cycle_length=4 block_length=2", reading(calls("n2", 3, "ParallelInterleaveV4")),
+     {}, "EXACT n2.num_parallel_calls=3"),
+    ("list_files | interleave AUTOTUNE", reading(calls("n2", 2, "ParallelInterleaveV4")), {"cores": 6},
+     "EXACT n2.cycle_length=2 n2.block_length=1 n2.num_parallel_calls=2"),
+    ("range 9 | map AUTOTUNE random", _MAP, {}, "STATISTICAL n1.num_parallel_calls=3"),
+    ("range 9 | map AUTOTUNE deterministic=False", _MAP, {}, "EXACT n1.num_parallel_calls=3"),
+    ("range 9 | map AUTOTUNE python | map AUTOTUNE", reading(calls("n1", 2), calls("n2", 3)), {},
+     "EXACT n2.num_parallel_calls=3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "seen", "fields", "expected"), FIRES)
+def test_proposed_edits(words: str, seen: AutotuneValues, fields: dict[str, Any], expected: str) -> None:
+    described = context(words, autotune_reading=seen, **fields)
+    rewrites, _ = proposals("freeze-autotune", described)
+    assert outlines(rewrites) == [expected]
+    only = rewrites[0]
+    assert only.equal_is_enough and only.predicted_bytes == 0
+    assert only.reproducible == (only.safety is Safety.EXACT)
+    check_rewrite(only, described.pipeline, rule="freeze-autotune")
+    assert find_conflict(described, [only]) == ""
+
+
+def test_note_states_how_long_autotune_was_observed() -> None:
+    (only,) = check_proposes("freeze-autotune", "range 9 | map AUTOTUNE", autotune_reading=_MAP)
+    assert "3.0 s" in only.notes[0] and "num_parallel_calls=3" in only.summary
+
+
+def test_duplicate_of_parallel_map_is_merged_into_it() -> None:
+    rewrites, _ = propose_all(context("range 9 | map AUTOTUNE", autotune_reading=reading(calls("n1", 2))))
+    assert "freeze-autotune" not in {one.rule for one in rewrites}
+    (only,) = [one for one in rewrites if one.rule == "parallel-map"]
+    assert only.equal_is_enough and any("3.0 s" in note for note in only.notes)
+    assert not any(one.equal_is_enough for one in rewrites if one is not only)
+
+
+def test_conflicts_with_another_rewrite_of_the_same_number() -> None:
+    described = context("range 9 | map AUTOTUNE random", autotune_reading=_MAP)
+    rewrites, _ = propose_all(described)
+    freeze = next(one for one in rewrites if one.rule == "freeze-autotune")
+    number = next(one for one in rewrites if one.rule == "parallel-map")
+    ending = next(one for one in rewrites if one.rule == "prefetch")
+    assert "set twice" in find_conflict(described, [number, freeze])
+    assert find_conflict(described, [ending, freeze]) == ""

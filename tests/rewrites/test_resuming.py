@@ -1,0 +1,140 @@
+"""How rewrites affect a resumed job: which keep their safety class, which get a weaker one, and which are dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.edits import Edit, Insert, Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.results import ResumeMethod, ResumePoint
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.resuming import adapt_to_resuming
+from pipetune.testing.rules import context
+
+STATE = ResumePoint(ResumeMethod.ITERATOR_STATE, "tf.train.Checkpoint(iterator=...)", "train.py", 3)
+IDS = ResumePoint(ResumeMethod.IDS, "tfds_id")
+EPOCHS = ResumePoint(ResumeMethod.EPOCHS, "BackupAndRestore")
+
+
+def skip(node: str) -> ResumePoint:
+    return ResumePoint(ResumeMethod.SKIP, "skip(step)", "train.py", 4, node)
+
+
+AHEAD: tuple[Edit, ...] = (Insert("n3", "prefetch", "prefetch@n3", {"buffer_size": 2}),)
+MEMORY: tuple[Edit, ...] = (Insert("n1", "cache", "cache@n1"),)
+FILE: tuple[Edit, ...] = (Insert("n1", "cache", "cache@n1", {"filename": "kept"}),)
+FILE_BELOW: tuple[Edit, ...] = (Insert("n2", "cache", "cache@n2", {"filename": "kept"}),)
+PARALLEL: tuple[Edit, ...] = (SetArgument("n1", "num_parallel_calls", 2),)
+
+#    n0      n1    n2     n3
+LOOP = "range 9 | map | skip 2 | batch 2"
+PLAIN = "range 9 | map | shuffle 5 | batch 2"
+RANDOM = "range 9 | map random | shuffle 5 | batch 2"
+NUMBERED = "range 9 | map 4 | shuffle 5 | batch 2 | prefetch 1"
+
+
+def seen(words: str, way: ResumePoint, edits: tuple[Edit, ...], safety: Safety = Safety.EXACT) -> Rewrite | NoProposal:
+    rewrite = Rewrite("a-rule", "n1", safety, edits, "Does something.", group="a")
+    return adapt_to_resuming(rewrite, context(words, resuming=(way,)))
+
+
+AS_PROPOSED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety]] = [
+    (PLAIN, IDS, AHEAD, Safety.EXACT),
+    (PLAIN, IDS, MEMORY, Safety.EXACT),
+    (PLAIN, IDS, (Move("n2", "n0"),), Safety.REORDERS),
+    (PLAIN, EPOCHS, AHEAD, Safety.EXACT),
+    (PLAIN, EPOCHS, MEMORY, Safety.EXACT),
+    (PLAIN, EPOCHS, PARALLEL, Safety.STATISTICAL),
+    (LOOP, skip("n2"), AHEAD, Safety.EXACT),
+    (LOOP, skip("n2"), MEMORY, Safety.EXACT),
+    (LOOP, skip("n2"), (Insert("n2", "cache", "cache@n2"),), Safety.EXACT),
+    (LOOP, skip("n2"), PARALLEL, Safety.EXACT),
+    (LOOP, skip("n2"), (Move("n2", "n0"),), Safety.EXACT),  # after passing a map, the same elements are skipped
+    (LOOP, skip("n7"), AHEAD, Safety.EXACT),  # a skip of another dataset
+    (NUMBERED, STATE, PARALLEL, Safety.EXACT),
+    (NUMBERED, STATE, (SetArgument("n1", "num_parallel_calls", -1),), Safety.EXACT),
+    (NUMBERED, STATE, (SetArgument("n4", "buffer_size", 4),), Safety.EXACT),
+    (PLAIN, STATE, PARALLEL, Safety.EXACT),  # TensorFlow runs this map in parallel anyway
+]
+
+
+@pytest.mark.parametrize(("words", "way", "edits", "safety"), AS_PROPOSED)
+def test_rewrite_without_effect_on_a_resumed_job_is_unchanged(
+    words: str, way: ResumePoint, edits: tuple[Edit, ...], safety: Safety
+) -> None:
+    found = seen(words, way, edits, safety)
+    assert isinstance(found, Rewrite) and found.safety is safety and found.notes == ()
+
+
+LOWERED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety, str]] = [
+    (PLAIN, STATE, AHEAD, Safety.STATISTICAL, "cannot be restored"),
+    (PLAIN, STATE, MEMORY, Safety.STATISTICAL, "cannot be restored"),
+    (PLAIN, STATE, (Move("n2", "n0"),), Safety.STATISTICAL, "cannot be restored"),
+    (PLAIN, STATE, (SetOption("deterministic", True),), Safety.STATISTICAL, "cannot be restored"),
+    (PLAIN, STATE, (SetArgument("n2", "buffer_size", 9),), Safety.STATISTICAL, "cannot be restored"),
+    (PLAIN, STATE, (SetArgument("n3", "num_parallel_calls", 2),), Safety.STATISTICAL, "cannot be restored"),
+    (RANDOM, STATE, PARALLEL, Safety.STATISTICAL, "cannot be restored"),
+    (NUMBERED, STATE, (SetArgument("n1", "num_parallel_calls", None),), Safety.STATISTICAL, "cannot be restored"),
+    (PLAIN, STATE, FILE, Safety.STATISTICAL, "locked"),
+    (PLAIN, IDS, FILE, Safety.STATISTICAL, "locked"),
+    (PLAIN, EPOCHS, FILE, Safety.STATISTICAL, "locked"),
+    (LOOP, skip("n2"), (Move("n3", "n1"),), Safety.REORDERS, "the elements"),
+    (
+        "range 9 | shuffle 5 | batch 2 | skip 2",
+        skip("n3"),
+        (Move("n1", "n2"),),
+        Safety.REORDERS,
+        "the elements",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "way", "edits", "safety", "warning"), LOWERED)
+@pytest.mark.mission("D4.resuming")
+def test_rewrite_that_affects_a_resumed_job_is_downgraded(
+    words: str, way: ResumePoint, edits: tuple[Edit, ...], safety: Safety, warning: str
+) -> None:
+    found = seen(words, way, edits)
+    assert isinstance(found, Rewrite) and found.safety is safety
+    (note,) = found.notes
+    assert warning in note and way.what in note
+    assert adapt_to_resuming(found, context(words, resuming=(way,))) == found  # the note is added once
+
+
+@pytest.mark.parametrize("safety", [Safety.STATISTICAL, Safety.REORDERS])
+def test_other_draws_before_a_skip_add_a_note(safety: Safety) -> None:
+    found = seen(LOOP, skip("n2"), PARALLEL, safety)
+    assert isinstance(found, Rewrite) and found.safety is safety and "resumed after it" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "way", "edits", "why"),
+    [
+        (LOOP, skip("n2"), FILE_BELOW, "remained for an earlier run"),
+        (PLAIN, STATE, (Insert("n3", "copy_to_device", "copy_to_device@n3"),), "cannot be saved"),
+    ],
+)
+@pytest.mark.mission("D4.resuming")
+def test_rewrite_that_breaks_resuming_is_not_proposed(
+    words: str, way: ResumePoint, edits: tuple[Edit, ...], why: str
+) -> None:
+    found = seen(words, way, edits)
+    assert isinstance(found, NoProposal) and why in found.why
+
+
+def test_weakest_class_of_several_resume_points_applies() -> None:
+    rewrite = Rewrite("a-rule", "n1", Safety.EXACT, (Move("n3", "n1"),), "Does something.", group="a")
+    found = adapt_to_resuming(rewrite, context(LOOP, resuming=(skip("n2"), STATE, IDS)))
+    assert isinstance(found, Rewrite) and found.safety is Safety.REORDERS and len(found.notes) == 2
+
+
+@pytest.mark.parametrize("way", [STATE, IDS, EPOCHS])
+def test_all_rules_are_adapted_to_resuming(way: ResumePoint) -> None:
+    words = "range 9 elements=9 | map! bytes=1k elements=9 | shuffle 5 | batch 2"
+    before, _ = propose_all(context(words))
+    after, _ = propose_all(context(words, resuming=(way,)))
+    assert [replace(rewrite, safety=Safety.EXACT, notes=()) for rewrite in after] == [
+        replace(rewrite, safety=Safety.EXACT, notes=()) for rewrite in before
+    ]
+    assert any(one.safety > other.safety for one, other in zip(after, before, strict=True)) is (way is STATE)

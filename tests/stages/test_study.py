@@ -1,0 +1,34 @@
+"""When the randomness of a script counts as fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.capture.consumption import Consumption, NoConsumer
+from pipetune.pipelines import live
+from pipetune.stages.study import Subject
+
+Dataset = tf.data.Dataset
+
+
+def _fixed(dataset: Any) -> bool:
+    use = Consumption(dataset=dataset, variable="train", role="training", consumer_call="test")
+    return Subject(live.read(dataset, name="train"), NoConsumer("nobody trains"), use).randomness_fixed
+
+
+@pytest.mark.parametrize(("asked", "fixed"), [(None, False), (True, True), (False, False)])
+def test_only_deterministic_option_fixes_order(asked: bool | None, fixed: bool) -> None:
+    options = tf.data.Options()
+    if asked is not None:
+        options.deterministic = asked
+    assert _fixed(Dataset.range(9).with_options(options)) is fixed
+
+
+def test_seed_fixes_randomness() -> None:
+    assert _fixed(Dataset.range(9).shuffle(3, seed=1))
+    assert not _fixed(Dataset.range(9).shuffle(3))

@@ -1,0 +1,161 @@
+"""`analyze` with several fake workers: their start, their messages and their end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipetune.core import cluster
+from pipetune.core.errors import PipetuneError
+from pipetune.core.settings import Settings
+from pipetune.supervisor.analysis import analyze
+from pipetune.supervisor.local_cluster import log_tail
+from pipetune.supervisor.monitoring import Timeouts
+from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
+from pipetune.supervisor.results_folder import Results
+from pipetune.supervisor.target import Target
+from tests.supervisor.test_analysis import SOON, Recorder
+
+pytestmark = pytest.mark.slow
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_cluster.py")))
+
+
+def run(
+    tmp_path: Path, scenario: str, *, workers: int = 2, limits: Timeouts = SOON
+) -> tuple[AnalysisResult, Recorder, Path]:
+    screen = Recorder()
+    request = AnalysisRequest(
+        Target(script="/somewhere/train.py", arguments=(scenario,), directory=str(tmp_path)),
+        Settings(workers=workers),
+        Results(tmp_path / "out", workers=workers),
+        limits=limits,
+        worker_command=FAKE,
+    )
+    analysis = analyze(request, screen=screen)
+    out = analysis.results.folder
+    for known in (one for worker in range(workers) for one in told(out, worker)):
+        assert not psutil.pid_exists(known["pid"]), known
+    return analysis, screen, out
+
+
+def told(out: Path, worker: int) -> list[dict[str, Any]]:
+    path = out / f"told-{worker}"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.one_core
+def test_each_worker_has_its_own_task_log_and_process_group(tmp_path: Path) -> None:
+    analysis, screen, out = run(tmp_path, "in_step", workers=3)
+    assert (analysis.exit_code, screen.warned) == (0, [])
+    assert analysis.session.patch is not None and analysis.session.patch.verified, "in a cluster of its own"
+    addresses = []
+    for worker in range(3):
+        measured, *verified = told(out, worker)
+        assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 4], "six do not fit"
+        assert measured["config"]["task"] == {"type": "worker", "index": worker}
+        assert measured["group"] == measured["pid"]
+        addresses.append(measured["config"]["cluster"]["worker"])
+        assert (out / f"worker-{worker}.log").read_text().count(f"worker {worker} prints this") == 5
+    assert addresses[0] == addresses[1] == addresses[2] and len(set(addresses[0])) == 3
+    assert not (out / "script.log").exists()
+
+
+def test_killed_worker_ends_all_workers_and_is_named(tmp_path: Path) -> None:
+    analysis, _, _ = run(tmp_path, "last_is_killed", workers=3)
+    assert (analysis.exit_code, analysis.session.status) == (3, "failed")
+    assert analysis.session.status_detail == (
+        "Worker 2 was killed (SIGKILL), possibly because the system ran out of memory. The other workers were stopped "
+        "as well."
+    )
+    assert analysis.log_tail == "worker 2 prints this\nthe script prints this\nout of memory"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "detail"),
+    [
+        ("one_raises", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+        ("one_raises_and_stays", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+        ("one_raises_in_a_step", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+        ("one_fails", 5, "On worker 1: There is no GPU here."),
+        ("chief_dies", 3, "The script exited with status 9."),
+    ],
+)
+def test_failure_is_reported_with_its_worker(tmp_path: Path, scenario: str, code: int, detail: str) -> None:
+    analysis, _, _ = run(tmp_path, scenario)
+    assert (analysis.exit_code, analysis.session.status_detail) == (code, detail)
+    assert bool(analysis.traceback) is ("one_raises" in scenario)
+    assert (analysis.failure is not None and analysis.failure.hint == "Ask for another device.") is (code == 5)
+
+
+def test_worker_killed_in_trial_fails_that_trial_only(tmp_path: Path) -> None:
+    analysis, screen, out = run(tmp_path, "killed_in_a_trial_of_the_chief")
+    assert analysis.exit_code == 0
+    assert "While trying prefetch@n3, the process lost worker 1, which was killed (SIGKILL)" in screen.warned[0]
+    assert [one["attempt"] for one in told(out, 1)[:2]] == [1, 2]
+    first, second = (one["config"]["cluster"] for one in told(out, 0)[:2])
+    assert first != second, "of the same ports one may not be free yet"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "detail"),
+    [
+        ("out_of_step", "worker 1 took 4 steps, but worker 0 took 5"),
+        ("one_says_out_of_step", "Worker 1 is no longer in lockstep with the others: its input raised."),
+    ],
+)
+def test_workers_out_of_lockstep_are_ended(tmp_path: Path, scenario: str, detail: str) -> None:
+    analysis, _, _ = run(tmp_path, scenario)
+    assert (analysis.exit_code, analysis.session.status) == (1, "failed")
+    assert detail in analysis.session.status_detail
+
+
+def test_step_failure_is_attributed_to_killed_peer(tmp_path: Path) -> None:
+    analysis, _, _ = run(tmp_path, "heard_of_before_it_is_gone")
+    assert (analysis.exit_code, analysis.traceback) == (3, "")
+    assert analysis.session.status_detail.startswith("Worker 1 was killed (SIGKILL)")
+
+
+def test_hung_cluster_is_ended(tmp_path: Path) -> None:
+    analysis, _, _ = run(tmp_path, "hangs", limits=replace(SOON, other_phases=1.0))
+    assert "sent no message for 1 s" in analysis.session.status_detail
+
+
+def test_children_of_peers_are_ended(tmp_path: Path) -> None:
+    _, screen, out = run(tmp_path, "others_leave_a_child")
+    assert "the child is there" in screen.said
+    assert told(out, 1), "its id was looked at"
+
+
+def test_log_tail_has_last_lines_without_tensorflow_messages(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert log_tail(log) == ""
+    log.write_bytes(b"x" * 20_000 + b"\n" + b"".join(b"%d\n\n" % number for number in range(9)) + b"\xff end")
+    assert log_tail(log) == "4\n5\n6\n7\n8\n\ufffd end"
+    passing = (
+        "I0000 00:00:1795234039.263753    7422 port.cc:153] oneDNN custom operations are on.",
+        "2026-01-01 10:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.",
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    )
+    log.write_text("\n".join(["it raised", *passing, "E0000 00:00:1795.2 9 a.cc:1] broken", *passing]))
+    assert log_tail(log) == "it raised\nE0000 00:00:1795.2 9 a.cc:1] broken"
+
+
+def test_no_free_ports_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(*_arguments: object) -> None:
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr(socket, "create_server", taken)
+    with pytest.raises(PipetuneError, match=r"need 2 free ports on 127\.0\.0\.1.*already in use"):
+        run(tmp_path, "in_step")
+
+
+def test_free_addresses_differ() -> None:
+    assert len(set(cluster.free_addresses(5))) == 5

@@ -1,0 +1,214 @@
+"""Tasks of an existing cluster: the command of the first task controls the commands of the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipetune.core import session_file
+from pipetune.core.cluster import TF_CONFIG, worker_tf_config
+from tests.core.sessions import session
+
+pytestmark = pytest.mark.slow
+
+COMMAND = Path(__file__).with_name("remote_task.py")
+ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]  # nothing listens there: the workers are fakes
+CONFIGURATIONS = [worker_tf_config(ADDRESSES, index) for index in (0, 1)]
+
+
+RANKS = [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": "2"} for rank in (0, 1)]
+BY_GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "1"}  # nothing listens there
+
+
+def start(folder: Path, scenario: str, configurations: Sequence[str] = CONFIGURATIONS) -> list[subprocess.Popen[bytes]]:
+    return started(folder, scenario, [{TF_CONFIG: one} for one in configurations])
+
+
+def started(folder: Path, scenario: str, told: Sequence[dict[str, str]]) -> list[subprocess.Popen[bytes]]:
+    command = [sys.executable, str(COMMAND), str(folder), scenario]
+    return [subprocess.Popen(command, env={**os.environ, **one}) for one in told]
+
+
+def run(
+    folder: Path, scenario: str, told_each: Sequence[dict[str, str]] | None = None
+) -> tuple[list[int], list[dict[str, Any]]]:
+    told_each = told_each or [{TF_CONFIG: one} for one in CONFIGURATIONS]
+    codes = [process.wait(60) for process in started(folder, scenario, told_each)]
+    found = [json.loads((folder / f"found-{index}.json").read_text()) for index in (0, 1)]
+    for index in (0, 1):
+        for known in told(folder, index):
+            assert not psutil.pid_exists(known["pid"]), known
+    return codes, found
+
+
+def await_both(folder: Path) -> None:
+    """Waits until both workers have started."""
+    end = time.monotonic() + 60
+    while not (told(folder, 0) and told(folder, 1)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def told(folder: Path, index: int) -> list[dict[str, Any]]:
+    return lines(folder / "out" / (f"worker-{index}" if index else ""), f"told-{index}")
+
+
+def lines(results: Path, name: str) -> list[dict[str, Any]]:
+    """The lines of a file that a worker wrote to the folder of its only run."""
+    return [json.loads(line) for path in results.glob(f"runs/*/{name}") for line in path.read_text().splitlines()]
+
+
+@pytest.mark.one_core
+def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
+    codes, (first, other) = run(tmp_path, "in_step")
+    assert codes == [0, 0]
+    assert first["verified"] is True and first["warned"] == []
+    assert other["detail"] == f"Done, controlled by the first task; the results are in {tmp_path / 'out'}."
+    for index in (0, 1):
+        measured, *verified = told(tmp_path, index)
+        assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 4], "one cluster is there"
+        assert measured["config"] == json.loads(worker_tf_config(ADDRESSES, index)), "as it was found"
+    assert not (tmp_path / "out" / ".meeting.json").exists()
+    assert sorted(path.name for path in (tmp_path / "out" / "worker-1").iterdir()) == ["latest", "runs", "script.log"]
+    assert (tmp_path / "out" / "worker-1" / "script.log").read_text().count("worker 1 prints this") == 5
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "detail", "last_lines"),
+    [
+        (
+            "last_is_killed",
+            3,
+            "Worker 1 was killed (SIGKILL), possibly because the system ran out of memory. The other workers were "
+            "stopped as well.",
+            "worker 1 prints this\nthe script prints this\nout of memory",
+        ),
+        ("one_raises_in_a_step", 3, "On worker 1: The script raised an exception: ValueError: of the user", None),
+        (
+            "one_says_out_of_step",
+            1,
+            "Worker 1 is no longer in lockstep with the others: its input raised. The other workers were stopped "
+            "as well.",
+            None,
+        ),
+        ("one_fails", 5, "On worker 1: There is no GPU here.", None),
+        (
+            "chief_dies",
+            3,
+            "The script exited with status 9.",
+            "worker 0 prints this\nthe script prints this",
+        ),
+    ],
+)
+def test_failure_is_reported_by_first_task(
+    tmp_path: Path, scenario: str, code: int, detail: str, last_lines: str | None
+) -> None:
+    codes, (first, other) = run(tmp_path, scenario)
+    assert codes == [code, code] and first["detail"] == other["detail"] == detail
+    assert last_lines is None or first["last_lines"] == last_lines
+    assert f"Partial results are in {tmp_path / 'out'};" in other["hint"]
+
+
+def test_worker_killed_in_trial_fails_that_trial_only(tmp_path: Path) -> None:
+    codes, (first, _) = run(tmp_path, "killed_in_a_trial_of_the_chief")
+    assert codes == [0, 0]
+    assert "While trying prefetch@n3, the process lost worker 1, which was killed (SIGKILL)" in first["warned"][0]
+    assert [one["attempt"] for one in told(tmp_path, 1)[:2]] == [1, 2]
+
+
+@pytest.mark.exhaustive
+def test_horovod_ranks_get_new_rendezvous_at_each_start(tmp_path: Path) -> None:
+    codes, (first, _) = run(tmp_path, "ranks", [{**rank, **BY_GLOO} for rank in RANKS])
+    assert codes == [0, 0], first
+    assert "lost worker 1, which was killed (SIGKILL)" in first["warned"][0]
+    assert first["verified"] is True, "the patched script was run too"
+    starts = [list(dict.fromkeys(one["rendezvous"] for one in told(tmp_path, index))) for index in (0, 1)]
+    assert starts[0] == starts[1], "both were told the same"
+    assert len(starts[0]) == 2 + 4 and "1" not in starts[0], "measured, once more, verified: by none of horovodrun's"
+
+
+def test_ranks_that_cannot_be_restarted_are_analyzed_alone_with_warning(tmp_path: Path) -> None:
+    _, found = run(tmp_path, "hears_of_no_other", RANKS)
+    for index, one in enumerate(found):
+        assert not one["verified"], "of one rank alone the patched script would wait for the other"
+        (why,) = one["warned"]
+        assert why.startswith(f"Rank {index} of 2 measures only its own input") and "horovodrun with Gloo" in why
+        assert why in one["notes"], "in the report too"
+
+
+def test_command_killed_in_trial_ends_run_without_restart(tmp_path: Path) -> None:
+    commands = start(tmp_path, "trial_without_end")
+    await_both(tmp_path)
+    while not (tmp_path / "trying").exists():
+        time.sleep(0.02)
+    commands[1].send_signal(signal.SIGKILL)
+    assert commands[0].wait(60) not in (0, -signal.SIGKILL)
+    first = json.loads((tmp_path / "found-0.json").read_text())
+    assert "Worker 1 is no longer reachable" in first["detail"]
+    assert first["warned"] == [], "nothing is started once more"
+    assert len(told(tmp_path, 0)) == 1
+    commands[1].wait(60)
+    os.kill(told(tmp_path, 1)[0]["pid"], signal.SIGKILL)
+
+
+def test_earlier_results_of_agent_are_moved_to_a_run(tmp_path: Path) -> None:
+    mine = tmp_path / "out" / "worker-1"
+    mine.mkdir(parents=True)
+    session_file.save(session(), mine / "session.json")
+    for name in ("report.html", "plan.json", "tuned.patch"):
+        (mine / name).write_text("old")
+    run(tmp_path, "in_step")
+    assert sorted(path.name for path in mine.iterdir()) == ["latest", "runs", "script.log"]
+    assert len(list(mine.glob("runs/*/session.json"))) == 1, "that run keeps it"
+
+
+@pytest.mark.exhaustive
+def test_chief_and_two_workers_are_three_tasks(tmp_path: Path) -> None:
+    cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}
+    tasks = [{"type": "chief", "index": 0}, {"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
+    commands = start(tmp_path, "in_step", [json.dumps({"cluster": cluster, "task": task}) for task in tasks])
+    assert [process.wait(60) for process in commands] == [0, 0, 0]
+    assert json.loads((tmp_path / "found-0.json").read_text())["verified"] is True
+    for number, folder in enumerate(("", "worker-0", "worker-1")):
+        starts = lines(tmp_path / "out" / folder, f"told-{number}")
+        assert len(starts) == 5 and all(one["config"]["task"] == tasks[number] for one in starts)
+
+
+@pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
+def test_ctrl_c_in_one_task_ends_both_tasks(tmp_path: Path, index: int) -> None:
+    commands = start(tmp_path, "hangs")
+    await_both(tmp_path)
+    commands[index].send_signal(signal.SIGINT)
+    codes = [process.wait(60) for process in commands]
+    found = [json.loads((tmp_path / f"found-{number}.json").read_text()) for number in (0, 1)]
+    assert codes[index] == 130 and "Interrupted" in found[index]["detail"]
+    assert codes[1] == 130, "the first task's end is that of all"
+    assert index == 0 or (codes[0] != 0 and "Worker 1 is no longer reachable" in found[0]["detail"])
+    for known in (*told(tmp_path, 0), *told(tmp_path, 1)):
+        assert not psutil.pid_exists(known["pid"])
+
+
+@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_killed_command_ends_other_command(tmp_path: Path, index: int) -> None:
+    commands = start(tmp_path, "hangs")
+    await_both(tmp_path)
+    commands[index].send_signal(signal.SIGKILL)
+    codes = [process.wait(60) for process in commands]
+    other = json.loads((tmp_path / f"found-{1 - index}.json").read_text())
+    assert codes[index] == -signal.SIGKILL and codes[1 - index] not in (0, -signal.SIGKILL)
+    gone = ("The command of the first task has exited", "Worker 1 is no longer reachable")
+    assert gone[index] in other["detail"]
+    for known in told(tmp_path, 1 - index):
+        assert not psutil.pid_exists(known["pid"])
+    for known in told(tmp_path, index):  # its command was killed and cannot end it
+        os.kill(known["pid"], signal.SIGKILL)

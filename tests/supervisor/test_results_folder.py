@@ -1,0 +1,247 @@
+"""Results folders: each run keeps its own files, and the folder shows the files of one finished run."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipetune.core import session_file
+from pipetune.core.session import Session
+from pipetune.supervisor import results_folder
+from pipetune.supervisor.results_folder import Results, ResultsFolder, default_results_folder, results_folder_of
+from pipetune.supervisor.target import Target, module_target
+from tests.core.sessions import session
+
+FILES = {"distributed.py", "plan.json", "report.html", "script.log", "session.json", "tuned.patch"}
+
+
+def command(number: int) -> dict[str, object]:
+    return {**session().command, "seed": number}
+
+
+def measured(number: int, *, status: str = "done") -> Session:
+    """A session that is identified by its seed."""
+    return replace(session(), command=command(number), status=status)
+
+
+def run(out: Path, number: int, *, status: str = "done") -> Results:
+    results = Results(out).with_new_run()
+    results.write_all(measured(number, status=status))
+    return results
+
+
+def shown(out: Path) -> object:
+    return session_file.load(out).command["seed"]
+
+
+def names(out: Path) -> set[str]:
+    return {path.name for path in out.iterdir()} - {"runs", "latest"}
+
+
+@pytest.fixture(params=["links", "copies"])
+def links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the file system has links."""
+
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if request.param == "copies":
+        monkeypatch.setattr(os, "symlink", refuse)
+    return bool(request.param == "links")
+
+
+def test_folder_shows_last_finished_run_and_each_run_keeps_its_files(tmp_path: Path, links: bool) -> None:
+    out = tmp_path / "out"
+    first = run(out, 1)
+    assert names(out) == FILES and shown(out) == 1
+    (first.folder / "serve.py").write_text("")  # not all runs have this file
+    first.publish()
+    second = run(out, 2)
+    assert names(out) == FILES and shown(out) == 2
+    assert (out / "session.json").is_symlink() is links
+    assert [session_file.load(one.folder).command["seed"] for one in (first, second)] == [1, 2]
+    assert (first.folder / "serve.py").exists()
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted", "no-dataset"])
+def test_unfinished_run_does_not_replace_finished_run(tmp_path: Path, status: str, links: bool) -> None:
+    """B2: a failed run with `--device gpu` had replaced an earlier session."""
+    out = tmp_path / "out"
+    unfinished = run(out, 1, status=status)
+    assert shown(out) == 1, "there is nothing better, and what was measured is to be found"
+    run(out, 2)
+    patch = (out / "tuned.patch").read_text()
+    unfinished = run(out, 3, status=status)
+    assert shown(out) == 2 and (out / "tuned.patch").read_text() == patch != ""
+    assert session_file.load(unfinished.folder).status == status
+    assert ResultsFolder(out).newer_unfinished_run() == unfinished.folder
+    run(out, 4)
+    assert shown(out) == 4 and ResultsFolder(out).newer_unfinished_run() is None
+
+
+def test_concurrent_runs_have_different_folders(tmp_path: Path) -> None:
+    """F12: the next steps of the first run had named the patch of the second."""
+    out = tmp_path / "out"
+    first, second = Results(out).with_new_run(), Results(out).with_new_run()
+    assert first.folder != second.folder
+    second.write_all(measured(2))
+    first.write_all(measured(1))
+    assert shown(out) == 1, "the last that finished"
+    assert [session_file.load(one.folder).command["seed"] for one in (first, second)] == [1, 2]
+
+
+def test_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    finished = [run(out, number) for number in (1, 2)]
+    for number, one in enumerate(finished, start=1):
+        (one.folder / "tuned.patch").write_text(str(number))
+    over, mixed = threading.Event(), []
+
+    def read() -> None:
+        while not over.is_set():
+            latest = (out / "latest").resolve()  # readers of several files resolve it first
+            pair = session_file.load(latest).command["seed"], (latest / "tuned.patch").read_text()
+            alone = shown(out)
+            if str(pair[0]) != pair[1] or alone not in (1, 2):
+                mixed.append(pair)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(100):
+        finished[number % 2].publish()
+    over.set()
+    reader.join()
+    assert not mixed
+
+
+def test_foreign_files_are_kept(tmp_path: Path, links: bool) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    mine = {"tuned.patch": "mine", "applied.json": "{}", "latest.txt": "", "model.keras": "weights"}
+    for name, text in mine.items():
+        (out / name).write_text(text)
+    (out / "originals").mkdir()
+    results = Results(out).with_new_run()
+    assert results.write_all(measured(1)) == ("tuned.patch",)
+    run(out, 2)
+    assert {name: (out / name).read_text() for name in mine} == mine
+    assert shown(out) == 2 and (out / "originals").is_dir()
+
+
+def test_existing_folder_named_latest_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    run(tmp_path, 1)
+    run(tmp_path, 2)
+    assert shown(tmp_path) == 2 and (tmp_path / "latest").is_dir() and not (tmp_path / "latest").is_symlink()
+
+
+def test_results_of_earlier_release_become_a_run(tmp_path: Path, links: bool) -> None:
+    out = tmp_path / "out"
+    old = measured(1)
+    assert old.distributed is not None
+    old = replace(old, distributed=replace(old.distributed, file=str(out / "distributed.py")))
+    session_file.save(old, out / "session.json")
+    for name in ("report.html", "tuned.patch", "script.log", "worker-1.log", "distributed.py", "serve.py"):
+        (out / name).write_text("old")
+    run(out, 2, status="failed")
+    assert shown(out) == 1, "it loads, and is no worse for a run that failed"
+    assert not (out / "session.json").is_symlink()
+    run(out, 3)
+    assert shown(out) == 3 and names(out) == FILES | {"serve.py"}
+    (kept,) = (folder for folder in (out / "runs").iterdir() if (folder / "worker-1.log").exists())
+    assert shown(kept) == 1
+    assert {path.name for path in kept.iterdir()} == FILES - {"plan.json"} | {"worker-1.log"}
+    assert (out / "serve.py").read_text() == "old", "the session does not name it: it may be the user's"
+
+
+def test_report_written_to_folder_updates_shown_run(tmp_path: Path) -> None:
+    from pipetune.report.render import render
+
+    first = run(tmp_path, 1)
+    second = run(tmp_path, 2)
+    before = first.report.read_text()
+    second.report.write_text("")
+    render(session_file.load(tmp_path), "html", tmp_path / "report.html")
+    assert second.report.read_text().startswith("<!") and (tmp_path / "report.html").is_symlink()
+    assert first.report.read_text() == before
+
+
+def test_results_folder_of_session_path(tmp_path: Path) -> None:
+    results = run(tmp_path / "out", 1)
+    for path in ("", "session.json", "latest", "latest/session.json"):
+        assert results_folder_of(tmp_path / "out" / path) == tmp_path / "out"
+    assert results_folder_of(results.folder) == results_folder_of(results.session) == tmp_path / "out"
+    assert results_folder_of(tmp_path / "elsewhere" / "session.json") == tmp_path / "elsewhere"
+
+
+# -- the default folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def chosen(script: str) -> str:
+    target = Target(script=os.path.abspath(script), directory=os.getcwd())
+    return default_results_folder(target, Path("reports")).as_posix()
+
+
+def test_scripts_of_same_name_get_different_folders(project: Path) -> None:
+    """B2: all examples, and most scripts in general, are called train.py."""
+    scripts = ["examples/csv/train.py", "examples/busy/train.py", "more/busy/train.py", "train.py"]
+    wanted = ["reports/train", "reports/busy-train", "reports/more-busy-train", f"reports/{project.name}-train"]
+    assert [chosen(script) for script in scripts] == wanted
+    assert [chosen(script) for script in reversed(scripts)] == wanted[::-1], "the same each time"
+    (project / "reports/train").rename(project / "elsewhere")
+    assert [chosen(script) for script in scripts[1:]] == wanted[1:], "also when a shorter name is free again"
+
+
+def test_many_scripts_of_same_name_get_unique_folders(project: Path) -> None:
+    scripts = [f"{top}/a/b/train.py" for top in "stuvwxyz"]
+    folders = {chosen(script) for script in scripts}
+    assert len(folders) == len(scripts)
+    assert folders == {chosen(script) for script in scripts}
+
+
+def test_modules_and_scripts_get_different_folders(project: Path) -> None:
+    targets = [module_target(name, ()) for name in ("digits.train", "photos.train", "train")]
+    found = [default_results_folder(target, Path("reports")) for target in targets]
+    assert [path.name for path in found[:2]] == ["train", "photos-train"]
+    assert found == [default_results_folder(target, Path("reports")) for target in targets]
+    assert len({*found, Path(chosen("train.py"))}) == 4
+
+
+def test_folder_of_earlier_release_belongs_to_script_in_its_session(project: Path) -> None:
+    mine = replace(session(), command={"script": str(project / "a/train.py")})
+    session_file.save(mine, "reports/train/session.json")
+    session_file.save(replace(session(), command={"confidential": True}), "reports/test/session.json")
+    assert chosen("b/train.py") == "reports/b-train"
+    assert chosen("a/train.py") == "reports/train"
+    assert chosen("a/test.py") == "reports/a-test", "whose that is nobody can tell"
+
+
+def test_folders_are_kept_when_project_is_moved(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "here").mkdir()
+    monkeypatch.chdir(project / "here")
+    before = [chosen(script) for script in ("a/train.py", "b/train.py")]
+    (project / "here").rename(project / "there")
+    monkeypatch.chdir(project / "there")
+    assert [chosen(script) for script in ("b/train.py", "a/train.py")] == before[::-1]
+    assert not any("a/train" in path.read_text() for path in Path("reports").rglob(results_folder._OWNER_FILE))
+
+
+def test_concurrent_commands_get_different_folders(project: Path) -> None:
+    scripts = [f"{folder}/train.py" for folder in "abcdefgh"]
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda script=script: found.append(chosen(script))) for script in scripts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == len(scripts)

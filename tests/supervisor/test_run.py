@@ -1,0 +1,135 @@
+"""Workers of `pipetune run`, on the user's terminal, and of `pipetune doctor`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipetune.core.errors import PipetuneError
+from pipetune.supervisor.monitoring import Timeouts
+from pipetune.supervisor.session_ending import read_machine, run_with_plan
+from pipetune.supervisor.target import Target
+from tests.core.sessions import MACHINE
+
+pytestmark = pytest.mark.slow
+
+RUNNER = """
+import os, signal, sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from pipetune.core.messages import *
+from pipetune.core.session import Session
+from tests.core.sessions import MACHINE
+job = read_job(Path(sys.argv[1]))
+send = MessageWriter(job.message_descriptor).send
+what = os.environ["FAKE"]
+if what == "machine":
+    print("TensorFlow chatters")
+    assert job.mode is Mode.DOCTOR and job.settings.device == "cpu"
+    send(SessionSaved(Session("0.1.0", {{}}, machine=MACHINE)))
+elif what == "absent":
+    send(AnalysisFailed("There is no GPU.", "Leave --device out.", 5))
+    send(WorkerFinished(5))
+    sys.exit(5)
+elif what == "dies":
+    os._exit(3)
+elif what == "runs":
+    assert job.mode is Mode.RUN
+    together = os.getpgrp() == os.getpgid(os.getppid())
+    print("in:", input(), "plan:", Path(job.plan).name, "arguments:", job.arguments, "group:", together)
+    send(LogLine("The plan is applied to train."))
+elif what == "raises":
+    send(ScriptFailed("Traceback: of the user\\n"))
+    send(WorkerFinished(3))
+    sys.exit(3)
+elif what == "handles ctrl-c":
+    def finish(*_):
+        print("saved after Ctrl-C", flush=True)
+        send(WorkerFinished(0))
+        os._exit(0)
+    signal.signal(signal.SIGINT, finish)
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+if what not in ("dies",):
+    send(WorkerFinished(0))
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[str, str]:
+    path = tmp_path / "worker.py"
+    path.write_text(RUNNER.format(root=str(Path(__file__).resolve().parents[2])))
+    return sys.executable, str(path)
+
+
+def test_machine_is_read_by_worker(command: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE", "machine")
+    assert read_machine("cpu", worker_command=command).machine == MACHINE
+
+
+def test_missing_device_keeps_its_exit_code(command: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE", "absent")
+    with pytest.raises(PipetuneError, match="no GPU") as caught:
+        read_machine("gpu", worker_command=command)
+    assert caught.value.exit_code == 5
+
+
+def test_worker_that_dies_while_reading_machine_is_reported(
+    command: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE", "dies")
+    with pytest.raises(PipetuneError, match="status 3"):
+        read_machine(worker_command=command, limits=Timeouts(start=10))
+
+
+def run(command: tuple[str, str], what: str) -> subprocess.CompletedProcess[str]:
+    """Calls `run_with_plan` in a process with its own input and output."""
+    root = str(Path(__file__).resolve().parents[2])
+    program = (
+        f"import sys; sys.path.insert(0, {root!r})\n"
+        "from pathlib import Path\n"
+        "from pipetune.cli.main import print_error\n"
+        "from pipetune.core.errors import PipetuneError\n"
+        "from pipetune.supervisor.session_ending import run_with_plan\n"
+        "from pipetune.supervisor.target import Target\n"
+        "target = Target(script='train.py', arguments=('--epochs', '3'), directory='.')\n"
+        f"sys.exit(run_with_plan(target, Path('plan.json'), worker_command={command!r}))\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        input="typed\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "FAKE": what},
+    )
+
+
+def test_run_uses_terminal(command: tuple[str, str]) -> None:
+    done = run(command, "runs")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "in: typed plan: plan.json arguments: ('--epochs', '3') group: True\n"
+    assert done.stderr == "pipetune: The plan is applied to train.\n"
+
+
+def test_run_prints_traceback_of_script(command: tuple[str, str]) -> None:
+    done = run(command, "raises")
+    assert (done.returncode, done.stderr) == (3, "Traceback: of the user\n")
+
+
+def test_run_leaves_ctrl_c_to_the_script(command: tuple[str, str]) -> None:
+    done = run(command, "handles ctrl-c")
+    assert done.stdout == "saved after Ctrl-C\n"
+    assert done.returncode == 130
+
+
+def test_worker_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(PipetuneError, match="cannot be started") as caught:
+        run_with_plan(Target(script="train.py"), tmp_path, worker_command=("/nonexistent/python",))
+    assert caught.value.exit_code == 1

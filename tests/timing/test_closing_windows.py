@@ -1,0 +1,287 @@
+"""A window is closed by waiting for a value of its steps, as devices continue to work after a step has returned."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+tf_keras = pytest.importorskip("tf_keras")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
+
+from pipetune.capture import consumption, loop_consumer
+from pipetune.capture.keras import FitConsumer
+from pipetune.core.results import Window
+from pipetune.timing import windows
+from tests.timing.asynchronous import Device, InventedClock
+
+Dataset = tf.data.Dataset
+
+SECONDS, STEPS, WARM_UP = 0.02, 6, 3
+
+original_close = windows.wait_for_device
+
+
+def truth(device: Device) -> float:
+    return device.seconds_per_step(steps=STEPS, warmup=WARM_UP)
+
+
+def returned_at_once(produced: Any = None, *, variables: Any = ()) -> None:
+    """Does not wait: the mistake that `wait_for_device` prevents."""
+
+
+class OnlyAt:
+    """Waits only at the beginning of a window, or only at its end."""
+
+    def __init__(self, which: int) -> None:
+        self.which, self.calls = which, 0
+
+    def __call__(self, produced: Any = None, *, variables: Any = ()) -> None:
+        self.calls += 1
+        if self.calls == self.which:
+            original_close(produced, variables=variables)
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    made = Device(SECONDS)
+    yield made
+    made.close()
+
+
+# -- the three consumers, on a device that takes SECONDS per step
+
+
+def by_a_step(device: Device) -> Window:
+    return loop_consumer.StepConsumer(device.step).window(Dataset.range(99), steps=STEPS, warmup=WARM_UP)
+
+
+def by_fit(device: Device, library: Any = tf_keras) -> Window:
+    """`fit` of a model that runs each training step on the device."""
+
+    class Queueing(library.Model):  # type: ignore[misc]
+        def make_train_function(self, force: bool = False) -> Any:
+            def train(iterator: Any) -> dict[str, Any]:
+                next(iterator)
+                return {"loss": device.step()}
+
+            self.train_function = train
+            return train
+
+        def call(self, x: Any) -> Any:
+            return x
+
+    model = Queueing()
+    model.compile("sgd", "mse")
+    consumer = FitConsumer(model, type(model).fit, {}, library.callbacks.CallbackList)
+    data = Dataset.from_tensors((np.zeros([4, 2], "float32"), np.zeros([4, 1], "float32"))).repeat(99)
+    return consumer.window(data, steps=STEPS, warmup=WARM_UP)
+
+
+def by_fit_of_keras_3(device: Device) -> Window:
+    return by_fit(device, keras)
+
+
+CONSUMERS: list[Callable[[Device], Window]] = [by_a_step, by_fit]
+
+
+@pytest.mark.parametrize("consume", [*CONSUMERS, by_fit_of_keras_3])
+def test_step_time_agrees_with_the_device(consume: Callable[[Device], Window], device: Device) -> None:
+    window = consume(device)
+    assert 0.9 * SECONDS <= window.step_seconds < 2 * truth(device)
+
+
+@pytest.mark.parametrize("consume", CONSUMERS)
+def test_step_time_without_waiting_is_too_short(
+    consume: Callable[[Device], Window], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "wait_for_device", returned_at_once)
+    assert consume(device).step_seconds < 0.5 * SECONDS
+
+
+def test_step_time_without_waiting_after_the_warm_up_is_too_long(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "wait_for_device", OnlyAt(2))
+    assert by_a_step(device).step_seconds > 1.3 * truth(device)
+
+
+def test_step_time_without_waiting_at_the_end_is_too_short(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "wait_for_device", OnlyAt(1))
+    assert by_a_step(device).step_seconds < 0.5 * SECONDS
+
+
+# -- a loop, whose step returns nothing to pipetune: a variable that it changes is read instead
+
+
+def by_a_loop(device: Device, monkeypatch: pytest.MonkeyPatch) -> Window:
+    monkeypatch.setattr(windows, "training_variables", lambda: (device,))
+    consumer = loop_consumer.LoopConsumer()
+
+    def script() -> None:
+        with contextlib.suppress(consumption.ScriptStopped):
+            while True:
+                device.step(consumer.next_element())
+
+    thread = threading.Thread(target=script)
+    thread.start()
+    try:
+        return consumer.window(Dataset.range(99), steps=STEPS, warmup=WARM_UP)
+    finally:
+        consumer.stop()
+        thread.join()
+
+
+def test_loop_step_time_agrees_with_the_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = by_a_loop(device, monkeypatch)
+    assert 0.9 * SECONDS <= window.step_seconds < 2 * truth(device)
+
+
+def test_loop_step_time_without_waiting_is_too_short(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "wait_for_device", returned_at_once)
+    assert by_a_loop(device, monkeypatch).step_seconds < 0.5 * SECONDS
+
+
+def test_asynchronous_eager_execution_is_waited_for() -> None:
+    weight, done = tf.Variable(0.0), list[int]()
+
+    def slow(value: Any) -> Any:
+        threading.Event().wait(SECONDS)
+        done.append(1)
+        return value
+
+    @tf.function
+    def train_step() -> None:
+        weight.assign_add(tf.py_function(slow, [1.0], tf.float32))
+
+    train_step()
+    tf.config.experimental.set_synchronous_execution(False)
+    try:
+        for close in (lambda: windows.wait_for_device(variables=[weight]), windows.wait_for_device):
+            done.clear()
+            for _ in range(4):
+                train_step()
+            close()
+            assert len(done) == 4
+    finally:
+        tf.config.experimental.set_synchronous_execution(True)
+
+
+# -- the emulated accelerator of --step-time, on a fake clock
+
+
+class SlowInput:
+    """A fake dataset each of whose elements takes `seconds` of the fake clock."""
+
+    def __init__(self, clock: InventedClock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.element_spec = tf.TensorSpec([2])
+
+    def cardinality(self) -> int:
+        return int(tf.data.INFINITE_CARDINALITY)
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            self.clock.spend(self.seconds)
+            yield tf.zeros([2])
+
+
+@pytest.mark.parametrize(("input_ms", "step_ms", "expected_ms"), [(2, 10, 10), (10, 2, 10), (4, 4, 4), (30, 1, 30)])
+def test_emulated_accelerator_overlaps_with_the_input(
+    input_ms: int, step_ms: int, expected_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = InventedClock(monkeypatch)
+    consumer = loop_consumer.EmulatedConsumer(step_ms / 1000)
+    window = consumer.window(SlowInput(clock, input_ms / 1000), steps=12, warmup=4)
+    assert 1000 * window.step_seconds == pytest.approx(expected_ms, rel=1e-6)
+
+
+def test_emulated_accelerator_is_waited_for_by_wait_for_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = InventedClock(monkeypatch)
+    monkeypatch.setattr(windows, "wait_for_device", returned_at_once)
+    window = loop_consumer.EmulatedConsumer(0.5).window(SlowInput(clock, 0.001), steps=3, warmup=0)
+    assert window.wall_seconds < 3 * 0.5
+
+
+def test_emulated_accelerator_queues_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = InventedClock(monkeypatch)
+    accelerator = loop_consumer.EmulatedAccelerator(1.0)
+    started = clock.now
+    first, second = accelerator(), accelerator()
+    assert clock.now == started and not first.done
+    third = accelerator()
+    assert clock.now == started + 1.0 and first.done and not second.done
+    third.block_until_ready()
+    assert clock.now == started + 3.0
+    clock.spend(10.0)
+    accelerator().block_until_ready()
+    assert clock.now == started + 14.0  # idle time is not credited to later steps
+
+
+# -- the values that are waited for
+
+
+class Counting:
+    """Records how it was read."""
+
+    def __init__(self, **methods: Any) -> None:
+        self.read: list[str] = []
+        for name in methods:
+            setattr(self, name, lambda name=name: [self.read.append(name), self][1])
+
+
+@pytest.mark.parametrize(
+    ("methods", "read"),
+    [
+        (("block_until_ready", "numpy"), ["block_until_ready"]),
+        (("detach", "cpu", "numpy"), ["detach", "cpu"]),
+        (("numpy",), ["numpy"]),
+        ((), []),
+    ],
+)
+def test_values_of_other_libraries_are_waited_for(methods: tuple[str, ...], read: list[str]) -> None:
+    value = Counting(**dict.fromkeys(methods, None))
+    windows.wait_for_device({"logs": [(value,), 3, None, "text"]})
+    assert value.read == read
+
+
+def test_tensors_of_every_kind_can_be_waited_for() -> None:
+    values = [
+        tf.zeros([]),
+        tf.zeros([0, 3]),
+        tf.zeros([100, 100]),
+        tf.constant("text"),
+        tf.ragged.constant([[1], [2, 3]]),
+        tf.SparseTensor([[0, 0]], [1.0], [2, 2]),
+        tf.raw_ops.EmptyTensorList(element_shape=[1], max_num_elements=1, element_dtype=tf.float32),
+        tf.Variable(1.0),
+        np.zeros(3),
+    ]
+    windows.wait_for_device(values)
+
+
+def test_error_of_queued_work_fails_the_window() -> None:
+    class Failing:
+        def numpy(self) -> None:
+            raise ZeroDivisionError("queued")
+
+    from pipetune.core.results import RunFailed
+
+    with pytest.raises(RunFailed, match="queued"):
+        loop_consumer.StepConsumer(lambda _x: Failing()).window(Dataset.range(9), steps=2, warmup=1)
+
+
+def test_variables_waited_for_are_trainable_and_small() -> None:
+    kept = [tf.Variable(tf.zeros([size])) for size in (3000, 1, 2, 3, 4, 5)]
+    frozen = tf.Variable(0.0, trainable=False)
+    found = windows.training_variables()
+    assert 0 < len(found) <= windows._VARIABLES_READ * len(tf.config.list_logical_devices())
+    assert all(one is not frozen and one is not kept[0] for one in found)
+    sizes = [one.shape.num_elements() for one in found]
+    assert sizes == sorted(sizes)

@@ -1,0 +1,172 @@
+"""Windows of the input alone: what they count, when they end, and that they leave no iterator running."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+from pipetune import tensorflow_private
+from pipetune.core.results import RunFailed, Window
+from pipetune.timing import windows
+
+Dataset = tf.data.Dataset
+
+
+def window(dataset: Any, **more: Any) -> Window:
+    return windows.input_window(dataset, **{"seconds": 0.02, "warmup_seconds": 0.0, "settle_seconds": 0.2, **more})
+
+
+@pytest.mark.one_core
+def test_window_counts_elements_after_the_warm_up() -> None:
+    taken = tf.Variable(0)
+    dataset = Dataset.range(7).map(lambda x: taken.assign_add(1))
+    found = window(dataset, warmup_elements=50, examples_per_element=3.0)
+    assert found.steps >= 1 and found.examples == found.steps * 3
+    assert int(taken) >= 1 + 50 + found.steps  # the first, the warm-up, the window; the seven repeat
+    assert found.wall_seconds > 0 and found.first_seconds > 0 and found.cpu_seconds >= 0
+
+
+@pytest.mark.one_core
+def test_window_has_at_least_one_slow_element() -> None:
+    waited = Dataset.range(100).map(lambda x: tf.py_function(_wait, [x], tf.int64))
+    found = window(waited, seconds=0.0)
+    assert found.steps == 1
+
+
+def test_window_covers_whole_epochs_where_they_are_short() -> None:
+    short = window(Dataset.range(7), seconds=0.2, epoch_elements=7)
+    assert short.steps % 7 == 0
+    waited = Dataset.range(10_000).map(lambda x: tf.py_function(_wait, [x], tf.int64))
+    long = window(waited, seconds=0.02, epoch_elements=10_000)  # a whole epoch would take 50 s
+    assert long.steps < 10_000
+
+
+@pytest.mark.one_core
+def test_elements_buffered_before_the_window_are_not_counted() -> None:
+    def reading(iterator: Any) -> None:
+        time.sleep(0.5)  # the buffer fills during the poll
+
+    waited = Dataset.range(1000).map(lambda x: tf.py_function(_wait, [x], tf.int64), synchronous=True).prefetch(60)
+    found = window(waited, seconds=0.2, on_poll=reading)
+    assert found.steps <= 0.2 / 0.005 + 10  # the function waits 5 ms per element on any machine
+
+
+def _wait(x: Any) -> Any:
+
+    time.sleep(0.005)
+    return x
+
+
+def test_window_of_an_empty_or_exhausted_dataset_fails() -> None:
+    with pytest.raises(RunFailed, match="empty"):
+        window(Dataset.range(0))
+    once = iter(range(10))
+    spent = Dataset.from_generator(lambda: once, output_signature=tf.TensorSpec([], tf.int32))
+    with pytest.raises(RunFailed, match="the dataset is empty when it is iterated a second time"):
+        window(spent, warmup_elements=30)
+
+
+def test_error_of_the_user_s_pipeline_is_the_cause() -> None:
+    bad = Dataset.range(9).map(lambda x: tf.debugging.check_numerics(1.0 / tf.cast(3 - x, tf.float32), "theirs"))
+    with pytest.raises(RunFailed, match="theirs") as raised:
+        window(bad, warmup_elements=5)
+    assert isinstance(raised.value.__cause__, tf.errors.InvalidArgumentError)
+
+    def generate() -> Any:
+        yield 1
+        raise KeyError("out of theirs")
+
+    with pytest.raises(RunFailed, match="out of theirs"):
+        window(Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int32)), warmup_elements=5)
+
+
+@pytest.mark.one_core
+def test_windows_free_their_iterators() -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(type(one) is tensorflow_private.OwnedIterator for one in gc.get_objects())
+
+    before = alive()
+    window(Dataset.range(9).prefetch(4))
+    with pytest.raises(RunFailed):
+        window(Dataset.range(0))
+    assert alive() == before
+
+
+def test_model_can_be_read_before_the_iterator_is_freed() -> None:
+    seen: list[Any] = []
+    options = tf.data.Options()
+    options.autotune.enabled = True
+    window(Dataset.range(9).map(lambda x: x + 1).with_options(options), on_end=lambda it: seen.append(
+        tf.data.experimental.get_model_proto(it)
+    ))  # fmt: skip
+    assert len(seen) == 1 and len(seen[0].nodes) >= 2
+
+
+@pytest.mark.one_core
+def test_fixed_parameters_are_converged() -> None:
+    assert window(Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=2)).converged
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    assert window(Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=2).with_options(options)).converged
+
+
+def test_changing_parameters_are_not_converged(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = iter(range(1000))
+    monkeypatch.setattr(windows, "tuned_parameters", lambda iterator: (("map", float(next(reading))),))
+    assert not window(Dataset.range(99)).converged
+    monkeypatch.setattr(windows, "tuned_parameters", lambda iterator: (("map", 3.0),))
+    assert window(Dataset.range(99)).converged
+
+
+def test_tuned_parameters_exclude_buffer_sizes() -> None:
+    dataset = Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    iterator = iter(dataset)
+    next(iterator)
+    found = windows.tuned_parameters(iterator)
+    assert found is not None
+    assert [name.split("/")[1] for name, _ in found] == ["parallelism"]
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    assert windows.tuned_parameters(iter(dataset.with_options(options))) is None
+
+
+def test_repeat_forever_keeps_an_endless_dataset() -> None:
+    repeated = Dataset.range(3).repeat()
+    assert windows.repeat_forever(repeated) is repeated
+    assert int(windows.repeat_forever(Dataset.range(3)).cardinality()) == tf.data.INFINITE_CARDINALITY
+    assert int(windows.repeat_forever(Dataset.range(3).filter(lambda x: x > 0)).cardinality()) != 3
+
+
+@pytest.mark.parametrize(
+    ("element", "rows"),
+    [
+        (lambda: tf.zeros([4, 2]), 4),
+        (lambda: (tf.zeros([3]), tf.zeros([5])), 3),
+        (lambda: {"b": tf.zeros([5]), "a": tf.zeros([2])}, 2),
+        (lambda: tf.constant(1.0), 1),
+        (lambda: tf.ragged.constant([[1], [2, 3], []]), 3),
+        (lambda: tf.sparse.from_dense([[1, 0], [0, 2]]), 2),
+        (lambda: (), 1),
+        (lambda: tf.constant(["a", "b"]), 2),
+    ],
+)
+def test_row_count_of_an_element(element: Any, rows: int) -> None:
+    assert windows.row_count(element()) == rows
+
+
+def test_examples_per_element_of_a_dataset() -> None:
+    numbers = Dataset.range(10)
+    assert windows.examples_per_element(numbers.batch(4, drop_remainder=True), True) == 4.0
+    assert windows.examples_per_element(numbers.batch(4), True) == 4.0
+    assert windows.examples_per_element(numbers.batch(4).map(lambda x: tf.reduce_sum(x)), False) == 1.0
+    assert windows.examples_per_element(numbers.map(lambda x: tf.zeros([7])), False) == 1.0
+    assert windows.examples_per_element(numbers.take(0).batch(4), True) == 1.0
+    ragged = numbers.map(lambda x: tf.fill([x], x)).ragged_batch(3)
+    assert windows.examples_per_element(ragged, True) == 3.0

@@ -1,0 +1,133 @@
+"""Which loops of the script are restarted during measurements, and what stays unchanged."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from typing import Any
+
+import pytest
+
+from pipetune.worker import script
+
+NAME = "__pipetune_lasting__"
+
+
+class Steps:
+    """A training of which so many steps are measured; then its iterator ends the script."""
+
+    def __init__(self, measured: int) -> None:
+        self.measured, self.taken = measured, 0
+
+    def __iter__(self) -> Steps:
+        return self
+
+    def __next__(self) -> int:
+        if self.taken == self.measured:
+            raise StopAsyncIteration  # the script is stopped
+        self.taken += 1
+        return self.taken
+
+
+def run(source: str, measured: int = 1_000, **names: Any) -> dict[str, Any]:
+    """Runs the script and returns its globals."""
+    steps = Steps(measured)
+    found = {"steps": steps, "done": [], **names}
+    thread = threading.get_ident()
+    kept = script.LoopExtender(lambda: steps.taken if threading.get_ident() == thread else 0)
+    kept.install()
+    try:
+        exec(script.compile_with_extended_loops(source, "train.py"), found)
+    except StopAsyncIteration:
+        found["stopped"] = True
+    finally:
+        delattr(builtins, NAME)
+    found["kept"] = kept
+    return found
+
+
+LASTS = {
+    "next": "for _ in range(3):\n    done.append(next(steps))",
+    "in a function": "def train():\n    next(steps)\nfor _ in range(3):\n    train()",
+    "two functions down": "def one(): next(steps)\ndef two(): one()\nfor _ in range(3):\n    two()",
+    "a method": "class T:\n    def go(self): next(steps)\nfor _ in range(3):\n    T().go()",
+    "left early": "for epoch in range(2):\n    for step in steps:\n        if step % 3 == 0:\n            break",
+    "in a function that runs": "def main():\n    for epoch in range(2):\n        for _ in range(3):\n"
+    "            next(steps)\nmain()",
+}
+
+
+@pytest.mark.parametrize("source", LASTS.values(), ids=LASTS)
+def test_training_loop_restarts_until_measurement_ends(source: str) -> None:
+    found = run(source, measured=50)
+    assert found["steps"].taken == 50 and found["stopped"]
+    assert found["kept"].restarted
+
+
+ENDS = {
+    "other things": "for turn in range(3):\n    done.append(turn)",
+    "nothing measured in it": "it = iter(range(9))\nfor _ in range(3):\n    done.append(next(it))",
+    "no turn": "for _ in range(0):\n    next(steps)\ndone.extend([0, 1, 2])",
+    "left by break": "for turn in range(9):\n    next(steps)\n    done.append(turn)\n    if turn == 2:\n        break",
+    "a list": "for turn in [0, 1, 2]:\n    next(steps)\n    done.append(turn)",
+    "a name of its own": "range = list\nfor turn in range('abc'):\n    next(steps)\n    done.append(turn)",
+}
+
+
+@pytest.mark.parametrize("source", ENDS.values(), ids=ENDS)
+def test_other_loops_end_as_in_the_script(source: str) -> None:
+    found = run(source)
+    assert "stopped" not in found and len(found["done"]) == 3
+    assert not found["kept"].restarted
+
+
+def test_inner_loop_keeps_its_number_of_steps() -> None:
+    found = run(
+        "for _ in range(5):\n    for part in range(4):\n        next(steps)\n    done.append(part)", measured=100
+    )
+    assert found["done"] == [3] * 25
+    assert found["kept"].restarted
+
+
+def test_loop_after_exited_loop_is_extended() -> None:
+    found = run("for _ in range(9):\n    next(steps)\n    break\nfor _ in range(3):\n    next(steps)", measured=20)
+    assert found["steps"].taken == 20
+
+
+def test_loop_of_other_thread_is_not_extended() -> None:
+    source = (
+        "import threading\nit = iter(range(99))\ndef beside():\n    for _ in range(3):\n        done.append(next(it))\n"
+        "for _ in range(3):\n    next(steps)\n    other = threading.Thread(target=beside)\n    other.start()\n"
+        "    other.join()\n    if steps.taken > 5: break"
+    )
+    assert len(run(source)["done"]) == 18
+
+
+def test_script_without_training_loop_is_compiled_unchanged() -> None:
+    source = "total = 0\nfor turn in range(3):\n    total += turn\n"
+    assert script.compile_with_extended_loops(source, "a.py").co_code == compile(source, "a.py", "exec").co_code
+
+
+def test_call_sites_are_unchanged() -> None:
+    source = "from __future__ import annotations\nfor _ in range(3):\n    train(next(it),\n          kind='a')\n"
+    code, as_is = script.compile_with_extended_loops(source, "a.py"), compile(source, "a.py", "exec")
+    places = set(as_is.co_positions())
+    assert set(code.co_positions()) == places
+    assert NAME in code.co_names
+
+
+def test_declared_encoding_of_bytes_is_used() -> None:
+    source = "# -*- coding: latin-1 -*-\nname = 'é'\nfor _ in range(0):\n    next(it)\n".encode("latin-1")
+    found: dict[str, Any] = {}
+    kept = script.LoopExtender(lambda: 0)
+    kept.install()
+    try:
+        exec(script.compile_with_extended_loops(source, "a.py"), found)
+    finally:
+        delattr(builtins, NAME)
+    assert found["name"] == "é"
+
+
+def test_invalid_python_is_rejected() -> None:
+    with pytest.raises(SyntaxError):
+        script.compile_with_extended_loops("for in range(3): next(it)", "a.py")
