@@ -86,35 +86,25 @@ browser:
 PYTEST := $(BIN)/python -m pytest -q -raR
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-# Some tests measure, on a machine that others use too: what failed runs again with no test beside it, and each try is
-# named. More than a few failures are no chance, and end it. (Status 5: the process of a test had died, and the one that
-# took over has passed it.)
-QUIETLY := --reruns 1 --reruns-delay 10 --maxfail 5
-# $(call side_by_side,PROCESSES,TESTS)
-define side_by_side
-status=0; $(PYTEST) --cache-clear $(1) $(BY_FILE) $(2) || status=$$?; \
-if [ $$status = 1 ]; then \
-  $(PYTEST) $(QUIETLY) --last-failed --last-failed-no-failures none $(2) || [ $$? = 5 ]; \
-else exit $$status; fi
-endef
-
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
 test-one-core: $(INSTALLED)
-	$(call side_by_side,-n 2,--one-core -m "one_core and not exhaustive" \
-	  $$(grep -rl --include='test_*.py' mark.one_core tests))
+	$(PYTEST) -n 2 $(BY_FILE) --one-core -m "one_core and not exhaustive" \
+	  $$(grep -rl --include='test_*.py' mark.one_core tests)
 
-# Side by side what may be; then what must decide by what it measures, or holds measured costs against known ones.
-ALONE := tests/bench/test_attribution.py tests/bench/test_bottleneck.py tests/e2e/test_the_whole_way.py \
-  tests/e2e/test_workers_in_step.py tests/measure/test_differencing.py
+# What decides by what it measures runs with nothing beside it, and once more where it fails: other programs use the
+# machine too. Nothing else is run again.
+ALONE := tests/e2e/test_the_whole_way.py tests/e2e/test_workers_in_step.py tests/measure/test_differencing.py
+FIGURES := tests/bench/test_attribution.py tests/bench/test_bottleneck.py
+ONCE_MORE := --reruns 1 --reruns-delay 10
 
 test-all: $(INSTALLED)
-	$(call side_by_side,-n $(TOGETHER),$(addprefix --ignore ,$(ALONE)))
-	$(PYTEST) $(QUIETLY) $(ALONE)
+	$(PYTEST) -n $(TOGETHER) $(BY_FILE) $(addprefix --ignore ,$(ALONE))
+	$(PYTEST) $(ONCE_MORE) $(ALONE)
 
 test-exhaustive: $(INSTALLED)
-	$(call side_by_side,-n $(TOGETHER),-m exhaustive $(addprefix --ignore ,$(ALONE)))
-	$(PYTEST) $(QUIETLY) -m exhaustive $(ALONE)
+	$(PYTEST) -n $(TOGETHER) $(BY_FILE) -m exhaustive $(addprefix --ignore ,$(ALONE) $(FIGURES))
+	$(PYTEST) $(ONCE_MORE) -m exhaustive $(ALONE) $(FIGURES)
 
 # Thousands of functions, pipelines and scripts composed at random, a new seed each time; `python -m tests.soundness
 # --help` has the rest. The figures go into reports/soundness.json.

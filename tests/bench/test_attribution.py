@@ -33,6 +33,7 @@ def test_claims() -> None:
     assert attribution.claims(found, quick=False)[2].measured == "1 of 2"
 
 
+@pytest.mark.exhaustive  # a figure of `pipetune bench --accuracy`; tests/measure/test_differencing.py has its code
 def test_known_operators_get_their_own_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting taken for work, or a cost at a neighbour, is an error of a hundred percent and more."""
     monkeypatch.setattr(attribution, "_COST_SECONDS", 2.0)

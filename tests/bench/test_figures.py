@@ -109,6 +109,7 @@ def test_what_was_kept_is_taken_up_by_the_same_run_only(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.tensorflow
 def test_the_process_itself_tells_the_machine(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")

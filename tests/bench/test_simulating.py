@@ -22,6 +22,7 @@ def accepted(budget_seconds: float) -> int:
     return sum(one.accepted for one in sessions(COUNT, seed=1, budget_seconds=budget_seconds))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("budget_seconds", "decided"),
     [

@@ -296,6 +296,7 @@ def by_step(dataset: Any, body: Callable[[Any], None]) -> None:
 LOOPS = [by_for, by_next, by_get_next, by_optional, by_numpy, by_enumerate, by_zip, by_step]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("consume", LOOPS)
 def test_loop_is_served_windows_after_twenty_elements(consume: Any) -> None:
     found, seen = body_of(consume)

@@ -141,6 +141,7 @@ def one_device() -> Any:
     return tf.distribute.OneDeviceStrategy("CPU:0")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("consume", "hand", "make"),
     [
@@ -253,6 +254,7 @@ def test_distributed_dataset_in_a_function_has_no_consumer(given: str) -> None:
     assert found.use.distributed_input is not None and found.use.distributed_input.how == DATASET
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize("distributed", [False, True])
 @pytest.mark.mission("B9.under")

@@ -62,6 +62,7 @@ def _variables(optimizer: Any) -> list[Any]:
     return list(found() if callable(found) else found)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["keras", "tf_keras"])
 @pytest.mark.filterwarnings("ignore")
 def test_weights_optimizer_slots_and_metrics_are_restored(name: str) -> None:

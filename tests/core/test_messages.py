@@ -67,7 +67,7 @@ def test_every_message_round_trips_on_one_line(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"type": "Explode"}', b'{"type": "Finished"}', b"3"]
+    "line", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"type": "Explode"}', b'{"type": "WorkerFinished"}', b"3"]
 )
 def test_invalid_message_is_rejected(line: bytes) -> None:
     with pytest.raises(PipetuneError):

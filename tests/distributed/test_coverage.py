@@ -126,6 +126,7 @@ def test_files_are_sharded_before_reading(tmp_path: Path, helpers: Any) -> None:
     assert "3 replicas do not divide 4 rows" in rows[1].why
 
 
+@pytest.mark.exhaustive
 def test_records_are_sharded_where_files_are_too_few(tmp_path: Path, helpers: Any) -> None:
     text, rows = proven(helpers.build(write_records(tmp_path, files=3, records=4)))
     assert 'SHARD_BY = "element"' in text
@@ -133,6 +134,7 @@ def test_records_are_sharded_where_files_are_too_few(tmp_path: Path, helpers: An
     assert {row.epochs for row in rows} == {2}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("files", "old", "new"),
     [
@@ -174,6 +176,7 @@ def test_equal_rows_without_numbers_are_counted_together() -> None:
     assert found.told_by is ElementIdentity.DIGEST and found.complete and found.elements == 5
 
 
+@pytest.mark.exhaustive
 def test_coverage_has_files_and_elements_of_each_worker(tmp_path: Path, helpers: Any) -> None:
     source, made, _ = emit(helpers.build(write_records(tmp_path, files=6, records=5)))
     by_file = counted(source, made.text, made)
@@ -187,6 +190,7 @@ def test_coverage_has_files_and_elements_of_each_worker(tmp_path: Path, helpers:
     assert by_element.read_over_used == 2.0, "everyone reads everything"
 
 
+@pytest.mark.exhaustive
 def test_shard_after_a_shuffle_without_shared_seed_is_detected(tmp_path: Path) -> None:
     source, made, _ = emit(tf.data.Dataset.range(200).shuffle(200).take(200).batch(4))
     assert "seed=SHARED_SEED" in made.text
@@ -272,6 +276,7 @@ def test_functions_of_the_main_script_are_copied_with_their_dependencies(tmp_pat
     assert rows[0].elements == sum(1 for _ in script["dataset"].unbatch())
 
 
+@pytest.mark.exhaustive
 def test_lambda_of_a_helper_module_is_copied_and_its_names_are_imported(tmp_path: Path, helpers: Any) -> None:
     (tmp_path / "coverage_lambdas.py").write_text(
         "import tensorflow as tf\nfrom coverage_helpers import augment\n\nSIDE = 4\n\n\n"
@@ -355,6 +360,7 @@ def test_large_arrays_become_a_parameter(tmp_path: Path) -> None:
     assert rows[0].equal_batches is True
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("rows", "kind"), [(20, "multiworker"), (300, "multiworker"), (300, "tpu")])
 def test_rows_gathered_by_index_are_delivered_once(tmp_path: Path, rows: int, kind: str) -> None:
     """On a TPU from batches of one size: the gathering function is traced differently than in the plan."""
@@ -368,6 +374,7 @@ def test_rows_gathered_by_index_are_delivered_once(tmp_path: Path, rows: int, ki
     assert [(check.missing, check.duplicated) for check in result.checks] == [(0, 0)] * 3
 
 
+@pytest.mark.exhaustive
 def test_function_on_batches_gets_the_arguments_of_the_script(tmp_path: Path) -> None:
     namespace = run_script(
         tmp_path / "train.py",
@@ -438,6 +445,7 @@ def test_large_files_fewer_than_workers_are_counted_by_first_elements(
     assert all(row.missing for row in check(source, wrong, made, most_bytes=10))
 
 
+@pytest.mark.exhaustive
 def test_endless_data_is_counted_by_first_elements_or_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "MOST_ELEMENTS", 9)
     _, rows = proven(tf.data.Dataset.range(10).enumerate().map(lambda i, x: i).batch(2))

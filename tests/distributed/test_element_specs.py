@@ -72,6 +72,7 @@ def test_each_changed_component_is_named_with_its_acceptance_by_a_signature() ->
     assert not other.accepted and not changes(spec(8), spec(8, dtype=tf.int64))[0].accepted
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["multiworker", "service"])
 @pytest.mark.mission("B6.spec")
 def test_signature_of_the_script_accepts_batches_of_every_worker(tmp_path: Path, kind: str) -> None:

@@ -291,6 +291,7 @@ def served(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
     return analyze(Case(script, ("--data", str(data)), options=options), tmp_path_factory.mktemp("served") / "run")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("C1.cluster")
 def test_parameter_server_example_is_analysed_on_its_own_cluster(served: Done) -> None:
     assert (served.code, served.summary["status"]) == (0, "done"), served.err

@@ -145,6 +145,7 @@ def test_rows_of_zipped_and_concatenated_sources_are_put_in_order(tmp_path: Path
         assert predicted(module, made) == [*range(10), *range(100, 107)]
 
 
+@pytest.mark.exhaustive
 def test_single_elements_are_stacked(tmp_path: Path) -> None:
     result = emit(tf.data.Dataset.range(9).map(lambda number: (number, -number)), "multiworker", tmp_path)
     module = load(result)
@@ -171,6 +172,7 @@ def test_unbatched_pipeline_has_no_indexed_variant(tmp_path: Path) -> None:
     assert "batch makes one element of several" in told(result)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -195,6 +197,7 @@ def test_wrong_indices_are_detected(
         )
 
 
+@pytest.mark.exhaustive
 def test_rows_made_by_a_function_after_the_batch_have_no_index(tmp_path: Path) -> None:
     pairs = tf.data.Dataset.range(24).batch(8, drop_remainder=True).map(lambda batch: tf.reshape(batch, [-1, 2]))
     result = emit(pairs, "multiworker", tmp_path)

@@ -41,6 +41,7 @@ def divided(dataset: Any, **job: Any) -> Coverage:
     return found.coverage
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("policy", "counts", "batch", "workers", "replicas"),
     [
@@ -71,6 +72,7 @@ def test_coverage_under_a_strategy_equals_the_computed_delivery(
     assert found.by_file and found.cells == counts
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "read",
     [
@@ -109,6 +111,7 @@ def test_sharding_by_data_reads_all_files_on_every_worker(tmp_path: Path) -> Non
     assert by_file.read_over_used == 1.0 and [one.cells for one in by_file.workers] == [(4, 0), (0, 4)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.mission("B8.stateful")
 @pytest.mark.parametrize("read", [False, True])
 def test_unseeded_shuffle_before_sharding_by_data_loses_and_repeats_elements(tmp_path: Path, read: bool) -> None:

@@ -104,6 +104,7 @@ def serving(folder: Path, *arguments: str, **variables: str) -> Iterator[IO[str]
 # parameter-server
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("C2.endless", "C4.pure")
 def test_parameter_server_workers_each_get_all_elements_in_different_orders(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset.batch(4), "parameter-server", tmp_path)

@@ -58,6 +58,7 @@ FIRST, SECOND = OF_LINES[0] + OF_LINES[2], OF_LINES[1] + OF_LINES[3]
 EVERY = FIRST + SECOND
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("made", "job", "expected"),
     [
@@ -99,6 +100,7 @@ def test_elements_read_from_files_sharded_twice(tmp_path: Path) -> None:
     assert [(one.read, one.elements) for one in found.workers] == [(6, 3), (6, 3)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "read",
     [
@@ -119,6 +121,7 @@ def test_records_use_their_share_of_a_compressed_file(tmp_path: Path, read: Any,
     assert [(one.read_bytes, one.used_bytes) for one in found.workers] == list(zip(parts, parts, strict=True))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("made", "known"),
     [
@@ -179,6 +182,7 @@ def build(names):
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "files", "ratio"),
     [

@@ -73,6 +73,7 @@ def test_script_raises_before_any_dataset(done: Done) -> None:
     assert done.summary["status"] == "failed"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("raises-after")
 def test_script_raises_after_a_preview(done: Done) -> None:
     assert done.code == 3
@@ -80,7 +81,7 @@ def test_script_raises_after_a_preview(done: Done) -> None:
     assert 'raises_after_a_look.py", line 13, in <module>' in done.err
     assert PACKAGE not in done.err
     assert left_a_report(done)
-    assert "looked at (32,)" in done.log
+    assert "read (32,)" in done.log
 
 
 @pytest.mark.run("raises-within")
@@ -93,6 +94,7 @@ def test_script_raises_while_reading_data(done: Done) -> None:
     assert done.operators == ["from_tensor_slices", "map", "batch"], "what was captured is kept"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("raises-in-its-loop")
 def test_training_loop_raises_while_measured(done: Done) -> None:
     assert done.code == 3
@@ -110,6 +112,7 @@ def test_script_exits_before_any_dataset(done: Done) -> None:
     assert left_a_report(done)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("exits-within")
 def test_script_ends_its_process_while_measured(done: Done) -> None:
     assert done.code == 3
@@ -126,6 +129,7 @@ def test_script_is_killed_while_measured(done: Done) -> None:
     assert done.summary["status"] == "failed"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("hangs")
 def test_script_hangs_before_training(done: Done) -> None:
     assert done.code == 3
@@ -158,6 +162,7 @@ def test_script_consumes_an_empty_dataset(done: Done) -> None:
     assert left_a_report(done)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("subprocess")
 def test_script_trains_in_another_process(done: Done) -> None:
     assert done.code == 4
@@ -167,6 +172,7 @@ def test_script_trains_in_another_process(done: Done) -> None:
     assert left_a_report(done)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("loses-a-worker")
 def test_worker_killed_within_a_window_ends_the_command(done: Done) -> None:
     assert (done.code, done.summary["status"]) == (3, "failed"), done.err

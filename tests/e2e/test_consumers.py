@@ -63,7 +63,7 @@ def assert_measured_three_ways(done: Worked) -> None:
     [
         pytest.param("strings", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         ("varying_shape", ["from_generator", "map", "padded_batch"]),
-        ("ragged_sparse", [SLICES, "map", "batch"]),
+        pytest.param("ragged_sparse", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("nested_namedtuple", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("unbatched", [SLICES, "map"], marks=pytest.mark.exhaustive),
         ("py_function", [SLICES, "map", "batch"]),
@@ -71,7 +71,7 @@ def assert_measured_three_ways(done: Worked) -> None:
         ("variable_in_map", [SLICES, "map", "batch"]),
         pytest.param("one_batch", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("runs_out", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        ("enumerate_take", [SLICES, "map", "repeat", "batch", "take"]),
+        pytest.param("enumerate_take", [SLICES, "map", "repeat", "batch", "take"], marks=pytest.mark.exhaustive),
         pytest.param("get_next_as_optional", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("as_numpy_iterator", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
     ],
@@ -106,6 +106,7 @@ def test_fit_is_measured_and_the_script_stopped_there(worked: Forked, name: str,
     assert "Epoch 1/" not in done.log, "the user's own training does not run"
 
 
+@pytest.mark.exhaustive
 def test_loop_that_ends_early_is_measured_or_gives_the_reason(worked: Forked) -> None:
     done = worked("infinite")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log

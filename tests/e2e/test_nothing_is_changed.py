@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.default_run import cases
 from tests.e2e.command import PRECIOUS, Done, pipetune
 from tests.files import trial
 
@@ -25,7 +26,7 @@ def measured(done: Done) -> bool:
     return done.code == 0 and done.summary["complete"] and done.first["profile"] is not None
 
 
-@pytest.fixture(scope="module", params=trial.PLACES)
+@pytest.fixture(scope="module", params=cases(trial.PLACES, default=["fit"]))
 def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> trial.Trial:
     return trial.run(tmp_path_factory.mktemp("files"), request.param)
 
@@ -83,6 +84,7 @@ def test_saves_inside_a_window_are_suppressed(done: Done) -> None:
     assert list(done.folder.iterdir()) == [done.folder / "model.keras"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("checkpoints")
 def test_checkpoints_and_summaries_are_not_written(done: Done) -> None:
     assert measured(done)
@@ -107,6 +109,7 @@ def test_log_opened_before_the_loop_keeps_its_earlier_text(done: Done) -> None:
     assert (done.folder / "log").read_text() == "counts\n" and untouched(done)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("killed-with-its-command")
 def test_next_command_restores_files_of_a_killed_one(done: Done) -> None:
     assert done.code == -signal.SIGKILL

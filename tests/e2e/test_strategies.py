@@ -74,6 +74,7 @@ def test_input_alone_is_measured_inside_a_tf_function(worked: Forked) -> None:
     assert done.summary["datasets"][0]["rates"]["defaults"]["examples_per_second"] > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "how"), [("parameter_server", "ClusterCoordinator.schedule"), ("parameter_server-fit", "Model.fit")]
 )

@@ -11,6 +11,7 @@ from tests.e2e.command import Done
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("interrupted")
 def test_ctrl_c_leaves_a_complete_report(done: Done) -> None:
     assert done.code == 130
@@ -25,6 +26,7 @@ def test_ctrl_c_leaves_a_complete_report(done: Done) -> None:
     assert not list(done.folder.glob("checkpoint*")), "nothing of the user's is saved then either"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("killed-in-a-trial")
 def test_plan_that_kills_its_process_is_recorded_as_failed(done: Done) -> None:
     assert (done.folder / "died").exists(), "or the test shows nothing"
@@ -46,6 +48,7 @@ def test_seeded_script_needs_consent_to_other_draws(done: Done) -> None:
     assert asking and asking[0]["safety"] == "STATISTICAL" and "--allow statistical" in asking[0]["consent"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("variable")
 def test_map_that_reads_a_trained_variable_is_not_rewritten(done: Done) -> None:
     assert done.code == 0

@@ -18,6 +18,7 @@ def source_of(done: Done) -> set[tuple[str, int]]:
     return {(node["location"]["file"], node["location"]["line"]) for node in nodes}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("absl")
 def test_absl_gets_its_flags(done: Done) -> None:
     assert done.code == 0
@@ -26,6 +27,7 @@ def test_absl_gets_its_flags(done: Done) -> None:
     assert done.summary["training"]["defaults_step_ms"] > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("absl")
 def test_json_output_is_the_summary_alone(done: Done) -> None:
     assert json.loads(done.out) == done.summary
@@ -66,6 +68,7 @@ def test_results_and_source_are_found_after_a_change_of_directory(done: Done) ->
     assert (done.folder / "features.npy").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("package")
 def test_module_with_relative_imports(done: Done) -> None:
     assert done.code == 0
@@ -105,6 +108,7 @@ def test_distributed_module_is_written_and_checked(done: Done) -> None:
     assert as_written["once"] == 160, "TensorFlow divides four files"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("shard-for-four")
 def test_job_that_leaves_data_out_gets_a_warning_with_the_amount(done: Done) -> None:
     assert done.code == 0

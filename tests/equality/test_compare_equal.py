@@ -119,6 +119,7 @@ FORMS: dict[str, Callable[[], Any]] = {
 GENERATOR = tf.random.Generator.from_seed(1)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_prefetch_after_every_form_of_data_is_equal(form: str) -> None:
     dataset = FORMS[form]()
@@ -127,6 +128,7 @@ def test_prefetch_after_every_form_of_data_is_equal(form: str) -> None:
     assert_proven(edited(dataset, plan))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", ["rows of a ragged tensor", "sparse", "strings", "nested", "varying shapes"])
 def test_parallel_map_over_every_form_of_data_is_equal(form: str) -> None:
     """The recorded source feeds the user's traced function."""
@@ -146,6 +148,7 @@ def test_empty_dataset_is_equal() -> None:
     assert found.elements == 0
 
 
+@pytest.mark.exhaustive
 def test_elements_after_a_long_skip_are_compared() -> None:
     shuffled = tf.data.Dataset.range(1000).shuffle(1000, seed=1, reshuffle_each_iteration=False)
     dataset = shuffled.skip(800).map(lambda x: x * 2).batch(8)
@@ -310,6 +313,7 @@ def test_shuffle_moved_across_a_random_map_is_statistical() -> None:
     assert not edited(dataset, plan).equal
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("draw", [tf.random.uniform, tf.random.normal, tf.random.truncated_normal])
 def test_one_draw_per_element_of_a_batch_is_statistical(draw: Any) -> None:
     source = tf.data.Dataset.range(40)
@@ -323,6 +327,7 @@ def test_one_draw_per_element_of_a_batch_is_statistical(draw: Any) -> None:
     assert_proven(found)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("outcomes", [2, 7])
 def test_draws_of_few_outcomes_per_element_of_a_batch_are_statistical(outcomes: int) -> None:
     source = tf.data.Dataset.range(40)

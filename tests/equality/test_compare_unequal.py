@@ -42,6 +42,7 @@ def failed(comparison: Comparison) -> set[str]:
 CLASSES = [Safety.EXACT, Safety.STATISTICAL]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("safety", CLASSES)
 def test_batch_before_a_random_function_per_image_is_unequal(safety: Safety) -> None:
     source = tf.data.Dataset.range(100)
@@ -50,6 +51,7 @@ def test_batch_before_a_random_function_per_image_is_unequal(safety: Safety) -> 
     assert ("values" if safety == Safety.EXACT else "randomness") in failed(found), found.why
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("op", [0, 1])
 def test_one_of_two_draws_shared_by_a_batch_is_unequal(op: int) -> None:
     """The second draw, one per image, must not hide the difference."""
@@ -67,6 +69,7 @@ def test_one_of_two_draws_shared_by_a_batch_is_unequal(op: int) -> None:
     assert "when only RandomUniform is random" in found.why
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("safety", list(Safety)[:3])
 def test_cached_augmentation_is_unequal(safety: Safety) -> None:
     dataset = tf.data.Dataset.range(60).map(image_draw).batch(8)
@@ -82,6 +85,7 @@ def flip(x: Any) -> Any:
     return x + tf.random.uniform(tf.shape(x), maxval=2, dtype=tf.int64)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("safety", list(Safety)[:3])
 def test_cached_augmentation_of_two_outcomes_is_unequal(safety: Safety) -> None:
     """Both outcomes occur with and without the cache; only their positions are frozen."""
@@ -129,6 +133,7 @@ def test_cache_after_list_files_is_unequal(behind: str, safety: Safety, tmp_path
     assert failed(found) == {"epochs"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("behind", "equal"), [("interleave", True), ("map", False)])
 def test_frozen_order_is_equal_for_reorders_and_a_frozen_draw_is_not(
     behind: str, equal: bool, tmp_path: pathlib.Path
@@ -179,12 +184,14 @@ def test_skip_before_a_random_map_is_unequal() -> None:
     assert failed(edited(dataset, Move(node(dataset, "skip"), after=node(dataset, "range")))) == {"values"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("safety", list(Safety))
 def test_other_batch_size_is_unequal(safety: Safety) -> None:
     dataset = tf.data.Dataset.range(60).batch(8)
     assert not edited(dataset, SetArgument(node(dataset, "batch"), "batch_size", 9), safety=safety).equal
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("safety", list(Safety))
 def test_dropped_last_batch_is_unequal(safety: Safety) -> None:
     dataset = tf.data.Dataset.range(60).filter(lambda x: x >= 0).batch(8)
@@ -246,6 +253,7 @@ def test_random_map_made_parallel_is_not_exact() -> None:
     assert failed(found) == {"randomness"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.one_core
 @pytest.mark.parametrize("safety", CLASSES)
 def test_nondeterministic_order_is_unequal_except_for_reorders(safety: Safety) -> None:

@@ -197,6 +197,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_digests_are_equal_in_another_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -50,6 +50,7 @@ def records(folder: Path, part: str) -> Iterator[tuple[bytes, int]]:
             yield feature["image"].bytes_list.value[0], feature["label"].int64_list.value[0]
 
 
+@pytest.mark.exhaustive
 def test_photos_are_jpegs_of_documented_sizes(photos: Path) -> None:
     training, validation = list(records(photos, "train")), list(records(photos, "validation"))
     about = json.loads((photos / "about.json").read_text())
@@ -104,6 +105,7 @@ def test_photos_without_data_fails_with_hint(tmp_path: Path) -> None:
     assert "make_data.py" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.exhaustive
 def test_digits_trains_and_saves(tmp_path: Path) -> None:
     saved = tmp_path / "digits.weights.h5"
     printed = run("digits/train.py", "--epochs", "1", "--steps", "3", "--copies", "1", "--out", saved)

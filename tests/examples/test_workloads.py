@@ -72,6 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield make
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_yields_batches_of_expected_types_and_shapes(name: str, made: Any) -> None:
     import tensorflow as tf
@@ -92,6 +93,7 @@ def test_yields_batches_of_expected_types_and_shapes(name: str, made: Any) -> No
     assert first.shape != second.shape or bool(tf.reduce_any(first != second))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 @pytest.mark.parametrize("name", cases(sorted(EXPECTED), default={"csv", "gnmt", "images", "tokens"}))

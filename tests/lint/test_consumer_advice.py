@@ -29,6 +29,7 @@ def test_random_layer_in_map_is_recognized_by_its_variable() -> None:
     assert list(layers_in_maps(plain, profile)) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_multi_step_calls_train_all_steps_and_restore_model(library: str) -> None:
     made_with = pytest.importorskip(library)

@@ -47,6 +47,7 @@ def test_detected_cores_are_those_of_the_affinity_mask() -> None:
     assert found.autotune_buffer_bytes is not None and found.autotune_buffer_bytes > 1 << 20
 
 
+@pytest.mark.exhaustive
 def test_one_core_is_detected_as_one() -> None:
     found = believed("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")
     assert (found.autotune_cores, found.pool_threads, found.intra_op_threads) == (1, 1, 1)

@@ -169,6 +169,7 @@ def costs(node: str, **more: Any) -> OperatorProfile:
     return OperatorProfile(node, Stage.EXTRACT, **more)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("patient_sweeps")
 @pytest.mark.parametrize(
     "make",

@@ -66,6 +66,7 @@ CASES = _sorted_out()
 SIZES = (1, 2, 3, 7, 16)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", CASES)
 def test_proven_properties_hold_on_generated_elements(case: Case) -> None:
     """On batches unchanged, and through tf.vectorized_map."""

@@ -419,6 +419,7 @@ def test_recorded_datasets_can_be_freed() -> None:
     assert gone() is None
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_datasets_in_a_loop_are_one_entry() -> None:
     call_sites.clear()
     with call_sites.Recorder():

@@ -72,6 +72,7 @@ def visit(browser, tmp_path):
         one.page.close()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("name", ["distributed", "hostile", "busy", "failed", "input_only", "bare"])
 def test_no_page_overflows_complains_or_fetches(visit, name, width):

@@ -65,11 +65,13 @@ def _hand(index: int) -> Any:
     return pytest.param(index, id=HANDS[index].name.replace(" ", "-"), marks=marks)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("index", list(map(_hand, range(len(HANDS)))))
 def test_handwritten_pipelines_have_no_wrong_rewrite(index: int, folder: str) -> None:
     _nothing_wrong(families.run("hand", "hand", index, folder=folder, plain=0))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("failure", FAILURES, ids=[one["name"].replace(" ", "-") for one in FAILURES])
 def test_known_failures_do_not_recur(failure: dict[str, Any], folder: str) -> None:
     assert not _wrong(_again(failure, folder))
@@ -100,6 +102,7 @@ SEEDS = {"function": range(5), "pipeline": range(1, 4), "script": range(3)}
 """Cases of the seed "fixed" of each family. (Pipeline 0 takes ten times as long as the others.)"""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("family", "index"), [(family, index) for family, seeds in SEEDS.items() for index in seeds])
 def test_random_cases_of_fixed_seeds_have_no_wrong_rewrite(family: str, index: int, folder: str) -> None:
     _nothing_wrong(families.run(family, f"fixed:{family}:{index}", index, folder=folder))
@@ -189,6 +192,7 @@ def test_frozen_draws_are_detected() -> None:
     assert judge(*_runs(original, tf.data.Dataset.range(40).map(drawn), epochs=3), "STATISTICAL", random=True).right
 
 
+@pytest.mark.exhaustive
 def test_original_that_varies_occasionally_is_not_repeatable() -> None:
     class Now:
         """An original with another order in every seventh run."""

@@ -257,6 +257,7 @@ def written(folder: Path, form: Form) -> Written:
     return Written(emission, live.read(replay(source, apply_edits(source.pipeline, plan.edits))).pipeline)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS])
 def test_patched_script_runs_the_plan(form: Form, tmp_path: Path) -> None:
     made = written(tmp_path, form)

@@ -56,6 +56,7 @@ def test_shuffle_buffer_is_filled_at_every_epoch_border(monkeypatch: pytest.Monk
     assert session.datasets[0].course == found and session.seconds["course"] > 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("known", [True, False])
 def test_emptying_of_shuffle_buffer_is_not_drift(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = waiting(Dataset.range(260), 0.003)

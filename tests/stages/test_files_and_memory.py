@@ -52,6 +52,7 @@ def shards(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("patient_sweeps")
 @pytest.mark.parametrize("is_cold", [False, True])
 def test_files_of_a_pipeline(shards: Path, is_cold: bool) -> None:

@@ -16,7 +16,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.lockstep import MeasureTraining, NoMoreRequests, RequestLink, RunToFirstStep, StepReply, WritePatch
+from pipetune.core.lockstep import (
+    MeasureTraining,
+    NoMoreRequests,
+    PreparePipeline,
+    RequestLink,
+    RunToFirstStep,
+    StepReply,
+    WritePatch,
+)
 from pipetune.core.messages import (
     ActionSuppressed,
     Job,
@@ -118,7 +126,7 @@ class Scenarios:
             step, jump = (patched, 7) if self.job.patched else (original, 3)
             each = step * (1 + 0.01 * (taken * jump % 5))
             window = Window(steps, 32 * steps, steps * each, steps * each, 0.1, others_seconds=0.2)
-            link.send_reply(StepReply(window=None if type(order).__name__ == "Prepare" else window))
+            link.send_reply(StepReply(window=None if isinstance(order, PreparePipeline) else window))
         self.send(WorkerFinished(0))
 
     def interlude(self) -> None:
@@ -265,9 +273,9 @@ class Scenarios:
         atexit.register(time.sleep, 600)
 
     def garbage(self) -> None:
-        os.write(self.job.message_descriptor, b'\xff\xfe\n{"type": "Explode"}\n[]\n{"type": "Finished"}\n')
+        os.write(self.job.message_descriptor, b'\xff\xfe\n{"type": "Explode"}\n[]\n{"type": "WorkerFinished"}\n')
         self.normal()
-        os.write(self.job.message_descriptor, b'{"type": "Finished", "exit_')
+        os.write(self.job.message_descriptor, b'{"type": "WorkerFinished", "exit_')
 
     def many_children(self) -> None:
         """Children in the process group, outside of it, and with the pipe open: all must be ended."""

@@ -83,6 +83,7 @@ def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "worker-1" / "script.log").read_text().count("worker 1 prints this") == 5
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("scenario", "code", "detail", "last_lines"),
     [
@@ -146,6 +147,7 @@ def test_ranks_that_cannot_be_restarted_are_analyzed_alone_with_warning(tmp_path
         assert why in one["notes"], "in the report too"
 
 
+@pytest.mark.exhaustive
 def test_command_killed_in_trial_ends_run_without_restart(tmp_path: Path) -> None:
     commands = start(tmp_path, "trial_without_end")
     await_both(tmp_path)
@@ -161,6 +163,7 @@ def test_command_killed_in_trial_ends_run_without_restart(tmp_path: Path) -> Non
     os.kill(told(tmp_path, 1)[0]["pid"], signal.SIGKILL)
 
 
+@pytest.mark.exhaustive
 def test_earlier_results_of_agent_are_moved_to_a_run(tmp_path: Path) -> None:
     mine = tmp_path / "out" / "worker-1"
     mine.mkdir(parents=True)

@@ -74,6 +74,7 @@ def test_verified_speedup_is_the_headline_of_all_outputs(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scenario", ["patch_is_slower", "harmful_part"])
 def test_patch_that_is_not_faster_is_withheld(tmp_path: Path, scenario: str) -> None:
     analysis, _, out = run(tmp_path, scenario)
@@ -120,6 +121,7 @@ def test_patch_that_raises_before_first_step_is_withheld(tmp_path: Path) -> None
     assert is_withheld(analysis, out) == "the patched script raised an exception: ValueError: of the user"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("who", "what", "why"),
     [
@@ -155,6 +157,7 @@ def test_ctrl_c_after_decisive_pairs_keeps_verified_patch(tmp_path: Path) -> Non
     assert analysis.session.training is not None and analysis.session.training.speedup is not None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("condition", "starts"),
     [("small", 4), ("lock", 2 + 4)],

@@ -45,6 +45,7 @@ def started(*, own_group: bool) -> Iterator[tuple[subprocess.Popen[str], int]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_worker_and_its_children_exit_with_supervisor() -> None:
     with started(own_group=True) as (process, read_end):
         assert process.stdout is not None
@@ -56,6 +57,7 @@ def test_worker_and_its_children_exit_with_supervisor() -> None:
         assert ended and process.stdout.read() == ""
 
 
+@pytest.mark.exhaustive
 def test_script_on_users_terminal_is_not_watched() -> None:
     with started(own_group=False) as (process, read_end):
         assert process.stdout is not None
@@ -80,6 +82,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_changed_files_are_restored_when_supervisor_exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     own = tmp_path / "own"

@@ -104,6 +104,7 @@ CASES: dict[str, tuple[Rule, str, str, str]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     rule, before, text, expected = CASES[name]

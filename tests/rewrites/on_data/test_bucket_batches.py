@@ -111,6 +111,7 @@ RIGHT: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RIGHT)
 def test_suggested_call_returns_each_element_once(name: str) -> None:
     elements = RIGHT[name]()

@@ -125,6 +125,7 @@ def _compared(source: live.LivePipeline, rewrite: Rewrite) -> Comparison:
     return compare(source, apply_edits(source.pipeline, rewrite.edits), rewrite.safety)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_cache_at_each_proposed_place_keeps_data_equal(name: str, tmp_path: Path) -> None:
     make, expected = PIPELINES[name]
@@ -145,6 +146,7 @@ def test_file_cache_keeps_data_equal_and_leaves_no_files(tmp_path: Path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [name for name, (_, places) in PIPELINES.items() if name != "the first batches"])
 @pytest.mark.parametrize(
     "safety", [Safety.EXACT, pytest.param(Safety.STATISTICAL, marks=pytest.mark.exhaustive), Safety.REORDERS]
@@ -156,6 +158,7 @@ def test_cache_after_random_function_is_rejected(name: str, safety: Safety, tmp_
     assert not compare(source, edited, safety).equal
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("picks", ["take", "skip", "shard", "enumerate"])
 def test_no_cache_is_proposed_after_picking_from_a_shuffle(picks: str) -> None:
     """A cache there would train on the elements of the first epoch only, which is more than another order."""

@@ -99,6 +99,7 @@ def augment(data, label):
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_patched_source_returns_planned_elements(name: str, tmp_path: Path) -> None:
     text, expected = CASES[name]

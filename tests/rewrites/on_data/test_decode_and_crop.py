@@ -247,6 +247,7 @@ NOT: dict[str, tuple[Function, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", EXACT)
 def test_cropped_decoding_is_bit_equal(name: str) -> None:
     source, found = _asked(EXACT[name])
@@ -255,6 +256,7 @@ def test_cropped_decoding_is_bit_equal(name: str) -> None:
     assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_crops_keep_their_draws_bit_equal(name: str) -> None:
     source, found = _asked(RANDOM[name])
@@ -303,6 +305,7 @@ def _different(above: Any, traced: Any, *, margin: int) -> int:
     return sum(not np.array_equal(one, other) for one, other in pairs.as_numpy_iterator())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "columns"),
     [
@@ -316,17 +319,20 @@ def test_windows_anywhere_in_the_image_are_equal(kind: str, columns: int) -> Non
     assert _different(above, traced, margin=MARGIN_PIXELS) == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kind", "differs"), [("4:2:0", True), ("4:2:2", True), ("4:4:4", False), ("gray", False)])
 def test_subsampled_colours_differ_without_a_margin(kind: str, differs: bool) -> None:
     above, traced = _windows(kind)
     assert (_different(above, traced, margin=0) > 20) is differs
 
 
+@pytest.mark.exhaustive
 def test_margin_of_one_pixel_fails_only_for_a_single_column() -> None:
     assert _different(*_windows("4:2:0"), margin=1) == 0
     assert _different(*_windows("4:2:0", columns=1), margin=1) > 20
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["crop_to_bounding_box", "indices from the shape", "random_crop", "its own offset"])
 def test_plan_without_a_margin_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = functools.partial(decode_only_window, margin=0)
@@ -419,6 +425,7 @@ def test_files_read_by_the_function_are_examined(tmp_path: Any) -> None:
     assert found.why_not == "" and _proven(source, found, Safety.STATISTICAL).proven
 
 
+@pytest.mark.exhaustive
 def test_sparse_elements_and_static_tables_are_supported() -> None:
     names = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1]), tf.constant(["cat", "dog"]))
     table = tf.lookup.StaticHashTable(names, "?")

@@ -61,6 +61,7 @@ NO_OPS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NO_OPS)
 def test_no_op_is_removed(name: str) -> None:
     dataset = NO_OPS[name]().batch(4)
@@ -162,6 +163,7 @@ REPEATS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", REPEATS)
 def test_merged_repeats_return_the_same_epochs(name: str) -> None:
     make, count = REPEATS[name]
@@ -221,6 +223,7 @@ CASES: dict[str, tuple[Rule, str, str]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CASES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     rule, text, expected = CASES[name]

@@ -98,6 +98,7 @@ RIGHT: dict[str, tuple[Rule, Callable[[], Any], list[str]]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_proposed_move_returns_equal_elements(name: str) -> None:
     rule, make, operators = RIGHT[name]
@@ -232,6 +233,7 @@ CASES: dict[str, tuple[Rule, str, str]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CASES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     rule, text, expected = CASES[name]

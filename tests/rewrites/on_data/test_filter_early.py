@@ -112,6 +112,7 @@ RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_moved_filter_returns_equal_elements(name: str) -> None:
     make, operators = RIGHT[name]

@@ -63,6 +63,7 @@ def _rewrite(told: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> Rewrite:
     return found
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("structure", "below"),
     [*((structure, "dropping the rest") for structure in STRUCTURES), *(("two arrays", below) for below in BELOW)],
@@ -142,6 +143,7 @@ SERIES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "series", "drop"),
     [
@@ -168,6 +170,7 @@ def test_gathered_windows_are_equal(name: str, series: Any, drop: bool) -> None:
     assert measure_batch_costs(source, told)["n0"] > 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("size", cases([101, 300, 513, 2000], default={101, 2000}))
 def test_windows_longer_than_the_usual_sample_are_equal(size: int) -> None:
     series = np.arange(1_000_000, dtype=np.float32)
@@ -424,6 +427,7 @@ def _patched(sample: Sample, text: str, source: live.LivePipeline, rewrite: Rewr
     return new.removeprefix(text)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SOURCES)
 def test_patched_source_matches_expected_text_and_plan(name: str, tmp_path: Path) -> None:
     before, after = SOURCES[name]

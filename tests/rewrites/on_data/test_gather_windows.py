@@ -74,6 +74,7 @@ def _rewrite(told: Pipeline) -> Rewrite:
 OFTEN = {"mapped in front of the batch, repeated", "a list, text beside it", "fewer targets, with strides, shuffled"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", cases(UTILITY, default=OFTEN))
 def test_gathered_batches_are_equal(name: str) -> None:
     np.random.seed(5)
@@ -183,6 +184,7 @@ WRONG: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_windows_are_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, told = _told(_windows(batch_size=8))
@@ -228,6 +230,7 @@ SOURCES: dict[str, str] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SOURCES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     sample = Sample(tmp_path, SOURCES[name])

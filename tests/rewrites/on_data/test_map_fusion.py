@@ -101,6 +101,7 @@ RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
 _TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_fused_maps_return_equal_elements(name: str) -> None:
     make, operators = RIGHT[name]
@@ -207,6 +208,7 @@ CASES: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CASES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     text, expected = CASES[name]

@@ -118,6 +118,7 @@ def _asked(elements: list[Any], function: Function) -> tuple[Any, BatchedCall]:
     return source, batches.probe(source, node, batch)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", PARSERS)
 def test_parsing_a_batch_is_equal(name: str) -> None:
     elements, function, form = PARSERS[name]
@@ -136,6 +137,7 @@ IN_TWO: dict[str, tuple[Function, int | None, int, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", IN_TWO)
 def test_parsing_head_runs_on_batches_and_tail_is_vectorized(name: str) -> None:
     function, statement, handed, inexact = IN_TWO[name]

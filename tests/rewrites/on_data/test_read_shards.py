@@ -117,6 +117,7 @@ def _elements(dataset: Any) -> list[Any]:
     return [element.tolist() if hasattr(element, "tolist") else element for element in dataset.as_numpy_iterator()]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_reading_ahead_keeps_the_order(name: str, folder: Path) -> None:
     text, expected = CASES[name]
@@ -128,6 +129,7 @@ def test_reading_ahead_keeps_the_order(name: str, folder: Path) -> None:
     check_patch(sample, source, rewrites[0], expected=expected.format(length=1), elements=40)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["records", "opened by a function"])
 def test_reading_several_files_is_deterministic_in_another_order(name: str, folder: Path) -> None:
     text, expected = CASES[name]
@@ -137,6 +139,7 @@ def test_reading_several_files_is_deterministic_in_another_order(name: str, fold
     assert _elements(made) == _elements(made) != _elements(source.dataset)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_other_order_is_rejected_as_exact(name: str, folder: Path) -> None:
     _, source, rewrites = _source(folder, CASES[name][0])

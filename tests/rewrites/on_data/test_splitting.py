@@ -106,6 +106,7 @@ DRAWING: dict[str, tuple[Callable[..., Any], int | None, int]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", DRAWING)
 def test_head_before_random_draws_is_cached(name: str) -> None:
     function, statement, handed = DRAWING[name]
@@ -177,6 +178,7 @@ ENDING: dict[str, tuple[Callable[..., Any], int | None, int, tuple[str, ...]]] =
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("drop", [False, True], ids=["partial batch", "whole batches"])
 @pytest.mark.parametrize("name", ENDING)
 def test_tail_moves_downstream_of_the_batch(name: str, drop: bool) -> None:

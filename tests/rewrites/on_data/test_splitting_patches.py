@@ -64,6 +64,7 @@ CASES: dict[str, tuple[str, str, Safety]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CASES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     text, expected, safety = CASES[name]
