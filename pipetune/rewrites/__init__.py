@@ -13,7 +13,7 @@ from pipetune.core.edits import Edit, NoProposal, Rewrite, Safety, apply_edits
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Pipeline
-from pipetune.rewrites.conflicts import remainder_conflict, shuffle_conflict
+from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.parallel_reads import add_read_config_note
 from pipetune.rewrites.pricing import format_bytes, limit_to_cores
 from pipetune.rewrites.resuming import adapt_to_resuming
@@ -49,9 +49,10 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
     """Returns the proposals of all rules, and the reasons where a rule proposes nothing.
 
     If the script resumes earlier runs, the safety class of each rewrite is adapted to that (`resuming`).
-    If two rules propose the same edits, the first keeps them, and takes over `equal_is_enough` and the notes of a
-    second that sets it. Rewrites that leave a value to AUTOTUNE are limited to the available cores, and a rewrite that
-    alone exceeds the memory limit becomes a `NoProposal`. Rewrites chosen from the list are applied in its order.
+    A rewrite that no plan may contain, or that alone exceeds the memory limit, becomes a `NoProposal`. If two rules
+    propose the same edits, the first keeps them, and takes over `equal_is_enough` and the notes of a second that sets
+    it. Rewrites that leave a value to AUTOTUNE are limited to the available cores. Rewrites chosen from the list are
+    applied in its order.
     """
     rewrites: dict[str, Rewrite] = {}
     silences: list[NoProposal] = []
@@ -65,7 +66,7 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
             edited = apply_edits(context.pipeline, proposal.edits)
             proposal = _with_fusion_safety(proposal, context, edited)
             same = rewrites.get(identity := _edits_key(proposal.edits))
-            if why_not := remainder_conflict(context, edited) or shuffle_conflict(context, edited):
+            if why_not := find_conflict(context, [proposal]):
                 silences.append(NoProposal(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
             elif proposal.predicted_bytes > context.memory_limit_bytes:
                 silences.append(_exceeds_memory(proposal, context.memory_limit_bytes))

@@ -158,3 +158,13 @@ def test_operator_that_already_runs_ahead_may_change_its_parallelism() -> None:
     described = context(words)
     node = next(node for node in described.pipeline if node.op == "batch")
     assert find_conflict(described, [_free(SetArgument(node.id, "num_parallel_calls", 4))]) == ""
+
+
+def test_rewrite_with_a_conflict_of_its_own_is_not_proposed() -> None:
+    """The option lets files that are read ahead overtake each other, and the cache would keep that order."""
+    words = "TFRecordDataset elements=50 bytes=1k | cache | with_options deterministic=False"
+    rewrites, silences = propose_all(context(words))
+    assert "read-shards" not in {rewrite.rule for rewrite in rewrites}
+    (why,) = {silence.why for silence in silences if silence.rule == "read-shards"}
+    assert why.startswith("The cache would then be downstream of TFRecordDataset")
+    assert "read-shards" in {rewrite.rule for rewrite in propose_all(context(words.rpartition(" | ")[0]))[0]}
