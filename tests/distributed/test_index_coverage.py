@@ -117,6 +117,7 @@ def test_predictions_by_rank_or_with_too_few_files_are_in_the_order_of_the_sourc
     check_order_of(emit(shuffled(tmp_path, helpers, files=files), kind, tmp_path), kind, files)
 
 
+@pytest.mark.exhaustive
 def test_rows_delivered_by_every_worker_are_taken_once(tmp_path: Path, helpers: Any) -> None:
     result = emit(shuffled(tmp_path, helpers), "parameter-server", tmp_path)
     assert "With 2 workers indices put all 10 rows back" in told(result), result.notes

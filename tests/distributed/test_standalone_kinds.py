@@ -322,6 +322,7 @@ def test_service_without_sharding_is_used_where_rows_are_taken_by_position(tmp_p
 # tpu
 
 
+@pytest.mark.exhaustive
 def test_tpu_module_has_static_shapes(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset.batch(4), "tpu", tmp_path)
     module = load(result)

@@ -121,6 +121,7 @@ def test_script_ends_its_process_while_measured(done: Done) -> None:
     assert done.operators == ["from_tensor_slices", "map", "batch"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("killed")
 def test_script_is_killed_while_measured(done: Done) -> None:
     assert done.code == 3

@@ -66,7 +66,7 @@ def assert_measured_three_ways(done: Worked) -> None:
         pytest.param("ragged_sparse", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("nested_namedtuple", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("unbatched", [SLICES, "map"], marks=pytest.mark.exhaustive),
-        ("py_function", [SLICES, "map", "batch"]),
+        pytest.param("py_function", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("stateful_table", [SLICES, "map", "map", "batch"], marks=pytest.mark.exhaustive),
         ("variable_in_map", [SLICES, "map", "batch"]),
         pytest.param("one_batch", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
@@ -93,7 +93,7 @@ def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, o
         pytest.param("run_eagerly", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         ("sys_exit", [SLICES, "map", "batch"]),
         pytest.param("raises_after", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        ("tf_keras_fit", [SLICES, "map", "batch"]),
+        pytest.param("tf_keras_fit", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         ("class_method", [SLICES, "map", "map", "map", "shuffle", "filter", "batch"]),
     ],
 )
@@ -137,7 +137,9 @@ def test_short_counted_loop_is_measured(worked: Forked) -> None:
             "inside a tf.function, where it cannot be replaced by another dataset",
             marks=pytest.mark.exhaustive,
         ),
-        ("reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce"),
+        pytest.param(
+            "reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_input_alone_is_measured_where_datasets_cannot_be_switched(

@@ -86,6 +86,7 @@ def test_different_pipeline_is_refused_with_its_first_difference(tuned: Any) -> 
         pipetune.apply_plan(make_dataset(twice, size=3), session.plan)
 
 
+@pytest.mark.exhaustive
 def test_profile_has_a_row_for_each_operator() -> None:
     with pipetune.record():
         dataset = make_dataset(twice)

@@ -39,6 +39,7 @@ def test_plan_that_kills_its_process_is_recorded_as_failed(done: Done) -> None:
     jsonschema.validate(done.session, schema("session"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("seeded")
 def test_seeded_script_needs_consent_to_other_draws(done: Done) -> None:
     assert done.code == 0

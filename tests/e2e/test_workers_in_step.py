@@ -11,6 +11,7 @@ from tests.e2e.command import Done
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("in-step")
 def test_all_workers_take_the_steps_of_every_window(done: Done) -> None:
     assert (done.code, done.summary["status"]) == (0, "done"), done.err
@@ -25,6 +26,7 @@ def test_all_workers_take_the_steps_of_every_window(done: Done) -> None:
     assert not any("the end" in log or "Traceback" in log for log in done.logs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("in-step")
 def test_worker_with_more_input_work_is_named(done: Done) -> None:
     skew = done.summary["datasets"][0]["skew"]
@@ -34,6 +36,7 @@ def test_worker_with_more_input_work_is_named(done: Done) -> None:
     assert any("2 workers share" in note for note in done.session["notes"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("in-step")
 def test_gain_in_all_workers_is_patched_and_verified_in_all(done: Done) -> None:
     assert done.summary["training"]["speedup"]["low"] > 1, done.out

@@ -420,6 +420,7 @@ def test_time_limit_ends_a_long_comparison() -> None:
     assert found.elements > 0
 
 
+@pytest.mark.exhaustive
 def test_elements_are_reduced_where_three_epochs_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rate that was estimated too high, as on a shared machine, costs elements but not the proof."""
     monkeypatch.setattr(proof, "_TIME_MARGIN", 0.3)  # about four times too high

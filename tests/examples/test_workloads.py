@@ -72,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield make
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_yields_batches_of_expected_types_and_shapes(name: str, made: Any) -> None:
     import tensorflow as tf

@@ -168,6 +168,7 @@ def test_ranks_are_determined_by_variables_of_horovodrun(dataset: Any) -> None:
     assert ran.in_order is True, "what its indices number is divided by the true rank"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_service_of_processes_delivers_an_epoch(dataset: Any) -> None:
     found = side_by_side_of(dataset, "service")

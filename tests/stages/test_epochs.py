@@ -101,6 +101,7 @@ def test_epochs_of_endless_dataset_are_those_of_repeat(monkeypatch: pytest.Monke
     assert found.epoch_elements == 15 and found.borders > 0
 
 
+@pytest.mark.exhaustive
 def test_input_that_slows_down_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def generate() -> Any:
         for number in range(100_000):
@@ -122,6 +123,7 @@ def test_steady_input_has_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.fill_seconds is None and found.epochs == 0 and found.notes
 
 
+@pytest.mark.exhaustive
 def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = Consumption(Dataset.range(10), "checked", "validation", "evaluate", wall_seconds=2.0, cpu_seconds=1.0)
     taken.whole_call = True

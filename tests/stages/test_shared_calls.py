@@ -105,6 +105,7 @@ def test_call_with_different_functions_is_not_changed() -> None:
     assert not shared(affine, tf.abs).may_change(ON_BATCHES)
 
 
+@pytest.mark.exhaustive
 def test_unconsumed_dataset_is_checked_while_alive() -> None:
     calls = shared(more=affine)
     assert calls.may_change(ON_BATCHES), (calls.notes, calls.pipelines)

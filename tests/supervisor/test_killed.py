@@ -116,7 +116,7 @@ def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
 
 
 @pytest.mark.parametrize(
-    "moments", [range(0, MOMENTS, 4), pytest.param(range(MOMENTS), marks=pytest.mark.exhaustive)], ids=["few", "all"]
+    "moments", [range(0, MOMENTS, 7), pytest.param(range(MOMENTS), marks=pytest.mark.exhaustive)], ids=["few", "all"]
 )
 def test_kill_at_any_time_leaves_no_changes_and_no_leftovers(tmp_path: Path, moments: range) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:

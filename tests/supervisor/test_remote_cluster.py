@@ -83,7 +83,7 @@ def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "worker-1" / "script.log").read_text().count("worker 1 prints this") == 5
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("scenario", "code", "detail", "last_lines"),
     [

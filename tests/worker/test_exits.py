@@ -82,6 +82,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_changed_files_are_restored_when_supervisor_exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

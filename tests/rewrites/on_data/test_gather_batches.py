@@ -170,6 +170,7 @@ def test_gathered_windows_are_equal(name: str, series: Any, drop: bool) -> None:
     assert measure_batch_costs(source, told)["n0"] > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("size", cases([101, 300, 513, 2000], default={101, 2000}))
 def test_windows_longer_than_the_usual_sample_are_equal(size: int) -> None:

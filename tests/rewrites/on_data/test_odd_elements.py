@@ -61,7 +61,7 @@ ODD: dict[str, Callable[[], Any]] = {
 _OFTEN = {"optional", "indexed slices", "datasets", "a type of one's own", "quantised", "no elements"}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", cases(ODD, default=_OFTEN))
 def test_odd_elements_do_not_fail(name: str) -> None:
     source = live.read(ODD[name]())
