@@ -29,12 +29,18 @@ _ON_BATCHES = frozenset(
 
 
 @dataclass(frozen=True)
-class BatchedCall:
+class ProbeResult:
+    """Whether a function has a variant that a rewrite needs, proven to return the same."""
+
+    why_not: str = ""  # why it has none, as the end of a sentence; "" if it has one
+    digest: str = ""  # of the function traced in that variant
+
+
+@dataclass(frozen=True)
+class BatchedCall(ProbeResult):
     """Whether a function can be called once per batch instead of per element (`probes/batches.py`)."""
 
-    why_not: str = ""  # why its rows are not proven equal to the results per element, as the end of a sentence
     form: FunctionVariant = FunctionVariant.ON_BATCHES  # the variant in which it must be called
-    digest: str = ""  # of the function traced in that variant
     inexact: tuple[str, ...] = ()  # ops whose least significant bits depend on the number of rows
     zero_signs: bool = False  # the sign of zeros and the handling of denormals may differ as well
     cut: FunctionSplit | None = None  # split first: the head is called on batches as it is, the tail in `form`
@@ -60,38 +66,29 @@ class RowWindows:
 
 
 @dataclass(frozen=True)
-class RowGathering:
-    """How a batch of rows of in-memory arrays is gathered by row index (`pipelines/gathering.py`)."""
+class RowGathering(ProbeResult):
+    """How a function gathers a batch of rows of in-memory arrays by their indices (`pipelines/gathering.py`)."""
 
-    why_not: str = ""  # why that is impossible, as the end of a sentence
-    digest: str = ""  # of the function that maps a batch of indices to the rows
     windows: RowWindows | None = None  # windows formed of the rows before batching; None: no windows
     singly: bool = False  # its output is windows that upstream functions gather one at a time
 
 
 @dataclass(frozen=True)
-class PredicatePushdown:
+class PredicatePushdown(ProbeResult):
     """Whether a predicate can be evaluated on the input of an upstream map (`probes/batches.py`)."""
 
-    why_not: str = ""  # why its result might differ there, as the end of a sentence
-    digest: str = ""  # of the predicate traced for that input
-
 
 @dataclass(frozen=True)
-class MapFusion:
+class MapFusion(ProbeResult):
     """Whether one function can call the functions of consecutive maps in turn (`pipelines/map_functions.py`)."""
 
-    first: tuple[str, ...]  # ids of the upstream maps, most upstream first
-    why_not: str = ""  # why its result might differ from that of the maps, as the end of a sentence
-    digest: str = ""  # of the fused function
+    first: tuple[str, ...] = ()  # ids of the upstream maps, most upstream first
 
 
 @dataclass(frozen=True)
-class CropDecoding:
+class CropDecoding(ProbeResult):
     """Whether a function that decodes JPEGs could decode only the window it keeps (`probes/decoding.py`)."""
 
-    why_not: str = ""  # why it needs the whole image, as the end of a sentence
-    digest: str = ""  # of the function that crops while decoding
     seen: str = ""  # the examined elements, all JPEGs: "48 elements, start, middle and end"
 
 
@@ -123,10 +120,9 @@ class FunctionSplit:
 
 
 @dataclass(frozen=True)
-class ScaledDecoding:
+class ScaledDecoding(ProbeResult):
     """Whether a function that decodes JPEGs could decode them at a smaller scale (`probes/decoding.py`)."""
 
-    why_not: str = ""  # why it needs the full scale, as the end of a sentence
     ratio: int = 2  # full side length over that of the smallest sufficient scale: 2, 4 or 8
     seen: str = ""  # the examined elements: "48 elements: start, middle and end"
     most_apart: float = 0.0  # maximum difference of a resized pixel, as a share of the maximum value

@@ -89,7 +89,7 @@ def compose_maps(source: live.LivePipeline, node_ids: tuple[str, ...]) -> Any:
 
 def _probe(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
     first = tuple(node.id for node in run[:-1])
-    return unknown_on_error(lambda why: MapFusion(first, why_not=why))(_probe_fusion)(source, run)
+    return unknown_on_error(lambda why: MapFusion(first=first, why_not=why))(_probe_fusion)(source, run)
 
 
 def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
@@ -99,22 +99,22 @@ def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion
     try:
         mapped = above.map(compose_maps(source, names))
     except Exception as error:  # the user's functions are called on inputs they were not written for
-        return MapFusion(first, why_not=f"their functions cannot be composed ({type(error).__name__})")
+        return MapFusion(first=first, why_not=f"their functions cannot be composed ({type(error).__name__})")
     if mapped.element_spec != last.element_spec:
-        return MapFusion(first, why_not="composed into one, their functions return different shapes or dtypes")
+        return MapFusion(first=first, why_not="composed into one, their functions return different shapes or dtypes")
     facts = functions.read_facts(mapped._map_func)
     checks = any(node.function is not None and node.function.can_raise for node in run)
     if not facts.stateless or facts.can_raise != checks:
-        return MapFusion(first, why_not="composed into one, their functions have state or check other values")
+        return MapFusion(first=first, why_not="composed into one, their functions have state or check other values")
     try:
         terms: list[Term] | None = None
         for name in names:
             terms = output_terms(source.datasets[name]._map_func.function, terms)
         if terms != output_terms(mapped._map_func.function):
-            return MapFusion(first, why_not="composed into one, their functions compute something different")
+            return MapFusion(first=first, why_not="composed into one, their functions compute something different")
     except CannotProve as reason:
-        return MapFusion(first, why_not=f"one of their functions {reason}")
-    return MapFusion(first, digest=facts.digest)
+        return MapFusion(first=first, why_not=f"one of their functions {reason}")
+    return MapFusion(first=first, digest=facts.digest)
 
 
 def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: Any) -> Any:

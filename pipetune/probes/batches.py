@@ -264,7 +264,7 @@ def reaches_unjoined(pipeline: Pipeline, node: Node, batch: Node) -> bool:
     return all(len(below.inputs) == 1 for below in between)
 
 
-@unknown_on_error(lambda why: BatchedCall(why_not=why))
+@unknown_on_error(BatchedCall)
 def probe(source: live.LivePipeline, node: Node, batch: Node) -> BatchedCall:
     """Returns how the function of `node` can be called on the batches of `batch`, or why it cannot.
 
@@ -370,7 +370,7 @@ def _probe(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterato
         above = pipeline[above.inputs[0]]
 
 
-@unknown_on_error(lambda why: PredicatePushdown(why_not=why))
+@unknown_on_error(PredicatePushdown)
 def _probe_at(predicate: Any, dataset: Any, places: Sequence[int]) -> PredicatePushdown:
     try:
         there = dataset.filter(tensorflow_private.python_function(predicate))._predicate

@@ -98,7 +98,7 @@ def annotate_crops(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     return pipeline.with_functions(facts)
 
 
-@unknown_on_error(lambda why: CropDecoding(why_not=why))
+@unknown_on_error(CropDecoding)
 def probe_crop(source: live.LivePipeline, node: Node) -> CropDecoding:
     """Returns whether the function of `node` could decode only the window it crops, or why not."""
     original = source.datasets[node.id]
@@ -135,7 +135,7 @@ def annotate_scales(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     return pipeline.with_functions(facts)
 
 
-@unknown_on_error(lambda why: ScaledDecoding(why_not=why))
+@unknown_on_error(ScaledDecoding)
 def probe_scale(source: live.LivePipeline, node: Node) -> ScaledDecoding:
     """Returns the smallest scale that suffices for what the function of `node` resizes to, or why there is none."""
     original, above = source.datasets[node.id], source.datasets[node.inputs[0]]

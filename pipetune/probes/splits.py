@@ -211,7 +211,7 @@ def annotate_gathers(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 _SERIES_OUTPUTS = frozenset({"map", "zip", "prefetch"})
 
 
-@unknown_on_error(lambda why: RowGathering(why_not=why))
+@unknown_on_error(RowGathering)
 def probe_gathering(source: live.LivePipeline, pipeline: Pipeline, node: Node, batch: Node) -> RowGathering:
     """Returns how the rows of `node`, or windows of them, could be gathered into batches, or why they cannot.
 

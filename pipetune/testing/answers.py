@@ -57,7 +57,9 @@ def gathering(words: str) -> RowGathering:
     """Returns what `gathers`, `gathers=windows`, `gathers=series` or `gathers=no` stands for."""
     if words == "no":
         return RowGathering(why_not="they are sparse or ragged")
-    return RowGathering("", "gather", RowWindows(3, 1, 1) if words == "windows" else None, singly=words == "series")
+    return RowGathering(
+        digest="gather", windows=RowWindows(3, 1, 1) if words == "windows" else None, singly=words == "series"
+    )
 
 
 def shrinking(words: str) -> ScaledDecoding:
@@ -133,7 +135,7 @@ def cropping(words: str) -> CropDecoding:
 
 def fused(words: str, *, why_not: str = "") -> MapFusion:
     """Returns what `fused=n1+n2` or `unfused=n1` stands for."""
-    return MapFusion(tuple(words.split("+")), why_not=why_not, digest="fused")
+    return MapFusion(first=tuple(words.split("+")), why_not=why_not, digest="fused")
 
 
 _NOT_FUSIBLE = "called in one, their functions do something else"
