@@ -229,6 +229,7 @@ def test_shuffle_then_take_is_compared_with_one_worker(tmp_path: Path) -> None:
     assert [row.elements for row in rows] == [30] * 3
 
 
+@pytest.mark.exhaustive
 def test_functions_of_the_main_script_are_copied_with_their_dependencies(tmp_path: Path) -> None:
     script = run_script(
         tmp_path / "train.py",

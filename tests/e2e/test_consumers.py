@@ -68,7 +68,7 @@ def assert_measured_three_ways(done: Worked) -> None:
         pytest.param("unbatched", [SLICES, "map"], marks=pytest.mark.exhaustive),
         pytest.param("py_function", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("stateful_table", [SLICES, "map", "map", "batch"], marks=pytest.mark.exhaustive),
-        ("variable_in_map", [SLICES, "map", "batch"]),
+        pytest.param("variable_in_map", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("one_batch", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("runs_out", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("enumerate_take", [SLICES, "map", "repeat", "batch", "take"], marks=pytest.mark.exhaustive),
@@ -94,7 +94,9 @@ def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, o
         ("sys_exit", [SLICES, "map", "batch"]),
         pytest.param("raises_after", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
         pytest.param("tf_keras_fit", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        ("class_method", [SLICES, "map", "map", "map", "shuffle", "filter", "batch"]),
+        pytest.param(
+            "class_method", [SLICES, "map", "map", "map", "shuffle", "filter", "batch"], marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_fit_is_measured_and_the_script_stopped_there(worked: Forked, name: str, operators: list[str]) -> None:

@@ -160,6 +160,7 @@ def test_run_applies_the_plan_and_saves(done: Done, source: Path) -> None:
     assert source.read_text() == ORIGINAL
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("tuned")
 def test_run_refuses_another_pipeline(done: Done) -> None:
     other = done.folder / "other.py"

@@ -35,12 +35,14 @@ def test_json_output_is_the_summary_alone(done: Done) -> None:
     jsonschema.validate(json.loads((done.results / "plan.json").read_text()), schema("plan"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("argparse")
 def test_arguments_reach_the_script_unchanged(done: Done) -> None:
     assert done.code == 0
     assert "name='hunter2-secret', rows=6400, out='x', seed=3, verbose=True" in done.log
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("argparse")
 def test_confidential_run_reveals_nothing(done: Done) -> None:
     kept = [(done.results / name).read_text() for name in ("session.json", "report.html", "plan.json")]

@@ -36,6 +36,7 @@ def believed(setting: str = "", **environment: str) -> DetectedResources:
     return decode(DetectedResources, json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.one_core
 def test_detected_cores_are_those_of_the_affinity_mask() -> None:
     seen = len(os.sched_getaffinity(0))

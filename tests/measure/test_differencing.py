@@ -111,6 +111,7 @@ def test_cost_in_tiny_endless_and_shuffled_datasets(dataset: Any) -> None:
     assert costs["map"].cpu.median == about_work(share=0.6)
 
 
+@pytest.mark.exhaustive
 def test_elements_of_every_structure_can_be_measured() -> None:
     ragged = tf.ragged.constant([[1, 2], [3], []])
 

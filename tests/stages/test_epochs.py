@@ -44,6 +44,7 @@ def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) 
     return found, study.journal.session
 
 
+@pytest.mark.exhaustive
 def test_shuffle_buffer_is_filled_at_every_epoch_border(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = waiting(Dataset.range(120), 0.003)
     found, session = course_of(slow.shuffle(100).batch(4), monkeypatch, seconds=2.5)

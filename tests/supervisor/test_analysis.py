@@ -202,6 +202,7 @@ def test_each_phase_has_its_own_timeout(tmp_path: Path) -> None:
     assert analysis.session.patch is not None and analysis.session.patch.verified is True
 
 
+@pytest.mark.exhaustive
 def test_worker_that_hangs_after_finishing_is_ended(tmp_path: Path) -> None:
     analysis, _, _ = run(tmp_path, "never_ends_after_the_last_word")
     assert (analysis.exit_code, analysis.session.status) == (0, "done")
@@ -224,6 +225,7 @@ def test_ctrl_c_keeps_measurements_and_writes_report(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", ["ignores_ctrl_c", "ignores_two_ctrl_c"])
 def test_script_that_ignores_ctrl_c_is_ended(tmp_path: Path, scenario: str) -> None:
     analysis, _, _ = run(tmp_path, scenario)

@@ -78,6 +78,7 @@ def test_killed_worker_ends_all_workers_and_is_named(tmp_path: Path) -> None:
     assert analysis.log_tail == "worker 2 prints this\nthe script prints this\nout of memory"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("scenario", "code", "detail"),
     [

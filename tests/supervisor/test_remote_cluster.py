@@ -120,6 +120,7 @@ def test_failure_is_reported_by_first_task(
     assert f"Partial results are in {tmp_path / 'out'};" in other["hint"]
 
 
+@pytest.mark.exhaustive
 def test_worker_killed_in_trial_fails_that_trial_only(tmp_path: Path) -> None:
     codes, (first, _) = run(tmp_path, "killed_in_a_trial_of_the_chief")
     assert codes == [0, 0]
@@ -138,6 +139,7 @@ def test_horovod_ranks_get_new_rendezvous_at_each_start(tmp_path: Path) -> None:
     assert len(starts[0]) == 2 + 4 and "1" not in starts[0], "measured, once more, verified: by none of horovodrun's"
 
 
+@pytest.mark.exhaustive
 def test_ranks_that_cannot_be_restarted_are_analyzed_alone_with_warning(tmp_path: Path) -> None:
     _, found = run(tmp_path, "hears_of_no_other", RANKS)
     for index, one in enumerate(found):
