@@ -58,22 +58,23 @@ def assert_measured_three_ways(done: Worked) -> None:
         assert done.consumer[name], (name, done.consumer["why"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "operators"),
     [
-        pytest.param("strings", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
+        ("strings", [SLICES, "map", "batch"]),
         ("varying_shape", ["from_generator", "map", "padded_batch"]),
-        pytest.param("ragged_sparse", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("nested_namedtuple", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("unbatched", [SLICES, "map"], marks=pytest.mark.exhaustive),
-        pytest.param("py_function", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("stateful_table", [SLICES, "map", "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("variable_in_map", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("one_batch", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("runs_out", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("enumerate_take", [SLICES, "map", "repeat", "batch", "take"], marks=pytest.mark.exhaustive),
-        pytest.param("get_next_as_optional", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("as_numpy_iterator", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
+        ("ragged_sparse", [SLICES, "map", "batch"]),
+        ("nested_namedtuple", [SLICES, "map", "batch"]),
+        ("unbatched", [SLICES, "map"]),
+        ("py_function", [SLICES, "map", "batch"]),
+        ("stateful_table", [SLICES, "map", "map", "batch"]),
+        ("variable_in_map", [SLICES, "map", "batch"]),
+        ("one_batch", [SLICES, "map", "batch"]),
+        ("runs_out", [SLICES, "map", "batch"]),
+        ("enumerate_take", [SLICES, "map", "repeat", "batch", "take"]),
+        ("get_next_as_optional", [SLICES, "map", "batch"]),
+        ("as_numpy_iterator", [SLICES, "map", "batch"]),
     ],
 )
 def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, operators: list[str]) -> None:

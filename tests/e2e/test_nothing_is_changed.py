@@ -76,6 +76,7 @@ def test_first_line_announces_what_will_run_and_be_restored(done: Done) -> None:
     assert "files that the training loop changes meanwhile are restored" in first
 
 
+@pytest.mark.exhaustive
 @pytest.mark.run("loop-saves")
 def test_saves_inside_a_window_are_suppressed(done: Done) -> None:
     assert untouched(done) and measured(done)

@@ -20,6 +20,7 @@ WORKED: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "how", "handed", "kind"),
     [
@@ -64,6 +65,7 @@ def test_dataset_fn_is_read_as_the_pipeline(worked: Forked) -> None:
     assert len(set(lines[2:])) == 3, "each call in the function has its own line"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mission("B5.function")
 def test_input_alone_is_measured_inside_a_tf_function(worked: Forked) -> None:
     done = worked("mirrored-function")

@@ -344,6 +344,7 @@ def test_fingerprint_ignores_seeds_file_names_and_large_constants() -> None:
     assert read(source().batch(2)).fingerprint != read(source().batch(3)).fingerprint
 
 
+@pytest.mark.exhaustive
 def test_fingerprint_is_equal_in_another_process(tmp_path: Path) -> None:
     script = tmp_path / "fingerprint.py"
     body = (Path(__file__)).read_text()
