@@ -1,10 +1,11 @@
-"""Mutation testing: changes random lines of the package, one at a time, and reports which tests fail.
+"""Mutation testing: changes random lines of the package and reports which tests detect each change.
 
-python -m tests.broken --seed 17 [--count 40]     continues an earlier call of the same seed and commit
+python -m tests.broken --seed 17 [--count 40] [--commit HEAD]     continues an earlier call of the same three
 
-Each changed line is tested by the tests that `make test` runs; where these pass, by those of `make test-exhaustive`.
-A test detects the change if it fails twice with it and passes without. The lines are changed in a separate checkout;
-this one is not modified.
+Each change alone is tested by those tests of `make test` that are most likely to detect it. What these do not detect is
+changed at once while all tests of `make test` run, and what these do not detect while those of `make test-exhaustive`
+run; each failed test then runs with each change alone. A test detects a change if it fails twice with it and passes
+without. The lines are changed in a separate checkout; this one is not modified. The result is `reports/broken.json`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -37,10 +39,14 @@ FOLDERS = {
 }
 """The packages in which lines are changed, and the tests most likely to detect it, which run first."""
 
-LIMIT_SECONDS = 3600
+LIMIT_SECONDS = 7200
 ALL = ("tests",)
+SHORT, LONG = "not horovod and not exhaustive", "exhaustive"  # marks of the tests of the two suites
+STATE = ROOT / "reports" / "broken.json"
 
 _HANGS = "the tests do not end"
+_MOST_FAILURES = 20  # of one run: each is run again with each change alone
+_TEST_SECONDS = 300  # of one test; what hangs fails
 
 
 def main() -> int:
@@ -50,27 +56,72 @@ def main() -> int:
     )
     parser.add_argument("--seed", required=True)
     parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--commit", default="HEAD", help="whose lines are changed, and whose tests run (default HEAD)")
     parser.add_argument("--together", default="3", help="processes of tests side by side (default 3)")
     parser.add_argument("--list", action="store_true", help="only shows the lines")
     arguments = parser.parse_args()
-    breaks = chosen(arguments.seed, arguments.count)
-    if arguments.list:
-        print("\n".join(map(str, breaks)))
-        return 0
-    commit = subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
-    state = ROOT / "reports" / f".broken-{arguments.seed}-{commit}.json"
-    found: dict[str, str] = json.loads(state.read_text()) if state.exists() else {}
+    commit = subprocess.check_output(["git", "rev-parse", arguments.commit], cwd=ROOT, text=True).strip()
     with tempfile.TemporaryDirectory(prefix="broken-") as folder:
-        checkout = Checkout(Path(folder) / "checkout", arguments.together)
+        checkout = Checkout(Path(folder) / "checkout", commit, arguments.together)
+        breaks = chosen(checkout.folder, arguments.seed, arguments.count)
+        if arguments.list:
+            print("\n".join(map(str, breaks)))
+            return 0
+        report = Report(arguments.seed, commit, breaks)
         for one in breaks:
-            if str(one) not in found:
-                found[str(one)] = checkout.noticed(one)
-                state.write_text(json.dumps(found, indent=1))
-            print(f"{one}\n    {found[str(one)]}", flush=True)
-    short = sum(by.startswith("short") for by in found.values())
-    long = sum(by.startswith("long") for by in found.values())
-    print(f"{short} of {len(breaks)} noticed by the short suite, {long} by the long one alone")
-    return 1 if long > 2 else 0
+            if not report.knows(one, "likely"):
+                test = checkout.detected_by_likely_test(one)
+                report.add({one: test} if test else {}, [one], "likely")
+                print(f"{one}\n    {test}", flush=True)
+        for suite, mark in (("short", SHORT), ("long", LONG)):
+            left = report.undetected
+            if not all(report.knows(one, suite) for one in left):
+                report.add(checkout.detected_together(left, mark), left, suite)
+    print(report)
+    return 1 if report.count("long") > 2 else 0
+
+
+class Report:
+    """What is known of each change, kept in a file: the tests that were run, and the one that detected it."""
+
+    def __init__(self, seed: str, commit: str, breaks: Sequence[Break]) -> None:
+        self._breaks = breaks
+        empty = {
+            "seed": seed,
+            "commit": commit,
+            "changes": {str(one): {"run": [], "detected_by": ""} for one in breaks},
+        }
+        kept = json.loads(STATE.read_text()) if STATE.exists() else {}
+        same = (
+            kept.get("seed") == seed
+            and kept.get("commit") == commit
+            and kept["changes"].keys() == empty["changes"].keys()
+        )
+        self._content = kept if same else empty
+
+    def knows(self, one: Break, tests: str) -> bool:
+        return tests in self._of(one)["run"]
+
+    @property
+    def undetected(self) -> list[Break]:
+        return [one for one in self._breaks if not self._of(one)["detected_by"]]
+
+    def count(self, tests: str) -> int:
+        """How many changes these tests were the first to detect."""
+        return sum(bool(one["detected_by"]) and one["run"][-1] == tests for one in self._content["changes"].values())
+
+    def add(self, detected: Mapping[Break, str], tested: Collection[Break], tests: str) -> None:
+        for one in tested:
+            self._of(one)["run"].append(tests)
+            self._of(one)["detected_by"] = detected.get(one, "")
+        STATE.write_text(json.dumps(self._content, indent=1) + "\n")
+
+    def _of(self, one: Break) -> dict[str, Any]:
+        return self._content["changes"][str(one)]
+
+    def __str__(self) -> str:
+        short, long = self.count("likely") + self.count("short"), self.count("long")
+        return f"{short} of {len(self._breaks)} detected by the short suite, {long} more by the long one"
 
 
 # -- changing lines
@@ -91,20 +142,22 @@ class Break:
         return f"{self.file}:{self.line}: {self.was} -> {self.becomes}"
 
 
-def chosen(seed: str, count: int) -> list[Break]:
-    """`count` changes, each in a different file while there are enough."""
+def chosen(root: Path, seed: str, count: int) -> list[Break]:
+    """`count` changes of lines of this checkout, each in a different file while there are enough."""
     draw = random.Random(seed)
     folders = list(FOLDERS)
     breaks: list[Break] = []
     used: set[Path] = set()
     while len(breaks) < count:
-        files = sorted((ROOT / folders[len(breaks) % len(folders)]).rglob("*.py"))
+        files = sorted((root / folders[len(breaks) % len(folders)]).rglob("*.py"))
         lengths = [len(path.read_text().splitlines()) * (path not in used) for path in files]
         (path,) = draw.choices(files, lengths)
         used.add(path)
-        if ways := list(_ways(path)):
-            line = draw.choice(sorted({way.line for way in ways}))
-            breaks.append(draw.choice([way for way in ways if way.line == line]))
+        source = _Source(root, path)
+        if source.lines:
+            line = draw.choice(sorted(source.lines))
+            one = source.broken(line, *draw.choice(source.lines[line]))
+            breaks += [one] if one is not None else []
     return breaks
 
 
@@ -146,20 +199,25 @@ def _other(node: cst.CSTNode) -> cst.CSTNode | None:
     return _SWAPPED.get(type(node))
 
 
-def _ways(path: Path) -> Iterator[Break]:
-    wrapper = MetadataWrapper(cst.parse_module(path.read_text(encoding="utf-8")))
-    positions = wrapper.resolve(PositionProvider)
-    before = wrapper.module.code.splitlines()
-    for node in _inside_functions(wrapper.module):
-        other = _other(node)
-        if other is None:
-            continue
-        text = wrapper.module.deep_replace(node, other).code
-        line = positions[node].start.line
-        changed = [pair for pair in zip(before, text.splitlines(), strict=False) if pair[0] != pair[1]]
-        if changed:
-            was, becomes = (part.strip() for part in changed[0])
-            yield Break(str(path.relative_to(ROOT)), line, was, becomes, text)
+class _Source:
+    """One module of the package, and the nodes of it that can be changed."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self._file = str(path.relative_to(root))
+        wrapper = MetadataWrapper(cst.parse_module(path.read_text(encoding="utf-8")))
+        self._module, positions = wrapper.module, wrapper.resolve(PositionProvider)
+        self.lines: dict[int, list[tuple[cst.CSTNode, cst.CSTNode]]] = defaultdict(list)  # node, what it becomes
+        for node in _inside_functions(wrapper.module):
+            if (other := _other(node)) is not None:
+                self.lines[positions[node].start.line].append((node, other))
+
+    def broken(self, line: int, node: cst.CSTNode, other: cst.CSTNode) -> Break | None:
+        """The module with this change; None where it shows in no line."""
+        text = cst.ensure_type(self._module.deep_replace(node, other), cst.Module).code
+        for was, becomes in zip(self._module.code.splitlines(), text.splitlines(), strict=False):
+            if was != becomes:
+                return Break(self._file, line, was.strip(), becomes.strip(), text)
+        return None
 
 
 def _inside_functions(node: cst.CSTNode, inside: bool = False) -> Iterator[cst.CSTNode]:
@@ -175,54 +233,83 @@ def _inside_functions(node: cst.CSTNode, inside: bool = False) -> Iterator[cst.C
 
 
 class Checkout:
-    """A checkout in which one line at a time is changed and tests run."""
+    """A checkout in which lines are changed and tests run."""
 
-    def __init__(self, folder: Path, together: str) -> None:
-        self._folder, self._together = folder, together
+    def __init__(self, folder: Path, commit: str, together: str) -> None:
+        self.folder, self._together = folder, together
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+        subprocess.run(["git", "checkout", "--quiet", commit], cwd=folder, check=True)
 
-    def noticed(self, one: Break) -> str:
-        """The first test that detects the change: "short: ID" or "long: ID", or "none"."""
-        place = self._folder / one.file
-        whole = place.read_text(encoding="utf-8")
+    def detected_by_likely_test(self, one: Break) -> str:
+        """The first of the likely tests that detects the change, or ""."""
+        tests = FOLDERS[next(folder for folder in FOLDERS if one.file.startswith(folder))]
+        by_chance: set[str] = set()
+        while failed := self._failed(SHORT, tests, broken=[one], without=by_chance, most=1):
+            if _HANGS in failed:
+                return _HANGS
+            for test in sorted(failed):
+                if self._detects(test, one):
+                    return test
+            by_chance |= failed
+        return ""
 
-        def broken(run: Callable[[], set[str]]) -> set[str]:
-            place.write_text(one.text, encoding="utf-8")
-            try:
-                return run()
-            finally:
-                place.write_text(whole, encoding="utf-8")
+    def detected_together(self, breaks: Collection[Break], mark: str) -> dict[Break, str]:
+        """Runs all tests with all changes at once, and each failed test with each change alone, until none fails.
 
-        likely = FOLDERS[next(folder for folder in FOLDERS if one.file.startswith(folder))]
-        for name, mark, tests in [
-            ("short", "not exhaustive", likely),
-            ("short", "not exhaustive", ALL),
-            ("long", "exhaustive", likely),
-            ("long", "exhaustive", ALL),
-        ]:
-            by_chance: set[str] = set()
-            while failed := broken(partial(self._failed, mark, tests, without=by_chance)):
-                if _HANGS in failed:
-                    return f"{name}: {_HANGS}"
-                for test in sorted(failed):
-                    if broken(partial(self._failed, mark, (test,))) and not self._failed(mark, (test,)):
-                        return f"{name}: {test}"
-                by_chance |= failed
-        return "none"
+        A change may hide another's effect in a test, but not in every round: what was detected is put right first.
+        """
+        left, by_chance, detected = list(breaks), set[str](), dict[Break, str]()
+        while left and (failed := self._failed(mark, ALL, broken=left, without=by_chance, most=_MOST_FAILURES)):
+            if _HANGS in failed:
+                raise SystemExit(f"{_HANGS} with these changes: " + "; ".join(map(str, left)))
+            by_chance |= failed
+            for test in sorted(failed):
+                for one in [one for one in left if self._detects(test, one)]:
+                    detected[one] = test
+                    left.remove(one)
+        return detected
 
-    def _failed(self, mark: str, tests: tuple[str, ...], without: Collection[str] = ()) -> set[str]:
-        """The tests that failed, up to the first few."""
-        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--maxfail", "1", "-m", mark, *tests]
+    def _detects(self, test: str, one: Break) -> bool:
+        return bool(self._failed("", (test,), broken=[one])) and not self._failed("", (test,), broken=[])
+
+    def _failed(
+        self,
+        mark: str,
+        tests: tuple[str, ...],
+        *,
+        broken: Collection[Break],
+        without: Collection[str] = (),
+        most: int = 1,
+    ) -> set[str]:
+        """The tests that fail with these changes, up to the first few."""
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rfE",
+            "--maxfail",
+            str(most),
+            "--timeout",
+            str(_TEST_SECONDS),
+        ]
+        command += ["-m", mark, *tests]
         if not any("::" in test for test in tests):
             command += ["-n", self._together, "--dist", "loadfile", "--no-loadscope-reorder"]
         command += [word for test in sorted(without) for word in ("--deselect", test)]
-        environment = {**os.environ, "PYTHONPATH": str(self._folder), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        original = {one.file: (self.folder / one.file).read_text(encoding="utf-8") for one in broken}
         try:
+            for one in broken:
+                (self.folder / one.file).write_text(one.text, encoding="utf-8")
             done = subprocess.run(
-                command, cwd=self._folder, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
+                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
             )
         except subprocess.TimeoutExpired:
             return {_HANGS}
+        finally:
+            for file, text in original.items():
+                (self.folder / file).write_text(text, encoding="utf-8")
         return set(re.findall(r"^(?:FAILED|ERROR) (\S+\.py\S*)", done.stdout, re.M))
 
 
