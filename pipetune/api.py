@@ -14,6 +14,7 @@ from pipetune.core import session_file
 from pipetune.core.plan_file import PlanFile, load_plan, plan_file, save_plan
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings, consents_of
+from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener, NullListener
 
@@ -85,7 +86,7 @@ def tune(
         dataset: any dataset, created before or after pipetune was imported.
         step: called with each element (`step(x, y)` or `step(element)`); variables that it changes are restored.
             Without it, the input is measured alone.
-        budget: time budget of the trials in seconds.
+        budget: seconds that the analysis may take.
         allow: consents in addition to the default, as for `--allow`.
         memory_limit: the most memory that a plan may use, in bytes; None: the available memory minus a margin.
         seed: seed of the order of trials.
@@ -206,7 +207,7 @@ def _study(
         "seed": settings.seed,
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
-    journal = Journal(Session(VERSION, command=command, machine=here), settings, listener)
+    journal = Journal(Session(VERSION, command=command, machine=here), TimePlan.of(settings), listener)
     source = live.read(dataset)
     subject = Subject(source, consumer, use, resuming=tuple(resume_points.find(source)))
     return Study(subject, settings, here, journal)

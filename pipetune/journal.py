@@ -12,7 +12,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.profile import Diagnosis, Finding
 from pipetune.core.results import Interval, Trial
 from pipetune.core.session import DatasetResult, Session
-from pipetune.core.settings import Settings
+from pipetune.core.time_plan import TimePlan
 
 
 class Listener(Protocol):
@@ -26,7 +26,7 @@ class Listener(Protocol):
             doing: the activity in words.
             best: the best plan so far in words; "" if there is none.
             elapsed: seconds since the start of the analysis.
-            left: seconds of the trial budget that are left; None before the trials.
+            left: seconds of the budget that are left; None before the first training step.
         """
         ...
 
@@ -70,28 +70,25 @@ class NullListener:
 class Journal:
     """The session so far, the current phase, and the listener that is notified."""
 
-    def __init__(self, session: Session, settings: Settings, listener: Listener) -> None:
+    def __init__(self, session: Session, time_plan: TimePlan, listener: Listener) -> None:
         self.session = session
-        self._settings = settings
+        self.time_plan = time_plan
         self._listener = listener
         self._started = time.monotonic()
-        self._trials_started: float | None = None
         self._phase = "capture"
         self._best = ""
         self._trying: str | None = None
         self._current = 0
 
-    def select_dataset(self, index: int) -> None:
-        """Selects the dataset with this index, whose result `update_dataset` then updates."""
-        self._current = index
+    def select_dataset(self, index: int, time_plan: TimePlan) -> None:
+        """Selects the dataset with this index, whose result `update_dataset` then updates, and its own time plan."""
+        self._current, self.time_plan = index, time_plan
 
     @contextmanager
     def phase(self, name: str, doing: str) -> Iterator[None]:
         """Context manager for one phase of the analysis: stores its duration in the session, even if it fails."""
         started = time.monotonic()
         self._phase = name
-        if name == "trials":
-            self._trials_started = started
         self.report_progress(doing)
         try:
             yield
@@ -99,13 +96,12 @@ class Journal:
             spent = dict(self.session.seconds)
             spent[name] = round(spent.get(name, 0.0) + time.monotonic() - started, 3)
             spent["total"] = round(time.monotonic() - self._started, 3)
+            spent["budget"] = round(self.time_plan.spent(), 3)
             self.update(seconds=spent)
 
     def report_progress(self, doing: str) -> None:
         """Reports the current activity as progress."""
-        left = None
-        if self._trials_started is not None:
-            left = max(0.0, self._trials_started + self._settings.budget_seconds - time.monotonic())
+        left = None if self._phase == "capture" else max(0.0, self.time_plan.seconds - self.time_plan.spent())
         elapsed = time.monotonic() - self._started
         self._listener.progress(self._phase, doing, best=self._best, elapsed=elapsed, left=left)
 
@@ -175,6 +171,7 @@ class Journal:
 
 
 _STAGES = {
+    "windows": "measuring the pipeline as written",
     "baselines": "measuring the baselines",
     "screening": "screening rewrites",
     "decision": "measuring the best plans in pairs",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pipetune.core.edits import Plan
 from pipetune.core.errors import StepFailed
 from pipetune.core.garbage import shortened_collections
+from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
+from pipetune.core.time_plan import AFTER_NO_SECONDS, TimePlan
 from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
 from pipetune.stages.emission import write_distributed_form
@@ -55,29 +57,36 @@ def find_and_prove(study: Study) -> Plan | None:
     try:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
-        compare_inputs(study)
         note_tfds_reads(study)
+        tried = should_run_trials(study, diagnosis)
+        if not tried and study.settings.trials:
+            study.time_plan.end_within(AFTER_NO_SECONDS)
         profile, diagnosis = refine_costs(study, profile, diagnosis)
         read_tensorflow_optimizations(study)
-        profile = watch_memory(study, measure_files(study, profile))
-        profile = time_device_copy(study, profile)
-        tried = should_run_trials(study, diagnosis)
+        profile = time_device_copy(study, measure_files(study, profile))
         plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
-        # Steps that only inform wait until the plan is decided.
-        measure_epochs(study, profile)
-        count_worker_shares(study)
-        advise(study, profile, diagnosis)
-        predict_what_if(study, study.runner.profile or profile, diagnosis, plan)
+        study.time_plan.decide(verifies=plan is not None and study.patch_is_verified)
+        inform(study, study.runner.profile or profile, diagnosis, plan)
         return plan
     finally:
         study.store_load()
         study.runner.close()
 
 
+def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
+    """Measures what decides nothing, in the time that is left, and stores it in the session."""
+    compare_inputs(study)
+    profile = watch_memory(study, profile)
+    measure_epochs(study, profile)
+    count_worker_shares(study)
+    advise(study, profile, diagnosis)
+    predict_what_if(study, profile, diagnosis, plan)
+
+
 def analyze_other_datasets(study: Study) -> None:
     """Analyzes the other datasets of the script. Their plans go into plan.json; the patch is for training only."""
     for index in range(len(study.subject.other_datasets)):
-        study.journal.select_dataset(index + 1)
+        study.journal.select_dataset(index + 1, TimePlan.of(study.settings))
         try:
             find_and_prove(study.for_other(index))
         except RunFailed as failure:

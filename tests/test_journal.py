@@ -7,6 +7,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import TimePlan
 from pipetune.journal import Journal, NullListener
 
 
@@ -30,7 +31,7 @@ class Heard(NullListener):
 def journal() -> tuple[Journal, Heard]:
     heard = Heard()
     datasets = (DatasetResult(Pipeline(()), "training"), DatasetResult(Pipeline(()), "validation"))
-    return Journal(Session("1", {}, datasets=datasets), Settings(), heard), heard
+    return Journal(Session("1", {}, datasets=datasets), TimePlan.of(Settings()), heard), heard
 
 
 def test_seconds_of_failed_phase_are_stored() -> None:
@@ -54,7 +55,7 @@ def test_each_update_is_saved() -> None:
 def test_second_dataset_can_be_selected() -> None:
     kept, _ = journal()
     assert kept.studies_training
-    kept.select_dataset(1)
+    kept.select_dataset(1, TimePlan.of(Settings()))
     kept.update_dataset(consumer="alone")
     assert not kept.studies_training
     assert [result.consumer for result in kept.session.datasets] == ["", "alone"]
@@ -82,7 +83,7 @@ def test_plan_without_measured_gain_is_not_reported_as_best() -> None:
             shown.append(best)
 
     shown: list[str] = []
-    kept = Journal(Session("1", {}), Settings(), Best())
+    kept = Journal(Session("1", {}), TimePlan.of(Settings()), Best())
     plan = Plan("plan")
     kept.notify("best", plan=plan, gain=None)
     kept.report_progress("measuring")

@@ -7,6 +7,7 @@ from typing import Any
 from pipetune.capture import consumption
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, NullListener
 from pipetune.measure import machine
@@ -20,6 +21,6 @@ def study_of(dataset: Any) -> Study:
     settings = Settings(force=True)
     use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
     subject = Subject(live.read(dataset), consumption.NoConsumer("The input is measured alone."), use)
-    journal = Journal(Session(VERSION, command={}), settings, NullListener())
+    journal = Journal(Session(VERSION, command={}), TimePlan.of(settings), NullListener())
     journal.update(datasets=subject.results())
     return Study(subject, settings, here, journal)

@@ -14,6 +14,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Cause, Diagnosis
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, NullListener
 
@@ -94,7 +95,9 @@ def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
     source = live.read(case.dataset(folder))
     subject = Subject(source, case.consumer(), Consumption(source.dataset, "dataset", "training", "pipetune bench"))
     here = machine.read_machine()
-    journal = Journal(Session(VERSION, command={}, machine=here, datasets=subject.results()), settings, NullListener())
+    journal = Journal(
+        Session(VERSION, command={}, machine=here, datasets=subject.results()), TimePlan.of(settings), NullListener()
+    )
     study = Study(subject, settings, here, journal)
     try:
         profile = take_profile(study)

@@ -13,14 +13,13 @@ from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
 from pipetune.core.garbage import shortened_collections
 from pipetune.core.results import Outcome
+from pipetune.core.time_plan import Part, SystemClock, TimePlan
 from pipetune.measure import machine
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
 from pipetune.search.baselines import choose_steps
-from pipetune.search.budget import Budget, Part
 from pipetune.search.deciding import decide
 from pipetune.search.meter import Meter
-from pipetune.search.runner import SystemClock
 from pipetune.testing.recorded import UNITS
 
 WINDOW_SECONDS, WARMUP_SECONDS = 0.3, 0.15  # those of the default budget
@@ -80,7 +79,7 @@ class _Bench:
         meter = Meter(
             self._runner,
             self._clock,
-            budget=Budget(_ENDLESS_SECONDS, self._clock),
+            budget=TimePlan(_ENDLESS_SECONDS, self._clock),
             window_seconds=WINDOW_SECONDS,
             warmup_seconds=WARMUP_SECONDS,
         )

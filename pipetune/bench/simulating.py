@@ -15,7 +15,7 @@ from scipy import stats
 from pipetune.core.edits import Plan
 from pipetune.core.results import Outcome
 from pipetune.core.settings import Settings
-from pipetune.search.budget import Budget
+from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.confirmation import confirm
 from pipetune.search.search import search
 from pipetune.testing import recorded
@@ -74,7 +74,8 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
         gain=lambda plan: gain if any(one.rule == USEFUL for one in plan.rewrites) else 1.0,
     )
     settings = Settings(budget_seconds=budget_seconds, seed=seed)
-    budget = Budget(budget_seconds, clock)
+    budget = TimePlan(budget_seconds, clock)
+    clock.advance(budget.ends(Part.PREPARATION))  # verdict and preparation have used their parts
     found = search(
         [rewrite(name) for name in names],
         runner,
@@ -91,6 +92,7 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
             runner,
             baselines=_BASELINES,
             settings=settings,
+            seconds=budget.left(Part.VERIFICATION),
             clock=clock,
         )
         confirmed = proof.confirmed

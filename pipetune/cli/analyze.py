@@ -70,7 +70,8 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
         type=values.positive_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="time limit of the trials in seconds, not counting capture (default 60)",
+        help="seconds from the first training step to the patch, not counting what further processes take to their "
+        "first step (default 60)",
     )
     group.add_argument(
         "--steps",
@@ -199,7 +200,7 @@ def execute(arguments: argparse.Namespace) -> int:
             workers=settings.workers,
             parameter_servers=settings.parameter_servers,
         ),
-        limits=Timeouts.for_analysis(budget_seconds=arguments.budget, script_seconds=arguments.time_limit),
+        limits=Timeouts.for_analysis(longest_seconds=arguments.budget, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
         place=place,
     )

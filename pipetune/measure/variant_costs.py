@@ -26,7 +26,7 @@ from pipetune.timing import windows
 
 _ALTERNATING_SECONDS = 0.05  # of an average pass, at least
 _ALTERNATING_ROUNDS = 5  # by judgement: fewer make the median depend on one disturbed round, more take longer
-_MOST_SECONDS = 3.0  # of all rounds together; at least two are run
+_MOST_SECONDS = 1.0  # of all rounds together; at least two are run. By judgement: it decides which plan is tried first
 
 
 def alternating_cpu_seconds(

@@ -13,7 +13,10 @@ from pipetune.report.granted import load_fact, sides
 from pipetune.report.places import Places
 from pipetune.report.values import Fact
 
-_MOMENTS = {"to_95_percent": "95 % of the final rate, after the trials began"}
+_MOMENTS = {
+    "to_95_percent": "95 % of the final rate, after the first training step",
+    "budget": "from the first training step to the answer, without the starts of further processes",
+}
 _PHASES = (
     *("capture", "profile", "verdict", "skew", "costs", "course", "trials", "confirmation", "emission"),
     *("verification_starts", "verification", "total"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.expectation import Expectation
 from pipetune.search.kit import SearchContext
 from pipetune.search.pairs import Arm, ratios

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import OutOfBudget, RunFailed
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Refused
 from pipetune.search.pairs import Arm, ratios
-
-_GOOD_ROUNDS, _CONTENDERS = 8, 3  # of the confirmation; the plan, as written, AUTOTUNE everywhere
 
 
 @dataclass(frozen=True)
@@ -27,17 +25,9 @@ class Added:
 
 def affordable_pairs(kit: SearchContext, *, waiting: int, fewest: int, most: int) -> int:
     """Pairs for the next of `waiting` rewrites that share the time left; 0 for fewer than `fewest`."""
-    share = _seconds_left(kit) / waiting
+    share = kit.meter.budget.left(Part.INFORMATION) / waiting
     count = min(most, int(share / kit.seconds(2, rounds=1)))
     return count if count >= fewest else 0
-
-
-def _seconds_left(kit: SearchContext) -> float:
-    """For what is told and decides nothing: all but what good confirmations take, and a third of the part at least."""
-    meter = kit.meter
-    left = meter.budget.left(Part.ABLATION)
-    confirming = _GOOD_ROUNDS * _CONTENDERS * sum(meter.cost(unit) for unit in {"input", kit.unit})
-    return min(left, max(left / 3, meter.budget.left(Part.CONFIRMATION) - confirming))
 
 
 def measure_added(rewrite: Rewrite, reference: Plan, kit: SearchContext, *, pairs: int, fewest: int) -> Added | None:
@@ -55,7 +45,7 @@ def measure_added(rewrite: Rewrite, reference: Plan, kit: SearchContext, *, pair
             kit.gate.blame(rewrite, tried)
             return None
         for _ in range(pairs):
-            kit.round(arms, Part.ABLATION)
+            kit.round(arms, Part.INFORMATION)
     except OutOfBudget:
         why = "" if len(arms[1].rates) >= fewest else "the time ended before it was measured"
     except (RunFailed, Refused) as problem:

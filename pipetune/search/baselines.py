@@ -1,4 +1,4 @@
-"""The baselines' rates, and how long windows must be: both known before the first candidate is tried."""
+"""How long windows must be, known before the first candidate is tried; and, afterwards, the baselines' rates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import Outcome, OutOfBudget, Rate, RunFailed, Trial, Window
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.meter import FEWEST_STEPS, Meter, Refused
 from pipetune.search.runner import Notify
-from pipetune.search.statistics import USUAL_PAIRS, window_factor
+from pipetune.search.statistics import USUAL_PAIRS
 
 DEFAULTS = "defaults"
 """The baseline every gain is over: the pipeline as written, TensorFlow's default optimisations on."""
 
-MOST_ROUNDS = 2  # two of the three are measured again by the confirmation; the time is worth more later
-SERIES = 8
+MOST_ROUNDS = 2  # they inform, and decide nothing
 MOST_STEPS = 200
 SHORTEST_WINDOW_SECONDS = 0.25
 
@@ -37,67 +36,32 @@ def rate_from(windows: Sequence[Window]) -> Rate:
 def measure_baselines(
     baselines: Mapping[str, Plan], meter: Meter, *, draw: random.Random, notify: Notify
 ) -> tuple[dict[str, Rate], list[Trial]]:
-    """The rate of each baseline, its windows interleaved with the others', as many rounds as its share
-    allows.
+    """The rate of each baseline, its windows interleaved with the others', in as many rounds as there is time for.
 
     A baseline that fails is a failed trial and has no rate.
-
-    Raises:
-        RunFailed: `defaults` failed, so that nothing can be measured against it.
     """
     windows: dict[str, list[Window]] = defaultdict(list)
     trials: dict[str, Trial] = {}
     for _ in range(MOST_ROUNDS):
         names = [name for name in baselines if name not in trials]
-        seconds = len(names) * meter.cost("input")
-        if windows and not meter.budget.affords(Part.BASELINES, seconds):
+        if not meter.budget.affords(Part.INFORMATION, len(names) * meter.cost("input")):
             break
-        draw.shuffle(names)
-        if not windows:
-            names.sort(key=lambda name: name != DEFAULTS)  # without it nothing else can be measured
-        for name in names:
+        for name in draw.sample(names, len(names)):
             try:
-                windows[name].append(meter.window(baselines[name], "input", part=Part.BASELINES))
+                windows[name].append(meter.window(baselines[name], "input", part=Part.INFORMATION))
             except (RunFailed, Refused) as problem:
-                if name == DEFAULTS:
-                    raise RunFailed(f"the pipeline as written could not be measured: {problem}") from problem
                 trials[name] = Trial(baselines[name], Outcome.FAILED, str(problem), kind="baseline")
                 notify("trial", trial=trials[name])
             except OutOfBudget:
-                if name == DEFAULTS and not windows[name]:
-                    raise
+                break
     rates = {name: rate_from(windows[name]) for name in baselines if windows[name] and name not in trials}
     for name, rate in rates.items():
         notify("rate", baseline=name, rate=rate)
     return rates, list(trials.values())
 
 
-def choose_window(base: Plan, meter: Meter) -> int:
-    """Lengthen the meter's windows until neighbours of a series of `base` are uncorrelated (lag-1 < 0.2).
-
-    The series is taken from what the baselines' share still holds; without room for it, or without room for a
-    decision with windows that long, the length stays. Returns the factor, 1 for unchanged.
-    """
-    rates: list[float] = []
-    if meter.budget.affords(Part.BASELINES, SERIES * meter.cost("input")):
-        try:
-            rates = [meter.rate(base, "input", part=Part.BASELINES) for _ in range(SERIES)]
-        except OutOfBudget:
-            return 1
-    factor = window_factor(rates)
-    added = (factor - 1) * meter.window_seconds
-    room = meter.budget.left(Part.SEARCH) / 3  # the rest is for finding what to decide on
-    while factor > 1 and 2 * USUAL_PAIRS * (meter.cost("input") + added) > room:
-        factor //= 2
-        added = (factor - 1) * meter.window_seconds
-    if factor > 1:
-        meter.expect("input", meter.cost("input") + added)
-    meter.window_seconds *= factor
-    return factor
-
-
 def fit_windows(meter: Meter) -> None:
-    """Shorten input windows where a usual race (8 pairs) would not fit into what is left for the search."""
+    """Shorten input windows, of which one was taken, where a usual race (8 pairs) does not fit into the search."""
     cost = meter.cost("input")
     room = 0.8 * meter.budget.left(Part.SEARCH)
     while 2 * USUAL_PAIRS * cost > room and meter.window_seconds / 2 >= SHORTEST_WINDOW_SECONDS:

@@ -18,9 +18,10 @@ from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, Rate, RunFailed, Trial, Window, WindowPair
 from pipetune.core.session import TrainingResult
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import Clock, SystemClock
 from pipetune.search.baselines import DEFAULTS, MOST_STEPS, rate_from
 from pipetune.search.meter import FEWEST_STEPS, LONGEST_EPOCHS, rate_of
-from pipetune.search.runner import Clock, Notify, SystemClock, silent
+from pipetune.search.runner import Notify, silent
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 
 AUTOTUNE = "autotune"
@@ -35,14 +36,16 @@ ERRORS = (0.025, 0.015, 0.010)
 NARROW, CLEAR = 1.25, 1.2
 """A proven interval is good enough where it is as narrow (high / low), or lies as far above 1."""
 
-_SHARE = 0.4
-"""Of the budget: what the pairs and what is measured beside them may take. A look that decides may take all of it."""
-
 _LEAST_SECONDS, _MOST_SECONDS = 0.6, 2.0
-"""Of a window: as long as its first element takes (a shuffle buffer is filled), within these."""
+"""Of a window: as long as its first element takes (a shuffle buffer is filled), within these and `_WINDOWS_SHARE`."""
+
+_WINDOWS_SHARE = 0.5
+"""Of the time: what the windows of the first look may take in all; beside each its first element takes time, too."""
 
 _START = 0.05
-"""Of an epoch: what its first element takes (a shuffle buffer is filled) counts from here on, in whole epochs."""
+"""Of an epoch: what its first element takes (a shuffle buffer is filled) counts from here on.
+
+Windows are then whole epochs, or where these are too long, the first element of each window counts once an epoch."""
 
 _PROBE_STEPS = 10
 _WORDS = {DEFAULTS: "the script as it is", AUTOTUNE: "AUTOTUNE everywhere"}
@@ -82,6 +85,7 @@ class Confirmation:
     unit: str = "input"  # what decided: "input" or "training"
     gain: Interval | None = None  # of the plan over the script as it is, in that unit
     pairs: tuple[WindowPair, ...] = ()
+    ratios: tuple[float, ...] = ()  # of the pairs
     input_speedup: Interval | None = None
     input_speedup_over_autotune: Interval | None = None
     training: TrainingResult | None = None
@@ -96,7 +100,7 @@ class Confirmation:
             gain=self.gain,
             kind=kind,
             unit=self.unit,
-            ratios=tuple(_ratio(pair, self.unit) for pair in self.pairs),
+            ratios=self.ratios,
             windows=self.pairs,
         )
 
@@ -107,6 +111,7 @@ def confirm(
     *,
     baselines: Mapping[str, Plan],
     settings: Settings,
+    seconds: float,
     claimed: Trial | None = None,
     step_seconds: float | None = None,
     bound_step_seconds: float | None = None,
@@ -126,7 +131,8 @@ def confirm(
         plan: what is measured.
         runner: takes the windows.
         baselines: "defaults", the script as it is; "autotune", measured beside them where there is time.
-        settings: budget, seed and steps of a window.
+        settings: seed and steps of a window.
+        seconds: for the pairs, and what is measured beside them; those of the first look are taken in any case.
         claimed: the trial that the search has accepted this plan by; what it says in another unit does not count.
         step_seconds: of a training step as it is, where it is known.
         bound_step_seconds: of a step on one repeated batch; shown beside the others.
@@ -135,7 +141,7 @@ def confirm(
         visit: where only one of both can be there at a time, called before the windows of one begin; they are then
             taken in the order ABBA.
     """
-    race = _Race(plan, runner, baselines, settings, clock or SystemClock(), notify, visit)
+    race = _Race(plan, runner, baselines, settings, seconds, clock or SystemClock(), notify, visit)
     try:
         race.begin(step_seconds)
         before = claimed.gain if claimed is not None and claimed.unit == race.unit else None
@@ -159,6 +165,7 @@ def confirm(
         unit=race.unit,
         gain=gain,
         pairs=tuple(race.pairs),
+        ratios=tuple(race.ratios()),
         input_speedup=gain if race.unit == "input" else race.speedup(DEFAULTS, "input"),
         input_speedup_over_autotune=race.speedup(AUTOTUNE, "input"),
         training=race.training(gain, bound_step_seconds) if race.unit == "training" else None,
@@ -175,6 +182,7 @@ class _Race:
         runner: Windows,
         baselines: Mapping[str, Plan],
         settings: Settings,
+        limit_seconds: float,
         clock: Clock,
         notify: Notify,
         visit: Callable[[Plan], None] | None,
@@ -189,9 +197,10 @@ class _Race:
         self._runner, self._settings, self._visit = runner, settings, visit
         self._clock, self._notify = clock, notify
         self._draw = random.Random(settings.seed + 1)
-        self._started = clock.now()
+        self._started, self._limit_seconds = clock.now(), limit_seconds
         self._steps = settings.steps or _PROBE_STEPS
         self._seconds = _LEAST_SECONDS
+        self._epoch_steps: int | None = None  # set where the first element of a window counts once an epoch
 
     @property
     def least(self) -> float:
@@ -219,7 +228,8 @@ class _Race:
                     return self.begin(None)
                 longest = max(longest, window.first_seconds)
                 seen.append(window.step_seconds)
-            self._seconds = min(max(_LEAST_SECONDS, longest), _MOST_SECONDS)
+            most = min(_MOST_SECONDS, _WINDOWS_SHARE * self._limit_seconds / (2 * LOOKS[0]))
+            self._seconds = max(_LEAST_SECONDS, min(longest, most))
         if self.unit == "training" and seen and not self._settings.steps:
             # As long for the slower of both; the faster is to be seen for a while, too.
             wanted = max(self._seconds / max(seen), self._seconds / 4 / min(seen))
@@ -227,7 +237,11 @@ class _Race:
             epoch = self._runner.epoch_steps
             if epoch and longest > _START * epoch * max(seen):
                 whole = epoch * -(-self._steps // epoch)
-                self._steps = whole if whole <= min(LONGEST_EPOCHS * self._steps, MOST_STEPS) else self._steps
+                seconds = 2 * LOOKS[0] * whole * max(seen)
+                if whole <= min(LONGEST_EPOCHS * self._steps, MOST_STEPS) and seconds <= self._limit_seconds:
+                    self._steps = whole
+                else:
+                    self._epoch_steps = epoch
 
     # -- windows
 
@@ -278,7 +292,7 @@ class _Race:
         found: Interval | None = None
         for look, error in zip(LOOKS, ERRORS, strict=True):
             each = (self._clock.now() - begun) / max(1, len(self.pairs))
-            if found is not None and self._spent() + each * (look - len(self.pairs)) > self._room(found):
+            if found is not None and self._spent() + each * (look - len(self.pairs)) > self._limit_seconds:
                 break
             while len(self.pairs) < look:
                 self._side_by_side() if self._visit is None else self._in_turn()
@@ -292,10 +306,6 @@ class _Race:
     def _spent(self) -> float:
         return self._clock.now() - self._started
 
-    def _room(self, found: Interval) -> float:
-        """Seconds for all: what is proven already is made narrower within its share alone."""
-        return self._settings.budget_seconds * (_SHARE if found.low > self.least else 1.0)
-
     def look_beside(self) -> None:
         """What is told and decides nothing, as far as its time goes: the input alone, and AUTOTUNE everywhere."""
         if self._visit is not None:
@@ -305,7 +315,7 @@ class _Race:
             rounds += [(self.unit, (TUNED, AUTOTUNE))] * _AUTOTUNE_ROUNDS
         begun, longest = self._clock.now(), 0.0
         for unit, names in rounds:
-            if self._spent() + longest > _SHARE * self._settings.budget_seconds:
+            if self._spent() + longest > self._limit_seconds:
                 break
             try:
                 windows = {name: self._keep(name, unit) for name in self._draw.sample(names, len(names))}
@@ -314,13 +324,22 @@ class _Race:
             longest = max(longest, self._clock.now() - begun)
             begun = self._clock.now()
             if AUTOTUNE in windows:
-                self._beside[unit].append(rate_of(windows[TUNED], unit) / rate_of(windows[AUTOTUNE], unit))
+                self._beside[unit].append(self._rate(windows[TUNED], unit) / self._rate(windows[AUTOTUNE], unit))
 
     # -- results
 
     def ratios(self) -> list[float]:
         """Of the pairs, in the unit that decides."""
-        return [_ratio(pair, self.unit) for pair in self.pairs]
+        return [self._rate(pair.tuned, self.unit) / self._rate(pair.original, self.unit) for pair in self.pairs]
+
+    def _rate(self, window: Window, unit: str) -> float:
+        """Steps or examples per second; of training steps over an epoch, where its start counts."""
+        return rate_of(window, unit) if unit == "input" else 1 / self._step_seconds(window)
+
+    def _step_seconds(self, window: Window) -> float:
+        if self._epoch_steps is None:
+            return window.step_seconds
+        return (window.first_seconds + (self._epoch_steps - 1) * window.step_seconds) / self._epoch_steps
 
     def speedup(self, over: str, unit: str) -> Interval | None:
         """Of the plan; None where there are too few pairs to say anything."""
@@ -328,7 +347,7 @@ class _Race:
             sample = self._beside[unit]
         else:
             both = zip(self.taken[TUNED, unit], self.taken[over, unit], strict=False)
-            sample = [rate_of(tuned, unit) / rate_of(other, unit) for tuned, other in both]
+            sample = [self._rate(tuned, unit) / self._rate(other, unit) for tuned, other in both]
         return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
 
     def training(self, gain: Interval, bound_step_seconds: float | None) -> TrainingResult:
@@ -345,11 +364,7 @@ class _Race:
     def _step_ms(self, name: str) -> float | None:
         """The geometric mean: the interval of the speedup holds the ratio of two of them, of two medians it may not."""
         taken = self.taken[name, "training"]
-        return 1000 * statistics.geometric_mean(window.step_seconds for window in taken) if taken else None
-
-
-def _ratio(pair: WindowPair, unit: str) -> float:
-    return rate_of(pair.tuned, unit) / rate_of(pair.original, unit)
+        return 1000 * statistics.geometric_mean(map(self._step_seconds, taken)) if taken else None
 
 
 def _good(found: Interval) -> bool:

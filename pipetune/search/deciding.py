@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, OutOfBudget, Trial
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.meter import Meter
 from pipetune.search.pairs import Arm, measure_round, ratios
 from pipetune.search.statistics import (

@@ -6,8 +6,8 @@ from pipetune.core.edits import Plan, Rewrite, needs_comparison
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import Comparison, Outcome, RunFailed, Trial
 from pipetune.core.session import RejectionReason
-from pipetune.search.budget import Part
-from pipetune.search.runner import Clock, Notify, Runner
+from pipetune.core.time_plan import Clock, Part
+from pipetune.search.runner import Notify, Runner
 
 
 class EqualityGate:

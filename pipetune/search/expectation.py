@@ -15,14 +15,9 @@ from dataclasses import dataclass, field
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Prediction
 from pipetune.search.composing import Composer
-from pipetune.search.forecast import Forecast
+from pipetune.search.forecast import Forecast, error_of
 from pipetune.search.screening import Screened
 from pipetune.search.statistics import ACCEPT_ABOVE
-
-LEAST_ERROR, ERROR_PER_LOG = 0.07, 0.25
-"""The model's error, as the deviation of the log of a ratio: so much where it predicts no change, and so much more per
-unit of the log of what it predicts. From the 120 plans of `reports/accuracy.json`: 0.07 where no change is predicted
-(85 plans), 0.23 where 1.1 to 1.5 is, 0.32 up to 2.7, 0.64 above."""
 
 UNKNOWN_ERROR = 0.5
 """The same where the model cannot tell (Python, operators nobody knows): what it guesses may be off by 1.6 or more."""
@@ -89,7 +84,7 @@ class Expectation:
     composer: Composer
     shares_processors: bool
     spread: float = QUIET_SPREAD  # of the log ratio of one screening window
-    screened: dict[str, Screened] = field(default_factory=dict)  # by rewrite key
+    screened: dict[str, list[Screened]] = field(default_factory=dict)  # every window, by rewrite key
 
     def of(self, rewrite: Rewrite, over: Plan | None = None) -> Belief:
         """What `rewrite` adds to the plan `over` (to the base where None).
@@ -128,22 +123,18 @@ class Expectation:
         return beyond > SURPRISE * math.hypot(belief.deviation, self.spread)
 
     def learn(self, screened: Screened) -> None:
-        """Keep what a window showed; of two of one rewrite the one nearer to what was expected."""
-        earlier = self.screened.get(screened.rewrite.key, screened)
-        expected = self._predicted(self.composer.plan([screened.rewrite]), self.base, cpu=False).mean
-        self.screened[screened.rewrite.key] = min(
-            (earlier, screened), key=lambda one: abs(math.log(one.rate) - expected)
-        )
+        """Keep what a window showed, whatever it is: each narrows the distribution alike."""
+        self.screened.setdefault(screened.rewrite.key, []).append(screened)
 
     def _belief(self, rewrite: Rewrite, over: Plan, *, cpu: bool) -> Belief:
         predicted = self._predicted(self.composer.added(over, rewrite), over, cpu=cpu)
         shown = self.screened.get(rewrite.key)
-        if shown is None:
+        if not shown:
             return predicted
         alone = self._predicted(self.composer.plan([rewrite]), self.base, cpu=cpu)
-        spread = CPU_SPREAD if cpu else self.spread
+        spread = (CPU_SPREAD if cpu else self.spread) / math.sqrt(len(shown))
         weight = alone.deviation**2 / (alone.deviation**2 + spread**2)
-        beyond = math.log(shown.cpu if cpu else shown.rate) - alone.mean
+        beyond = statistics.fmean(math.log(one.cpu if cpu else one.rate) for one in shown) - alone.mean
         variance = max(predicted.deviation**2 - weight * alone.deviation**2, 0.0)
         return Belief(predicted.mean + weight * beyond, math.sqrt(variance), predicted.predicted)
 
@@ -153,7 +144,7 @@ class Expectation:
         told = _ratio(_seconds(theirs, cpu=cpu), _seconds(ours, cpu=cpu))
         if told is not None:
             mean = math.log(told)
-            return Belief(mean, LEAST_ERROR + ERROR_PER_LOG * abs(mean), mean)
+            return Belief(mean, error_of(mean), mean)
         guess = None if cpu else _ratio(_guess(ours), _guess(theirs))
         return Belief(math.log(guess) if guess else 0.0, UNKNOWN_ERROR, None)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Outcome, Trial
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.composing import Composer, structural
 from pipetune.search.deciding import Decision
 from pipetune.search.expectation import WORTH, Expectation, spread_of
@@ -16,6 +16,9 @@ from pipetune.search.kit import SearchContext
 from pipetune.search.outdone import find_outdone
 from pipetune.search.screening import Screener
 from pipetune.search.statistics import LOOKS
+
+MOST_WINDOWS = 3
+"""Screening windows of one rewrite; by judgement: what is worth more of them is worth a race."""
 
 
 @dataclass
@@ -43,16 +46,17 @@ class Finalists:
         shares = kit.meter.runner.shares_processors
         self._skip(order, dict(_losing(order, kit.base, forecast, composer=composer, shares_processors=shares)))
 
-    def screen(self, part: Part) -> bool:
+    def screen(self, part: Part, plan: Plan | None = None) -> bool:
         """One short window of each rewrite alone that had none, while `part` has time for the first look of a race too.
 
         First only of those that the model expects to gain, or cannot tell of, where there are any; of the rest when
-        this is called again. Those of a group that it expects to lose to one that ran are not run. A window far from
-        what was expected is taken again. Returns whether any was taken.
+        this is called again; then once more of those that a gain is not out of sight for (`MOST_WINDOWS` of each at
+        most), where a plan is proven only if the model cannot tell of them. Those of a group that it expects to lose to
+        one that ran are not run. A window far from what was expected is taken again. Returns whether any was taken.
         """
         screened, before = self.expectation.screened, len(self.trials)
         new = [rewrite for rewrite in self.rewrites if rewrite.key not in screened]
-        new = [rewrite for rewrite in new if self.expectation.of(rewrite).may_gain] or new
+        new = [one for one in new if self.expectation.of(one).may_gain] or new or self._doubtful(plan)
         composer, meter = self.kit.composer, self.kit.meter
         outdone = find_outdone(self.rewrites, self.expectation.forecast, composer=composer, meter=meter)
         self._look([rewrite for rewrite in new if rewrite.key not in outdone], part)
@@ -65,6 +69,19 @@ class Finalists:
         self._skip(self.rewrites, beaten)
         self._look([rewrite for rewrite in new if rewrite.key in outdone and rewrite.key not in beaten], part)
         return len(self.trials) > before
+
+    def _doubtful(self, plan: Plan | None) -> list[Rewrite]:
+        """Those not raced yet whose windows do not rule out that they add a gain that counts to `plan`."""
+        have = {rewrite.key for rewrite in plan.rewrites} if plan else set()
+        return [
+            rewrite
+            for rewrite in self.rewrites
+            if rewrite.key not in self.raced
+            and rewrite.key not in have
+            and len(self.expectation.screened[rewrite.key]) < MOST_WINDOWS
+            and not self.expectation.of(rewrite, plan).hopeless
+            and (plan is None or self.expectation.of(rewrite).predicted is None)
+        ]
 
     def _look(self, rewrites: Sequence[Rewrite], part: Part) -> None:
         kit, expectation = self.kit, self.expectation

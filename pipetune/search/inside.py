@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Interval, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import RejectionReason
+from pipetune.core.time_plan import Part
 from pipetune.search.baselines import choose_steps
-from pipetune.search.budget import Part
 from pipetune.search.kit import SearchContext
 from pipetune.search.rejecting import REASONS
 
@@ -34,7 +34,7 @@ def try_inside(
     or no time for a first look is left.
     """
     kit, reference = replace(kit, unit="training"), plan or kit.base
-    part = Part.ABLATION if plan else Part.CONFIRMATION
+    part = Part.ABLATION if plan else Part.EXTENSION
     composer = kit.composer
     rewrites = [rewrite for rewrite in rewrites if not composer.conflict(composer.added(reference, rewrite))]
     if not rewrites:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import Trial
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.composing import Composer
 from pipetune.search.deciding import Decision, decide, rounds_seconds
 from pipetune.search.equality import EqualityGate

@@ -8,7 +8,6 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Interval, Rate, Trial
 from pipetune.core.session import RejectionReason
 from pipetune.core.settings import Settings
-from pipetune.search.baselines import DEFAULTS
 from pipetune.search.expectation import Expectation
 from pipetune.search.finalists import Finalists
 from pipetune.search.forecast import Expected, Forecast
@@ -32,7 +31,7 @@ class SearchState:
         self.kit = kit
         self.baselines = baselines
         self.settings = settings
-        self.forecast = Forecast(expected, baselines, base=DEFAULTS)
+        self.forecast = Forecast(expected)
         self.trials: list[Trial] = []
         self.rates: dict[str, Rate] = {}
         self.notes: list[str] = []

@@ -13,8 +13,8 @@ from functools import partial
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed, Window
-from pipetune.search.budget import Budget, Part
-from pipetune.search.runner import Clock, Notify, Runner, silent
+from pipetune.core.time_plan import Clock, Part, TimePlan
+from pipetune.search.runner import Notify, Runner, silent
 
 FEWEST_STEPS = 5  # of a training window
 
@@ -57,7 +57,7 @@ class Meter:
         runner: Runner,
         clock: Clock,
         *,
-        budget: Budget,
+        budget: TimePlan,
         memory_limit_bytes: float | None = None,
         window_seconds: float = 1.0,
         warmup_seconds: float = 0.5,

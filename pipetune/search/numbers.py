@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import OutOfBudget, Trial
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.composing import numbers_for
 from pipetune.search.kit import SearchContext
 from pipetune.search.screening import PROMISE, Screener

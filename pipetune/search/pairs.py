@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import RunFailed
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.meter import Meter, Refused
 
 

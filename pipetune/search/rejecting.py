@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import geometric_mean
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Interval, Outcome, Trial
@@ -84,7 +85,9 @@ def rejections(
 
     def _seen(key: str) -> str:
         screened = finalists.expectation.screened.get(key)
-        return "" if screened is None else f"; alone, short windows showed {_words(screened.rate)}"
+        return (
+            f"; alone, short windows showed {_words(geometric_mean(one.rate for one in screened))}" if screened else ""
+        )
 
     found = []
     for rewrite in left_out:

@@ -1,30 +1,14 @@
-"""What the search needs from the outside: something that measures a plan, a clock, a listener.
+"""What the search needs from the outside: something that measures a plan, and a listener.
 
 Tests give it invented times (`pipetune.testing.runner`), the worker gives it TensorFlow.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import Comparison, Window
-
-
-class Clock(Protocol):
-    """Seconds that only go forward."""
-
-    def now(self) -> float:
-        """Seconds since some fixed moment."""
-        ...
-
-
-class SystemClock:
-    """The machine's monotonic clock."""
-
-    def now(self) -> float:
-        return time.monotonic()
 
 
 class Notify(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial, Window
-from pipetune.search.budget import Part
+from pipetune.core.time_plan import Part
 from pipetune.search.composing import Composer
 from pipetune.search.meter import Meter, Refused
 from pipetune.search.runner import Notify

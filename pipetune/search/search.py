@@ -9,9 +9,9 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import OptionalRewrite
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
 from pipetune.search.ablation import ablate, with_sparing
-from pipetune.search.baselines import DEFAULTS, choose_steps, choose_window, fit_windows, measure_baselines
-from pipetune.search.budget import Budget, Part
+from pipetune.search.baselines import DEFAULTS, choose_steps, fit_windows, measure_baselines, rate_from
 from pipetune.search.composing import Composer, Conflict, no_conflict, structural
 from pipetune.search.equality import EqualityGate
 from pipetune.search.equals import measure_equals
@@ -19,11 +19,11 @@ from pipetune.search.forecast import Expected
 from pipetune.search.inside import try_inside
 from pipetune.search.kit import SearchContext
 from pipetune.search.known import SearchState
-from pipetune.search.meter import Meter
+from pipetune.search.meter import Meter, Refused
 from pipetune.search.numbers import try_numbers
 from pipetune.search.offers import measure_offers
 from pipetune.search.result import SearchResult
-from pipetune.search.runner import Clock, Notify, Runner, SystemClock, silent
+from pipetune.search.runner import Notify, Runner, silent
 from pipetune.search.statistics import LOOKS, USUAL_PAIRS, ratio_interval
 from pipetune.search.summing_up import summed_up
 
@@ -37,7 +37,7 @@ def search(
     randomness_fixed: bool,
     memory_limit_bytes: float | None = None,
     clock: Clock | None = None,
-    budget: Budget | None = None,
+    budget: TimePlan | None = None,
     notify: Notify = silent,
     expected: Expected | None = None,
     failed: Mapping[str, str] | None = None,
@@ -46,9 +46,9 @@ def search(
 ) -> SearchResult:
     """Find the plan that is proven faster than `baselines["defaults"]`, smallest first, or none.
 
-    Baselines, screening, races, numbers, ablation, offers. What is kept for the steps behind the races is theirs only
-    once a plan is proven: without one there is nothing to ablate or to confirm. Failing, refused, unequal and slower
-    plans are trials like any other. Nothing is raised for want of time or for windows that fail: the result says so.
+    Screening, races, numbers, ablation; then, from what is left, what only informs: optional rewrites and baselines.
+    Failing, refused, unequal and slower plans are trials like any other. Nothing is raised for want of time or for
+    windows that fail: the result says so.
 
     Args:
         candidates: legal rewrites, in the order in which their edits may be applied together; where nothing
@@ -56,7 +56,7 @@ def search(
         baselines: the plans "off", "defaults", "autotune"; "defaults" must be there.
         randomness_fixed: whether the script fixes randomness anywhere (then STATISTICAL needs consent).
         memory_limit_bytes: plans the runner predicts above it are refused; None for no limit.
-        budget: made from `settings.budget_seconds` where None; hand the same one to `confirm`.
+        budget: of the whole analysis; made from the settings where None.
         expected: what the model predicts of a plan; the most promising are then screened first, and what it
             expects to lose, by more than it was wrong on the baselines, is not run.
         failed: keys of plans that ended a worker before, with the reason; they fail without being run.
@@ -64,7 +64,7 @@ def search(
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
     """
     clock = clock or SystemClock()
-    budget = budget or Budget(settings.budget_seconds, clock)
+    budget = budget or TimePlan.of(settings, clock)
     length = min(max(settings.budget_seconds / 200, 0.3), 1.0)
     composer = Composer(tuple(candidates), conflict=conflict)
     meter = Meter(
@@ -98,7 +98,7 @@ class _Search(SearchState):
 
     def run(self) -> SearchResult:
         try:
-            self.measure_baselines()
+            self.begin()
         except RunFailed as problem:
             self.ended_early = True
             return summed_up(self, why=f"Nothing could be tried: {str(problem).rstrip('.')}.")
@@ -115,12 +115,14 @@ class _Search(SearchState):
         except RunFailed as problem:
             self.ended_early = True
             self.notes.append(f"The search ended early: {str(problem).rstrip('.')}.")
+        self.kit.meter.budget.decide(verifies=self.chosen is not None)
         self.kit.notify("stage", name="offers")
         offers, tried = measure_offers(
             structural(self.asking), self.chosen, self.kit, settings=self.settings, forecast=self.forecast
         )
         self.trials += tried
         offers += self.offer_equals()
+        self.measure_baselines()
         return summed_up(self, offers=offers)
 
     def offer_equals(self) -> list[OptionalRewrite]:
@@ -131,17 +133,26 @@ class _Search(SearchState):
         self.trials += found.trials
         return found.offers
 
+    def begin(self) -> None:
+        """Takes one window of the pipeline as written: what a window costs is known from it.
+
+        Raises:
+            RunFailed: the pipeline cannot be measured.
+            OutOfBudget: there is no time for any window.
+        """
+        self.kit.notify("stage", name="windows")
+        try:
+            window = self.kit.meter.window(self.kit.base, "input", part=Part.SEARCH)
+        except (RunFailed, Refused) as problem:
+            raise RunFailed(f"the pipeline as written could not be measured: {problem}") from problem
+        self.rates[DEFAULTS] = rate_from([window])
+        fit_windows(self.kit.meter)
+
     def measure_baselines(self) -> None:
         self.kit.notify("stage", name="baselines")
-        self.rates, trials = measure_baselines(
-            self.baselines, self.kit.meter, draw=self.kit.draw, notify=self.kit.notify
-        )
+        rates, trials = measure_baselines(self.baselines, self.kit.meter, draw=self.kit.draw, notify=self.kit.notify)
+        self.rates |= rates
         self.trials += trials
-        self.forecast.learn(self.rates)
-        factor = choose_window(self.kit.base, self.kit.meter)
-        if factor > 1:
-            self.notes.append(f"Windows were made {factor} times as long: neighbouring ones were correlated.")
-        fit_windows(self.kit.meter)
 
     def choose_unit(self) -> None:
         """Training steps decide where model and input share processors, if the consumer can be switched."""
@@ -162,13 +173,13 @@ class _Search(SearchState):
         """
         self.finalists.rank()
         self.kit.notify("stage", name="screening")
-        self.finalists.screen(Part.SEARCH)
+        self.finalists.screen(self._part)
         while self._time_for_a_race():
             plans = self.finalists.next(self.chosen)
             if plans:
                 self.kit.notify("stage", name="decision")
                 self.decide(plans)
-            elif not self.finalists.screen(self._part):
+            elif not self.finalists.screen(self._part, self.chosen):
                 break
 
     def _time_for_a_race(self) -> bool:
@@ -185,8 +196,8 @@ class _Search(SearchState):
 
     @property
     def _part(self) -> Part:
-        """Whose time races may use: without a proven plan the later parts have nothing to do."""
-        return Part.SEARCH if self.chosen or self.inside else Part.CONFIRMATION
+        """Whose time races may use: without a proven plan there is nothing to ablate."""
+        return Part.SEARCH if self.chosen or self.inside else Part.EXTENSION
 
     def decide(self, plans: Sequence[Plan]) -> None:
         """Race the plans against the best so far; of several proven at once keep the smallest.

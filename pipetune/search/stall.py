@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipetune.core.results import Interval, Window
-from pipetune.search.runner import Clock
+from pipetune.core.time_plan import Clock
 from pipetune.search.statistics import ratio_interval
 
 ROUNDS = (4, 8, 16)

@@ -26,7 +26,7 @@ def _ending(known: SearchState, *, too_small: bool) -> str:
     if not known.granted and not known.inside:
         return "No rewrite is legal here without consent."
     if too_small:
-        return f"Nothing was decided in the {known.kit.meter.budget.seconds:.0f} s for trials."
+        return f"Nothing was decided within the {known.kit.meter.budget.seconds:.0f} s of the budget."
     return "No plan was proven faster than the pipeline as written."
 
 

@@ -14,6 +14,7 @@ from pipetune.capture.keras import FitConsumer
 from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
 from pipetune.core.results import Interval, OutOfBudget, RunFailed, Window
+from pipetune.core.time_plan import STEPS_PER_CALL, SystemClock
 from pipetune.distributed.verify import original
 from pipetune.lint.consumer_advice import (
     STEPS_TRIED,
@@ -28,13 +29,12 @@ from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.jpeg import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_generator_alternatives
 from pipetune.rewrites.rule import RuleContext
-from pipetune.search.runner import SystemClock
 from pipetune.search.statistics import ratio_interval
 from pipetune.stages.profiling import ORIGINAL
 from pipetune.stages.study import Study, rule_context
 
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 8
-_SHARE, _FEWEST_SECONDS, _MOST_SECONDS = 0.08, 1.0, 6.0  # of the trial budget, spent in addition to it
+_FEWEST_SECONDS = 1.0  # by judgement: in less, too few rounds of every number of steps are measured
 _WINDOW_SECONDS = 0.25  # of a window with one number of steps, by judgement: shorter is noisier, longer costs rounds
 _FEWEST_CALLS = 4  # per window, by judgement: in fewer, a single slow call would dominate
 _ERROR = 0.05  # over all intervals against one step per call together
@@ -72,7 +72,7 @@ def _padding_advice(study: Study, profile: Profile, diagnosis: Diagnosis) -> Ite
 
 def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
     consumer, settings = study.subject.consumer, study.settings
-    seconds = min(_MOST_SECONDS, _SHARE * settings.budget_seconds)
+    seconds = study.time_plan.seconds_for(STEPS_PER_CALL)
     if not settings.trials or settings.quick or seconds < _FEWEST_SECONDS:
         return None
     handover = study.journal.result.handover

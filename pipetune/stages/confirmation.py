@@ -8,6 +8,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Rate
 from pipetune.core.session import Reproducibility, TrainingResult
+from pipetune.core.time_plan import Part
 from pipetune.model.throughput import predict_rate
 from pipetune.search.confirmation import Confirmation, confirm
 from pipetune.stages.emission import make_patch
@@ -58,6 +59,7 @@ def _confirmed(study: Study, planned: PlanningResult, plan: Plan) -> Confirmatio
             study.runner,
             baselines=planned.baselines,
             settings=study.settings,
+            seconds=study.time_plan.left(Part.VERIFICATION),
             step_seconds=profile.consumer.real_seconds,
             bound_step_seconds=profile.consumer.bound_seconds,
             notify=journal.notify,

@@ -14,6 +14,7 @@ from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Finding, Profile
 from pipetune.core.results import DatasetCost, RunDynamics, RunFailed
+from pipetune.core.time_plan import EPOCHS, SystemClock
 from pipetune.measure import epochs
 from pipetune.search.course import (
     Epoch,
@@ -27,13 +28,10 @@ from pipetune.search.course import (
     steady_seconds,
     without_drain,
 )
-from pipetune.search.runner import SystemClock
 from pipetune.stages.study import Study
 from pipetune.timing import windows
 
-_MOST_SECONDS = 6.0  # by judgement: less finds fewer drifts and epoch ends, more delays the analysis
-_SHARE = 0.1  # of the budget, at most
-_WITHOUT_TRIALS_SECONDS, _QUICK_SECONDS = 3.0, 0.5
+_LEAST_SECONDS = 0.4  # by judgement: in less, nothing of an epoch is seen
 _RUN_SHARE = 0.4  # share of the time for the first run; the same again if a drift must be confirmed
 _FILL_SHARE = 0.3  # share of the time to measure the shuffle fill
 _CACHE_SHARE = 0.1  # of the memory limit, for a second copy of a cache
@@ -57,11 +55,13 @@ class _TimeBudget:
         return self._end - self._clock.now()
 
 
-def measure_epochs(study: Study, profile: Profile) -> RunDynamics:
-    """Runs the input alone through its epochs; returns the course, stored in the session with costs and findings."""
-    journal = study.journal
+def measure_epochs(study: Study, profile: Profile) -> None:
+    """Runs the input alone through its epochs; stores the course in the session, with costs and findings."""
+    journal, seconds = study.journal, study.time_plan.seconds_for(EPOCHS)
+    if seconds < _LEAST_SECONDS:
+        return
     with journal.phase("course", "running the input through its epochs"):
-        time = _TimeBudget(_seconds(study))
+        time = _TimeBudget(seconds)
         try:
             with study.runner.measuring():
                 course = _measured_course(study, profile, time)
@@ -75,14 +75,6 @@ def measure_epochs(study: Study, profile: Profile) -> RunDynamics:
         found = tuple(findings(study.subject.source.pipeline, profile, course))
         if found:
             journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
-    return course
-
-
-def _seconds(study: Study) -> float:
-    settings = study.settings
-    if settings.quick:
-        return _QUICK_SECONDS
-    return min(_MOST_SECONDS, _SHARE * settings.budget_seconds) if settings.trials else _WITHOUT_TRIALS_SECONDS
 
 
 def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDynamics:

@@ -11,17 +11,14 @@ from dataclasses import replace
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.results import RunFailed, StoredPrefix
-from pipetune.core.settings import Settings
 from pipetune.core.storage import FileUse, Sweep
+from pipetune.core.time_plan import FILE_READS, TimePlan
 from pipetune.measure import files, source_reads
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites.cache import best_position
 from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_break_even, storage_rate
 from pipetune.stages.study import Study, rule_context
 
-_SHARE = 0.08  # of the budget, for all of this step
-_MOST_SECONDS = 5.0  # by judgement: less leaves fewer windows per sweep, more delays the analysis
-_ALONE_SECONDS = 2.0  # without trials
 _FEWEST_SECONDS = 0.8  # below that no sweep is run
 _SLOW_FACTOR = 2.5  # on the time if single reads are slow, by judgement: with less, windows hold too few elements
 _OBSERVED = 0.2  # share of the time in which the running pipeline is watched
@@ -46,7 +43,7 @@ def measure_files(study: Study, profile: Profile) -> Profile:
         filesystems=files.filesystems(named.paths),
     )
     if use.files or use.remote or any(map(_may_read, source.pipeline)):
-        seconds = _seconds(settings, profile.operator(node.id) if node is not None else None)
+        seconds = _seconds(study.time_plan, profile.operator(node.id) if node is not None else None)
         with study.journal.phase("files", "reading the files at several parallelisms"):
             if use.files:
                 use = replace(use, residency=files.residency(named.paths, cold=settings.cold))
@@ -61,11 +58,10 @@ def measure_files(study: Study, profile: Profile) -> Profile:
     return profile
 
 
-def _seconds(settings: Settings, reader: OperatorProfile | None) -> float:
+def _seconds(time_plan: TimePlan, reader: OperatorProfile | None) -> float:
     """Returns the time for this step; more for a slow source, as parallel reads help where reads wait."""
     slow = reader is not None and (reader.wall_seconds or 0.0) > source_reads.SLOW_SECONDS
-    seconds = min(_MOST_SECONDS, _SHARE * settings.budget_seconds) if settings.trials else _ALONE_SECONDS
-    return (_SLOW_FACTOR if slow else 1.0) * seconds / (5 if settings.quick else 1)
+    return (_SLOW_FACTOR if slow else 1.0) * time_plan.seconds_for(FILE_READS)
 
 
 def _with_observed_reads(study: Study, use: FileUse, profile: Profile, *, seconds: float) -> FileUse:

@@ -12,6 +12,7 @@ from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import Diagnosis, Profile, Verdict
 from pipetune.core.results import Prediction, Rate, Trial
 from pipetune.core.storage import description, tfds_reads
+from pipetune.core.time_plan import ELEMENT_COUNT, RUNTIME_OVERHEADS
 from pipetune.measure.epochs import measure_overheads
 from pipetune.measure.variant_costs import (
     measure_batch_costs,
@@ -27,26 +28,19 @@ from pipetune.rewrites import baselines, freeze_autotune, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.parallel_map import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
-from pipetune.search.budget import Budget
 from pipetune.search.result import SearchResult
-from pipetune.search.runner import SystemClock
 from pipetune.search.search import search
 from pipetune.source.source_mistakes import dropped_results
 from pipetune.stages.profiling import store_autotuned, watch_autotune
 from pipetune.stages.study import Study, rule_context
 
-_COUNT_SECONDS = 5.0  # by judgement: data that takes longer to count has an unknown number of elements
-_SHARE = 0.025  # of the trial budget, spent in addition to it, to measure the runtime's overheads
-_LEAST_OVERHEAD_SECONDS, _MOST_OVERHEAD_SECONDS = 0.4, 2.0
-
 
 @dataclass(frozen=True)
 class PlanningResult:
-    """The result of the search, the baselines it was measured against, and its time budget."""
+    """The result of the search, and the baselines it was measured against."""
 
     result: SearchResult
     baselines: dict[str, Plan]
-    budget: Budget
     earlier: tuple[Trial, ...]  # of datasets studied before
 
 
@@ -67,9 +61,9 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
     source, annotated = study.subject.source, study.annotated_pipeline
     with study.runner.measuring():
         study.journal.report_progress("counting the elements of an epoch")
-        cardinality = count_elements(source, limit_seconds=_COUNT_SECONDS)
+        cardinality = count_elements(source, limit_seconds=study.time_plan.seconds_for(ELEMENT_COUNT))
         study.journal.report_progress("measuring the overhead of the tf.data runtime")
-        seconds = min(_MOST_OVERHEAD_SECONDS, max(_LEAST_OVERHEAD_SECONDS, _SHARE * study.settings.budget_seconds))
+        seconds = study.time_plan.seconds_for(RUNTIME_OVERHEADS)
         overheads = measure_overheads(study.cores, seconds=seconds)
         on_batch = measure_batch_costs(source, annotated)
         cropping = measure_cropping_shares(source, annotated)
@@ -99,7 +93,6 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     proposed, silences = propose_all(context)
     candidates = [rewrite for rewrite in proposed if rewrite.rule not in study.settings.without]
     variants = baselines_of(study)
-    budget = Budget(study.settings.budget_seconds, SystemClock())
     with study.journal.phase("trials", "measuring the baselines"):
         study.journal.update_dataset(silences=tuple(silences))
         earlier = study.journal.session.trials
@@ -110,7 +103,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             settings=study.settings,
             randomness_fixed=context.randomness_fixed,
             memory_limit_bytes=study.memory_limit_bytes,
-            budget=budget,
+            budget=study.time_plan,
             notify=study.journal.notify,
             expected=lambda plan: _predict(study, profile, plan),
             failed=study.failed,
@@ -131,7 +124,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
         if found.seconds_to_most is not None and study.journal.studies_training:
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
-    return PlanningResult(found, variants, budget, earlier)
+    return PlanningResult(found, variants, earlier)
 
 
 def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:

@@ -18,6 +18,7 @@ from pipetune.core.profile import (
 )
 from pipetune.core.results import Interval, OptimizationPasses, Rate, RunFailed
 from pipetune.core.session import TrainingResult
+from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, SystemClock
 from pipetune.measure import machine, profiler
 from pipetune.measure.differencing import DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
@@ -26,7 +27,6 @@ from pipetune.model.bottleneck import diagnose
 from pipetune.model.memory import growth
 from pipetune.model.segments import fused_map_batch_pairs
 from pipetune.pipelines import graph_passes
-from pipetune.search.runner import SystemClock
 from pipetune.search.stall import Stall, measure_stall
 from pipetune.stages.study import Study
 
@@ -35,9 +35,7 @@ ORIGINAL = Plan("defaults")
 _INPUT_SECONDS = 1.0  # of a window of the input alone, by judgement: shorter is noisier, longer delays the verdict
 _COST_SECONDS = 1.5  # for the costs of all operators, by judgement: shorter is noisier, longer delays the verdict
 _MOST_STEPS, _MOST_LOOP_STEPS = 500, 60  # a loop may end after a few hundred steps
-_QUICK = 0.2  # share of the usual time that a quick profile takes
 _CONTENTION = 3.0  # how many times slower than alone the input may get when it shares cores with the model
-_STALL_SECONDS = 12.0  # the verdict should be known 20 s after the first training step
 
 
 def take_profile(study: Study) -> Profile:
@@ -47,7 +45,7 @@ def take_profile(study: Study) -> Profile:
         RunFailed: the pipeline cannot be run at all.
     """
     journal, runner = study.journal, study.runner
-    part = _QUICK if study.settings.quick else 1.0
+    part = study.time_plan.scale
     with journal.phase("profile", "measuring the input alone"):
         # Memory first: the process keeps what later trials allocate.
         level = study.resident_bytes
@@ -124,7 +122,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
             lambda steps: runner.training_window(ORIGINAL, steps=steps),
             lambda steps: runner.bound_window(steps=steps),
             clock=SystemClock(),
-            limit_seconds=_STALL_SECONDS * (_QUICK if study.settings.quick else 1.0),
+            limit_seconds=study.time_plan.seconds_for(STALL),
             most_steps=_MOST_LOOP_STEPS if consumer.kind == "loop" else _MOST_STEPS,
             window_seconds=0.15 if study.settings.quick else 0.7,
             seed=study.settings.seed,
@@ -143,8 +141,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
     )
 
 
-_SHARE = 0.1  # of the trial budget, spent in addition to it
-_LEAST_SECONDS, _MOST_SECONDS = 1.5, 8.0
+_LEAST_COST_SECONDS = 1.5  # by judgement: in less, too few rounds are measured for an interval
 
 
 def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[Profile, Diagnosis]:
@@ -154,9 +151,9 @@ def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[
     """
     pipeline = study.subject.source.pipeline
     notes = (*profile.notes, *fusion_notes(pipeline))
-    seconds = min(_MOST_SECONDS, _SHARE * study.settings.budget_seconds)
+    seconds = study.time_plan.seconds_for(OPERATOR_COSTS)
     try:
-        if study.settings.quick or seconds < _LEAST_SECONDS:
+        if study.time_plan.quick or seconds < _LEAST_COST_SECONDS:
             raise RunFailed("the time budget is too short to measure them")
         with study.journal.phase("costs", "measuring the cost of each operator in a second way"):
             operators = {operator.node: operator for operator in profile.operators}
@@ -236,9 +233,6 @@ def time_device_copy(study: Study, profile: Profile) -> Profile:
     return profile
 
 
-_MEMORY_SHARE = 0.04  # of the budget
-_MEMORY_SECONDS = 2.5  # at most, by judgement: shorter does not tell growth from filling buffers, longer delays
-_ALONE_SECONDS = 0.6  # without trials
 _FEWEST_SECONDS = 0.4  # by judgement: in less time too few elements pass for a slope, and nothing is measured
 
 
@@ -248,9 +242,7 @@ def watch_memory(study: Study, profile: Profile) -> Profile:
     Steady growth is measured a second time, on a fresh iterator: growth that only fills a cache or the free lists of an
     allocator has stopped by then.
     """
-    settings, journal = study.settings, study.journal
-    seconds = min(_MEMORY_SECONDS, _MEMORY_SHARE * settings.budget_seconds) if settings.trials else _ALONE_SECONDS
-    seconds /= 5 if settings.quick else 1
+    journal, seconds = study.journal, study.time_plan.seconds_for(MEMORY_GROWTH)
     if seconds < _FEWEST_SECONDS:
         return profile
     with journal.phase("memory", "watching memory while the input runs"):
@@ -316,7 +308,6 @@ def _suspect(study: Study) -> Node | None:
 
 
 _PASSES = Plan("tensorflow-passes")
-_WATCH_SHARE, _WATCH_SECONDS = 0.05, 3.0  # of the trial budget, and at most
 
 
 def read_tensorflow_optimizations(study: Study) -> None:
@@ -341,7 +332,7 @@ def watch_autotune(study: Study) -> None:
     if so_far is None or not any(value.tunable for value in so_far.values):
         return
     study.journal.report_progress("waiting for AUTOTUNE to settle")
-    seconds = min(_WATCH_SECONDS, _WATCH_SHARE * study.settings.budget_seconds)
+    seconds = study.time_plan.seconds_for(AUTOTUNE_SETTLING)
     with suppress(RunFailed):  # the baselines will report the failure
         study.runner.watch_autotune(ORIGINAL, seconds=seconds)
 

@@ -17,6 +17,7 @@ from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import PARALLELISM, AutotuneValues, ResumePoint
 from pipetune.core.session import DatasetResult
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import COMPARISON, TimePlan
 from pipetune.journal import Journal
 from pipetune.measure import machine, memory
 from pipetune.measure.lockstep import LockstepRunner
@@ -108,10 +109,15 @@ class Study:
             machine=self.machine,
             examples_per_element=windows.examples_per_element(self.subject.source.dataset, is_batched(pipeline)),
             seed=self.settings.seed,
-            compare_seconds=min(max(self.settings.budget_seconds / 8, 4.0), 20.0),  # for each of about six plans
+            compare_seconds=self.time_plan.usual_seconds(COMPARISON),
             cold_files=self.settings.cold,
             distributed_input=self.subject.use.distributed_input,
         )
+
+    @property
+    def time_plan(self) -> TimePlan:
+        """How long each part of the analysis may take."""
+        return self.journal.time_plan
 
     @functools.cached_property
     def annotated_pipeline(self) -> Pipeline:

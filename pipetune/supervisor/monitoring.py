@@ -51,14 +51,14 @@ class Timeouts:
         return cls(start=math.inf, phases={}, other_phases=math.inf, shutdown=math.inf, grace=math.inf)
 
     @classmethod
-    def for_analysis(cls, *, budget_seconds: float, script_seconds: float | None = None) -> Timeouts:
+    def for_analysis(cls, *, longest_seconds: float, script_seconds: float | None = None) -> Timeouts:
         """Returns the limits of an analysis.
 
         Args:
-            budget_seconds: of the trials; no single trial takes longer.
+            longest_seconds: of the analysis; no single measurement takes longer.
             script_seconds: how long the script may run to its first training step; None for the default.
         """
-        phases = {name: max(_PHASES[name], budget_seconds) for name in ("trials", "confirmation", "windows")}
+        phases = {name: max(_PHASES[name], longest_seconds) for name in ("trials", "confirmation", "windows")}
         start = cls.start
         if script_seconds is not None:
             phases |= {"capture": script_seconds, "verification": script_seconds}

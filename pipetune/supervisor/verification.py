@@ -31,6 +31,7 @@ from pipetune.core.messages import Job, Message
 from pipetune.core.results import Outcome, Rate, RunFailed, Trial, Window
 from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.confirmation import AUTOTUNE, Confirmation, confirm
 from pipetune.supervisor.local_cluster import RunningWorkers
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
@@ -359,11 +360,13 @@ class _ScriptPair:
     def _confirm(self, *, visit: Callable[[Plan], None] | None = None) -> Verification:
         training = self._session.training
         bound = training.bound_step_ms if training is not None else None
+        time_plan = TimePlan.of(self._settings, spent=self._session.seconds.get("budget", 0.0))
         proof = confirm(
             self._plan,
             self,
             baselines={_ORIGINAL.name: _ORIGINAL, AUTOTUNE: Plan(AUTOTUNE)},
             settings=self._settings,
+            seconds=time_plan.left(Part.VERIFICATION),
             claimed=self._accepted_trial(),
             step_seconds=self._profile.consumer.real_seconds if self._profile is not None else None,
             bound_step_seconds=None if bound is None else bound / 1000,

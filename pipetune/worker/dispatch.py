@@ -22,6 +22,7 @@ from pipetune.core.messages import (
 )
 from pipetune.core.profile import Diagnosis, Finding
 from pipetune.core.session import Session
+from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal
 from pipetune.measure import machine
@@ -68,9 +69,12 @@ def analyze(job: Job, writer: MessageWriter) -> int:
     if job.attempt == 1:
         writer.send(WorkerStarted(START_MESSAGE))
     started = time.monotonic()
-    journal = Journal(Session(VERSION, command=dict(job.command), machine=found), job.settings, PipeListener(writer))
+    journal = Journal(
+        Session(VERSION, command=dict(job.command), machine=found), TimePlan.of(job.settings), PipeListener(writer)
+    )
 
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
+        journal.time_plan.begin()
         journal.update(seconds={"capture": round(time.monotonic() - started, 3)})
         with open_study(job, writer, journal, use, consumer, seen) as study:
             note = lockstep.parameter_server_note(

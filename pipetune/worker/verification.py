@@ -19,6 +19,7 @@ from pipetune.core.lockstep import RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
 from pipetune.core.session import PatchResult, Session
+from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, NullListener
 from pipetune.measure import machine
@@ -80,7 +81,7 @@ def _execute_orders(
         plan = session.plan or Plan("")
         return make_patch(study, Plan(plan.name, tuple(one for one in plan.rewrites if one.key in keys)))
 
-    journal = Journal(Session(VERSION, session.command), job.settings, NullListener())
+    journal = Journal(Session(VERSION, session.command), TimePlan.of(job.settings), NullListener())
     with open_study(job, writer, journal, use, consumer, seen) as study, shortened_collections():
         first = _check_built_pipeline(study, session, job)
         writer.send(Progress("windows", "waiting for the next measurement"))

@@ -260,7 +260,7 @@ def test_reading_of_tensorflow_datasets_is_reported(worked: Forked) -> None:
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.first["handover"]["how"] == "distribute_datasets_from_function"
     (note,) = (note for note in done.session["notes"] if note.startswith("tfds.load"))
-    assert "reads 8 files in a different order every time, 8 in turn, 16 examples of each" in note
+    assert "reads 8 files in a different order every time, 8 at a time in turns of 16 examples" in note
     refused = " ".join(done.session["distributed"]["notes"])
     assert not done.session["distributed"]["module"] and "input_context already" in refused
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Prediction, Trial
 from pipetune.core.settings import Settings
-from pipetune.search.budget import Budget
+from pipetune.core.time_plan import TimePlan
 from pipetune.search.forecast import Expected
 from pipetune.search.result import SearchResult
 from pipetune.search.search import search
@@ -81,7 +81,7 @@ class Scene:
         return Settings(budget_seconds=self.budget_seconds, seed=self.seed, allow=self.allow)
 
     def run(self) -> SearchResult:
-        self.budget = Budget(self.budget_seconds, self.runner.clock)
+        self.budget = TimePlan(self.budget_seconds, self.runner.clock)
         return search(
             self.candidates,
             self.runner,

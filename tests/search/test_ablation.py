@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.time_plan import TimePlan
 from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, Ablated, ablate
-from pipetune.search.budget import Budget
 from pipetune.search.composing import Composer
 from pipetune.search.equality import EqualityGate
 from pipetune.search.kit import SearchContext
@@ -28,7 +28,7 @@ def ablated(
 
 
 def kit_of(parts: Sequence[Rewrite], made: FakeRunner, *, seed: int, budget_seconds: float = 240.0) -> SearchContext:
-    meter = Meter(made, made.clock, budget=Budget(budget_seconds, made.clock))
+    meter = Meter(made, made.clock, budget=TimePlan(budget_seconds, made.clock))
     gate = EqualityGate(made, made.clock, notify=silent)
     return SearchContext(Plan("defaults"), meter, Composer(tuple(parts)), gate, random.Random(seed), silent)
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from pipetune.core.edits import Plan
+from pipetune.core.time_plan import TimePlan
 from pipetune.search.adding import affordable_pairs
-from pipetune.search.budget import Budget, Part
 from pipetune.search.composing import Composer
 from pipetune.search.equality import EqualityGate
 from pipetune.search.kit import SearchContext
@@ -17,10 +17,13 @@ from pipetune.search.runner import silent
 from tests.search.scenes import quiet, runner
 
 
-def kit(*, budget_seconds: float, window_seconds: float) -> SearchContext:
-    """At the start of the budget: 80 % of it may go to offers, and 100 % are left until the confirmation ends."""
+def kit(*, budget_seconds: float, window_seconds: float, decided: bool = True) -> SearchContext:
+    """At the start of the budget, which is decided at once: there is nothing to verify."""
     made = runner({}, noise=quiet())
-    meter = Meter(made, made.clock, budget=Budget(budget_seconds, made.clock))
+    budget = TimePlan(budget_seconds, made.clock)
+    if decided:
+        budget.decide(verifies=False)
+    meter = Meter(made, made.clock, budget=budget)
     meter.expect("input", window_seconds)
     gate = EqualityGate(made, made.clock, notify=silent)
     return SearchContext(Plan("defaults"), meter, Composer(()), gate, random.Random(0), silent)
@@ -30,22 +33,15 @@ def pairs(kit: SearchContext, *, waiting: int = 1) -> int:
     return affordable_pairs(kit, waiting=waiting, fewest=4, most=1000)
 
 
-def test_where_there_is_time_for_all_offers_take_their_part() -> None:
-    rich = kit(budget_seconds=1000.0, window_seconds=1.0)
-    assert rich.meter.budget.left(Part.ABLATION) == pytest.approx(800)
+def test_optional_rewrites_share_what_is_left_after_the_decision() -> None:
+    rich = kit(budget_seconds=800.0, window_seconds=1.0)
     assert pairs(rich) == pytest.approx(800 / rich.seconds(2, rounds=1), abs=1)
     assert pairs(rich, waiting=4) == pytest.approx(200 / rich.seconds(2, rounds=1), abs=1)
 
 
-def test_good_confirmations_come_first() -> None:
-    tight = kit(budget_seconds=40.0, window_seconds=1.0)  # 24 s of these are wanted for eight rounds of three
-    assert pairs(tight) == int(16 / tight.seconds(2, rounds=1))
-
-
-def test_a_third_of_what_is_left_is_for_offers_all_the_same() -> None:
-    poor = kit(budget_seconds=30.0, window_seconds=1.0)
-    assert pairs(poor) == int(8 / poor.seconds(2, rounds=1))
+def test_nothing_is_measured_for_information_before_the_decision() -> None:
+    assert pairs(kit(budget_seconds=800.0, window_seconds=1.0, decided=False)) == 0
 
 
 def test_too_few_pairs_are_none() -> None:
-    assert pairs(kit(budget_seconds=10.0, window_seconds=1.0)) == 0
+    assert pairs(kit(budget_seconds=7.0, window_seconds=1.0)) == 0

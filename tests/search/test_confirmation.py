@@ -30,7 +30,8 @@ def confirmed(
         PLAN,
         made,
         baselines=BASELINES,
-        settings=Settings(budget_seconds=seconds, steps=steps, seed=seed),
+        settings=Settings(steps=steps, seed=seed),
+        seconds=seconds,
         claimed=claimed,
         step_seconds=step_seconds,
         bound_step_seconds=0.012,
@@ -143,7 +144,19 @@ def test_windows_have_as_many_steps_as_were_asked_for() -> None:
 def test_a_window_covers_whole_epochs_where_their_start_counts(epoch: int, first_seconds: float, steps: int) -> None:
     made = training(1.5)
     made.epoch_steps, made.first_seconds = epoch, first_seconds
-    assert confirmed(made, seconds=1).pairs[0].tuned.steps == pytest.approx(steps, rel=0.1)
+    assert confirmed(made, seconds=30).pairs[0].tuned.steps == pytest.approx(steps, rel=0.1)
+
+
+def test_where_whole_epochs_take_too_long_the_first_element_of_a_window_counts_once_an_epoch() -> None:
+    made = training(1.5)
+    made.epoch_steps, made.first_seconds = 40, 0.2
+    found = confirmed(made, seconds=8)
+    assert found.pairs[0].tuned.steps == pytest.approx(30, rel=0.1)
+    assert found.gain is not None and found.training is not None
+    original, tuned = 0.2 + 39 * 0.020, 0.2 + 39 * 0.020 / 1.5
+    assert found.gain.median == pytest.approx(original / tuned, rel=0.02)
+    assert found.training.defaults_step_ms == pytest.approx(1000 * original / 40, rel=0.03)
+    assert found.trial(PLAN, kind="verification").ratios == found.ratios
 
 
 @pytest.mark.parametrize(

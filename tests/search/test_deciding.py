@@ -7,7 +7,7 @@ from collections import Counter
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import Outcome
-from pipetune.search.budget import Budget, Part
+from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.deciding import Decision, decide
 from pipetune.search.meter import Meter
 from pipetune.search.pairs import pair
@@ -22,9 +22,9 @@ def plan(name: str) -> Plan:
 
 
 def decided(made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0) -> Decision:
-    meter = Meter(made, made.clock, budget=Budget(seconds, made.clock))
+    meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock))
     plans = [plan(name) for name in names]
-    return decide(plans, BASE, meter, draw=random.Random(seed), unit="input", part=Part.CONFIRMATION)
+    return decide(plans, BASE, meter, draw=random.Random(seed), unit="input", part=Part.VERIFICATION)
 
 
 def test_a_large_gain_is_accepted_at_the_first_look() -> None:
@@ -95,7 +95,7 @@ def test_a_failing_plan_leaves_and_the_others_go_on() -> None:
 def test_pairs_come_in_both_orders_from_a_kept_seed() -> None:
     def order(seed: int) -> list[str]:
         made = runner()
-        meter = Meter(made, made.clock, budget=Budget(10_000, made.clock))
+        meter = Meter(made, made.clock, budget=TimePlan(10_000, made.clock))
         pair(plan("a"), BASE, meter, count=20, seed=seed)
         return [key for _, key in made.windows][::2]
 

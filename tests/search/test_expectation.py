@@ -24,7 +24,7 @@ def expectation(
     expected: Expected | None, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0
 ) -> Expectation:
     """`shown`: what the window of each showed, by name, at the spread of a quiet machine."""
-    forecast = Forecast(expected, BASELINES, base="defaults")
+    forecast = Forecast(expected)
     made = Expectation(forecast, BASELINES["defaults"], Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
     for name, rate in (shown or {}).items():
         made.learn(Screened(next(one for one in LETTERS if one.rule == name), rate, cpu))
@@ -77,13 +77,21 @@ def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
     assert expectation(cheaper, shown={"a": 1.0}, cpu=2.0).of(A).mean == pytest.approx(math.log(2.0), abs=0.01)
 
 
-def test_a_window_far_from_what_is_expected_is_a_surprise_and_of_two_the_nearer_one_counts() -> None:
+def test_a_window_far_from_what_is_expected_is_a_surprise() -> None:
     made = expectation(expecting({"a@n1": 1.8}))
     assert not made.surprised_by(Screened(A, 1.6, 1.0)) and not made.surprised_by(Screened(B, 1.1, 1.0))
     assert made.surprised_by(Screened(B, 2.0, 1.0)) and made.surprised_by(Screened(A, 0.8, 1.0))
+
+
+def test_every_window_of_a_rewrite_counts_and_narrows_what_is_expected() -> None:
+    made = expectation(expecting({"a@n1": 1.0}))
+    deviations, means = [made.of(A).deviation], []
     for rate in (0.8, 1.7):
         made.learn(Screened(A, rate, 1.0))
-    assert made.screened[A.key].rate == 1.7
+        deviations.append(made.of(A).deviation)
+        means.append(made.of(A).mean)
+    assert means[0] < 0 < means[1] < math.log(1.7)
+    assert deviations[0] > deviations[1] > deviations[2]
 
 
 def test_the_spread_of_windows_is_learned_and_few_say_little() -> None:

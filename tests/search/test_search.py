@@ -10,9 +10,9 @@ from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Prediction, RunFailed
 from pipetune.core.session import RejectionReason
+from pipetune.core.time_plan import TimePlan
 from pipetune.search import summing_up
 from pipetune.search.baselines import choose_steps
-from pipetune.search.budget import Budget
 from pipetune.search.meter import Meter
 from pipetune.testing.runner import Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, quiet, rewrites, runner, shared
@@ -237,7 +237,7 @@ def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
     found = scene.run()
     assert found.chosen is None
     assert found.budget_too_small
-    assert "Nothing was decided in the 60 s" in found.why
+    assert "Nothing was decided within the 60 s" in found.why
     assert scene.seconds() < 1.05 * 60
     assert all(one.undecided for one in found.rejections), "there may be something to gain"
 
@@ -410,7 +410,7 @@ def test_what_spares_memory_stays_in_the_plan_of_nearly_every_run() -> None:
 )
 def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) -> None:
     made = runner(step_seconds=0.01, batch_seconds=0.02, epoch_steps=epoch, noise=Noise(spread=0.0))
-    meter = Meter(made, made.clock, budget=Budget(400, made.clock), window_seconds=1.0)
+    meter = Meter(made, made.clock, budget=TimePlan(400, made.clock), window_seconds=1.0)
     choose_steps(Plan("defaults"), meter, steps=None)
     assert meter.steps == steps
     meter.shorten("training", seconds=0.1)

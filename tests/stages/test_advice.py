@@ -16,6 +16,7 @@ from pipetune.capture.keras import FitConsumer, callback_list
 from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
 from pipetune.core.results import Window
+from pipetune.core.time_plan import TimePlan
 from pipetune.stages import advice
 from pipetune.stages.study import Study
 from tests.stages.test_graph_passes import study
@@ -32,6 +33,8 @@ def trained(**settings: Any) -> tuple[Study, Any]:
     one.runner.consumer = consumer
     one.subject = replace(one.subject, consumer=consumer)
     one.settings = replace(one.settings, **{"budget_seconds": 60.0, **settings})
+    one.journal.time_plan = TimePlan.of(one.settings)
+    one.time_plan.decide(verifies=False)
     return one, model
 
 

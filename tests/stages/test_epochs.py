@@ -16,6 +16,7 @@ from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import Measurement, Part, TimePlan
 from pipetune.journal import Journal, NullListener
 from pipetune.measure import epochs, machine
 from pipetune.pipelines import live
@@ -33,15 +34,20 @@ def study_of(dataset: Any, *others: tuple[Any, Consumption], quick: bool = True)
     use = Consumption(dataset, "train", "training", "Model.fit")
     made = Subject(live.read(dataset, name="train"), NoConsumer("alone"), use, tuple(subject(*one) for one in others))
     settings, here = Settings(trials=False, quick=quick), machine.read_machine()
-    journal = Journal(Session("", {}, machine=here, datasets=made.results()), settings, NullListener())
+    journal = Journal(Session("", {}, machine=here, datasets=made.results()), TimePlan.of(settings), NullListener())
     return Study(made, settings, here, journal)
 
 
 def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> tuple[RunDynamics, Session]:
     study = study_of(dataset)
-    monkeypatch.setattr(stage, "_QUICK_SECONDS", seconds)
-    found = stage.measure_epochs(study, take_profile(study))
-    return found, study.journal.session
+    monkeypatch.setattr(
+        stage, "EPOCHS", Measurement(Part.INFORMATION, 0.0, most=0.0, least=seconds / study.time_plan.scale)
+    )
+    stage.measure_epochs(study, take_profile(study))
+    session = study.journal.session
+    (result, *_) = session.datasets
+    assert result.course is not None
+    return result.course, session
 
 
 @pytest.mark.exhaustive
@@ -129,8 +135,8 @@ def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyP
     taken = Consumption(Dataset.range(10), "checked", "validation", "evaluate", wall_seconds=2.0, cpu_seconds=1.0)
     taken.whole_call = True
     study = study_of(Dataset.range(64).batch(4), (taken.dataset, taken), quick=False)
-    for name, seconds in (("_WITHOUT_TRIALS_SECONDS", 0.2), ("_OTHER_SECONDS", 0.05)):
-        monkeypatch.setattr(stage, name, seconds)
+    monkeypatch.setattr(stage, "EPOCHS", Measurement(Part.INFORMATION, 0.5, most=0.5))
+    monkeypatch.setattr(stage, "_OTHER_SECONDS", 0.05)
     monkeypatch.setattr("pipetune.stages.profiling._COST_SECONDS", 0.1)
     stage.measure_epochs(study, take_profile(study))
     train, checked = (result.cost for result in study.journal.session.datasets)
@@ -141,20 +147,23 @@ def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyP
 
 
 def test_epoch_of_one_element_has_no_drift(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, session = course_of(Dataset.range(4).batch(4), monkeypatch, seconds=0.2)
+    found, session = course_of(Dataset.range(4).batch(4), monkeypatch, seconds=0.4)
     assert found.steady_seconds is None and found.drift is None and found.epoch_elements == 1
     assert session.findings == ()
 
 
 def test_input_that_fails_during_run_leaves_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = study_of(Dataset.range(64).batch(4))
+    study = study_of(Dataset.range(64).batch(4), quick=False)
     profile = take_profile(study)
 
     def fail(*_: object, **__: object) -> None:
         raise RunFailed("it broke")
 
     monkeypatch.setattr(epochs, "run_epochs", fail)
-    assert stage.measure_epochs(study, profile).notes == ("The epochs could not be measured any further: it broke",)
+    stage.measure_epochs(study, profile)
+    (result,) = study.journal.session.datasets
+    assert result.course is not None
+    assert result.course.notes == ("The epochs could not be measured any further: it broke",)
 
 
 def test_empty_or_failing_dataset_fails_run() -> None:

@@ -18,6 +18,7 @@ from pipetune.core.profile import ConsumerProfile, Diagnosis, Profile, Verdict
 from pipetune.core.results import PARALLELISM, PassState
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import TimePlan
 from pipetune.journal import Journal, NullListener
 from pipetune.pipelines import live
 from pipetune.rewrites import propose_all
@@ -42,7 +43,13 @@ def study(dataset: Any, *, machine: Machine = MACHINE, failed: dict[str, str] | 
     use = Consumption(dataset, "train", "training", "a test")
     subject = Subject(live.read(dataset), NoConsumer("nobody trains"), use, ())
     settings = Settings(budget_seconds=10.0)
-    made = Study(subject, settings, machine, Journal(Session("0", {}), settings, NullListener()), failed=failed or {})
+    made = Study(
+        subject,
+        settings,
+        machine,
+        Journal(Session("0", {}), TimePlan.of(settings), NullListener()),
+        failed=failed or {},
+    )
     made.journal.update(datasets=subject.results())
     return made
 

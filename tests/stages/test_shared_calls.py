@@ -20,6 +20,7 @@ from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
+from pipetune.core.time_plan import TimePlan
 from pipetune.journal import Journal, NullListener
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import call_sites, live
@@ -82,7 +83,9 @@ def shared(
     mine, other = (live.read(use.dataset, name=use.name) for use in uses)
     subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
     settings = Settings(budget_seconds=10.0)
-    return SharedCallTrials(Study(subject, settings, MACHINE, Journal(Session("0", {}), settings, NullListener())))
+    return SharedCallTrials(
+        Study(subject, settings, MACHINE, Journal(Session("0", {}), TimePlan.of(settings), NullListener()))
+    )
 
 
 def test_speedup_is_measured_in_pairs_of_windows() -> None:
@@ -156,7 +159,9 @@ def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path)
     mine, other = (live.read(use.dataset, name=use.name) for use in uses)
     subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
     settings = Settings(budget_seconds=10.0)
-    journal = Journal(Session("0", {"directory": str(tmp_path)}, datasets=subject.results()), settings, NullListener())
+    journal = Journal(
+        Session("0", {"directory": str(tmp_path)}, datasets=subject.results()), TimePlan.of(settings), NullListener()
+    )
     study = Study(subject, settings, MACHINE, journal)
     edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     plan = Plan("tuned", (Rewrite("vectorize-map", "n1", Safety.EXACT, edits, ""),))

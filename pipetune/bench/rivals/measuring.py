@@ -17,9 +17,9 @@ from pipetune.core.benchmarks import Workload
 from pipetune.core.garbage import shortened_collections
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
+from pipetune.core.time_plan import SystemClock
 from pipetune.model.bottleneck import diagnose
 from pipetune.rewrites.rule import RuleContext
-from pipetune.search.runner import SystemClock
 from pipetune.stages import planning
 from pipetune.stages.files import measure_files
 from pipetune.stages.profiling import refine_costs, take_profile

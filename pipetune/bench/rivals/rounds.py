@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pipetune.bench import Say
 from pipetune.bench.rivals.contenders import Contenders
 from pipetune.core.results import RunFailed, Window
+from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.baselines import DEFAULTS
-from pipetune.search.budget import Budget, Part
 from pipetune.search.meter import Meter, Refused
-from pipetune.search.runner import Clock, Runner
+from pipetune.search.runner import Runner
 
 _ENDLESS_SECONDS = 1e6  # the rounds end the measuring, never a budget
 
@@ -43,7 +43,7 @@ def take_windows(
     meter = Meter(
         runner,
         clock,
-        budget=Budget(_ENDLESS_SECONDS, clock),
+        budget=TimePlan(_ENDLESS_SECONDS, clock),
         window_seconds=length.window_seconds,
         warmup_seconds=length.warmup_seconds,
     )

@@ -1,0 +1,112 @@
+"""The time plan: the parts are the whole, what is left over goes to later parts, and what informs comes last."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipetune.core.results import OutOfBudget
+from pipetune.core.settings import Settings
+from pipetune.core.time_plan import (
+    COMPARISON,
+    EPOCHS,
+    INFORMATION_BEFORE_PATCH,
+    OF_SIXTY,
+    STALL,
+    Part,
+    TimePlan,
+)
+from pipetune.testing.runner import FakeClock
+
+
+def plan(seconds: float = 60.0, **changes: bool) -> tuple[TimePlan, FakeClock]:
+    clock = FakeClock()
+    return TimePlan(seconds, clock, **changes), clock
+
+
+def test_the_parts_of_sixty_seconds_add_up_to_sixty() -> None:
+    assert sum(OF_SIXTY.values()) == pytest.approx(60.0)
+    assert [*OF_SIXTY, Part.INFORMATION] == list(Part)
+    assert plan()[0].ends(Part.VERIFICATION) == pytest.approx(60.0)
+
+
+def test_every_part_ends_in_proportion_to_the_budget() -> None:
+    ends = [plan(60.0)[0].ends(part) for part in OF_SIXTY]
+    assert ends == pytest.approx([10, 20, 38, 42, 50, 60])
+    assert [plan(120.0)[0].ends(part) for part in OF_SIXTY] == pytest.approx([2 * one for one in ends])
+
+
+def test_unspent_time_goes_to_later_parts_only() -> None:
+    budget, clock = plan()
+    clock.advance(5)
+    assert budget.left(Part.VERDICT) == pytest.approx(5)
+    assert budget.left(Part.SEARCH) == pytest.approx(33)  # 18 of its own, and 15 that the parts before have left
+    clock.advance(40)
+    assert budget.left(Part.SEARCH) == budget.left(Part.ABLATION) == 0
+    assert budget.left(Part.VERIFICATION) == pytest.approx(15)
+
+
+def test_what_was_begun_may_overrun_a_little() -> None:
+    budget, clock = plan(100)
+    clock.advance(16)
+    assert not budget.affords(Part.VERDICT, 2)
+    budget.require(Part.VERDICT, 2)
+    with pytest.raises(OutOfBudget, match="verdict"):
+        budget.require(Part.VERDICT, 7)
+
+
+def test_nothing_informs_before_the_decision_and_afterwards_what_is_left_is_for_it() -> None:
+    budget, clock = plan()
+    clock.advance(25)
+    assert budget.left(Part.INFORMATION) == 0
+    budget.decide(verifies=False)
+    assert budget.left(Part.INFORMATION) == pytest.approx(35)
+
+
+def test_what_informs_hardly_delays_a_patch_and_takes_nothing_from_its_verification() -> None:
+    budget, clock = plan()
+    clock.advance(25)
+    budget.decide(verifies=True)
+    assert budget.left(Part.INFORMATION) == pytest.approx(INFORMATION_BEFORE_PATCH)
+    clock.advance(14)
+    budget.decide(verifies=True)
+    assert budget.left(Part.INFORMATION) == pytest.approx(3)
+    assert budget.left(Part.VERIFICATION) == pytest.approx(21)
+
+
+def test_the_analysis_ends_soon_after_a_no() -> None:
+    budget, clock = plan()
+    clock.advance(8)
+    budget.end_within(5)
+    budget.decide(verifies=False)
+    assert budget.left(Part.INFORMATION) == budget.left(Part.VERIFICATION) == pytest.approx(5)
+
+
+def test_a_measurement_takes_its_share_up_to_its_most_and_never_more_than_is_left() -> None:
+    assert plan(60)[0].seconds_for(STALL) == pytest.approx(6)
+    assert plan(600)[0].seconds_for(STALL) == STALL.most
+    assert plan(1)[0].seconds_for(STALL) == STALL.least
+    budget, clock = plan()
+    clock.advance(7)
+    assert budget.seconds_for(STALL) == pytest.approx(3)
+    clock.advance(30)
+    assert budget.seconds_for(STALL) == STALL.least
+    assert budget.usual_seconds(COMPARISON) == pytest.approx(7.5)
+
+
+def test_a_quick_analysis_measures_for_a_fifth_of_the_time() -> None:
+    assert plan(quick=True)[0].seconds_for(STALL) == pytest.approx(6 / 5)
+
+
+def test_a_profile_reserves_nothing_for_a_decision() -> None:
+    budget, clock = plan(20, decides=False)
+    clock.advance(17)
+    assert budget.left(Part.VERDICT) == budget.left(Part.INFORMATION) == pytest.approx(3)
+    assert budget.seconds_for(EPOCHS) == pytest.approx(2)
+
+
+def test_another_process_goes_on_with_what_is_left() -> None:
+    clock = FakeClock()
+    budget = TimePlan.of(Settings(budget_seconds=60), clock, spent=45.0)
+    assert budget.left(Part.VERIFICATION) == pytest.approx(15)
+    budget.begin()
+    assert budget.left(Part.VERIFICATION) == pytest.approx(60)
