@@ -52,8 +52,9 @@ def make_dataset(files, samples):
     return dataset.map(prepare)
 
 
-def train_step(sample):
+def train_step(sample, weights):
     time.sleep(STEP_SECONDS)
+    weights.assign_add(1.0)  # stands for the weights of a model
     return int(sample[0])
 
 
@@ -65,12 +66,12 @@ def main():
     parser.add_argument("--samples", type=int, default=25, help="samples in each file")
     arguments = parser.parse_args()
 
-    dataset = make_dataset(arguments.files, arguments.samples)
+    dataset, weights = make_dataset(arguments.files, arguments.samples), tf.Variable(0.0)
     for epoch in range(arguments.epochs):
         started = time.perf_counter()
         steps = 0
         for sample in dataset:
-            train_step(sample)
+            train_step(sample, weights)
             steps += 1
             if steps == arguments.steps:
                 break

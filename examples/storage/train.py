@@ -46,10 +46,12 @@ def main():
         raise SystemExit(f"no data in {arguments.data}: run examples/storage/make_data.py first")
 
     dataset = training_dataset(arguments.data)
+    weights = tf.Variable(0.0)  # stands for those of a model
     for epoch in range(arguments.epochs):
         started, steps = time.perf_counter(), 0
         for _ in dataset:
             time.sleep(arguments.step_time / 1000)
+            weights.assign_add(1.0)
             steps += 1
             if steps == arguments.steps:
                 break

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
 from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.training_signs import TrainingSigns
 from pipetune.core.distribution import CapturedObject
 from pipetune.core.results import RunFailed, Window
 from pipetune.pipelines import call_sites
@@ -32,6 +35,8 @@ class Consumption:
     captured: tuple[CapturedObject, ...] = ()  # objects of this process that the function for the workers uses
     sharded_across_workers: bool = False  # a strategy distributes the dataset to the workers of a job
     call_path: call_sites.CallPath = ()  # the user's call stack where it is consumed
+    training_sign: str = ""  # what shows that it is trained on: "it changes trainable variables"; "" if nothing does
+    signs: TrainingSigns | None = None  # of a Python loop over it
     extra: dict[str, Any] = field(default_factory=dict)
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time
@@ -41,6 +46,25 @@ class Consumption:
     def name(self) -> str:
         """Name of the dataset: the user's variable, else its role."""
         return self.variable or self.role
+
+
+def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str:
+    """Returns one sentence on what is taken for training, and one on how to choose another dataset.
+
+    Args:
+        training: what is taken for training.
+        uses: every dataset that the script has consumed so far.
+    """
+    sign = f" ({training.training_sign})" if training.training_sign else ""
+    text = f"Training: {training.consumer_call} over {training.name}{_place(training)}{sign}."
+    others = [f"{one.name}{_place(one)}" for one in uses if one is not training and one.elements != 1]
+    if others:
+        text += f" Also consumed: {', '.join(dict.fromkeys(others))}; --dataset NAME analyzes another."
+    return text
+
+
+def _place(use: Consumption) -> str:
+    return f" at {os.path.basename(use.file)}:{use.line}" if use.file else ""
 
 
 class Stopwatch:

@@ -17,12 +17,12 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, coordinators, distributed_input, keras, loop_consumer, strategies
 from pipetune.capture.consumption import Consumption, Stopwatch, variable_name, whole_call_stopwatch
 from pipetune.capture.observed_iterators import (
-    TRAINING_ELEMENTS,
     AnyObservedIterator,
     ConsumableTypes,
     ObservedIterator,
 )
 from pipetune.capture.resume_detection import ResumeWatch
+from pipetune.capture.training_signs import FIRST_ELEMENTS, TrainingSigns
 from pipetune.core.results import ResumePoint
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow
@@ -228,13 +228,32 @@ class Hooks:
         iterator.__class__ = kind
         iterator._pipetune_hooks, iterator._pipetune_use, iterator._pipetune_dataset = self, use, dataset
         iterator._pipetune_distributed_input = handed
-        iterator._pipetune_trains_after = TRAINING_ELEMENTS if self.target_dataset in (None, use.name) else math.inf
+        iterator._pipetune_trains_after = FIRST_ELEMENTS if self.target_dataset in (None, use.name) else math.inf
         return iterator
 
-    def on_loop_training(self, use: Consumption, handed: distributed_input.DistributedInput | None) -> None:
-        """Begins training: a Python loop has taken enough elements (`TRAINING_ELEMENTS`) to count as training."""
+    def on_loop_elements(self, use: Consumption, handed: distributed_input.DistributedInput | None) -> float:
+        """Looks whether a Python loop trains, and begins training if it does.
+
+        A loop over the dataset that the user has asked for counts as training without being looked at. So does one of
+        several processes in lockstep: all must decide at the same element.
+
+        Returns:
+            How many elements the loop shall have taken when this is called again.
+        """
         if self.training_begun:
-            return
+            return math.inf
+        if self.target_dataset is None and not self.lockstep:
+            frame, _ = call_sites.user_frame(sys._getframe(1))
+            if use.signs is None:
+                use.signs = TrainingSigns(frame)
+            else:
+                use.training_sign = use.signs.describe(frame)
+            if not use.training_sign and not use.signs.waited_enough(use.elements):
+                return use.signs.next_look(use.elements)
+        self._on_loop_training(use, handed)
+        return math.inf
+
+    def _on_loop_training(self, use: Consumption, handed: distributed_input.DistributedInput | None) -> None:
         use.role, use.consumer_call, use.distributed_input = "training", "a Python loop", handed
         why = strategies.switching_obstacle(handed, in_step=self.lockstep)
         if why:
@@ -248,6 +267,9 @@ class Hooks:
     def begin_training(self, use: Consumption, consumer: consumption.Consumer) -> None:
         """Marks the start of training and calls the handler."""
         self.training_begun, self.distributed_input = True, use.distributed_input
+        for seen in self.uses:
+            if seen.signs is not None:
+                seen.signs.close()
         self._on_training(use, consumer)
 
     def record_use(self, dataset: Any, role: str, how: str) -> Consumption:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.capture.consumption import Consumption, Stopwatch
+from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.call_sites import inside_workflow, running_workflow
 from pipetune.pipelines.objects import RESOURCE_ATTRIBUTES
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from pipetune.capture.distributed_input import DistributedInput
     from pipetune.capture.hooks import Hooks
 
-
-TRAINING_ELEMENTS = 20
-"""Elements a Python loop must have taken before it counts as training; a loop that takes fewer is a preview."""
 
 _executing_eagerly = tf.executing_eagerly
 
@@ -44,7 +42,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
         if hooks.training_begun or not _executing_eagerly():
             return self._next_special(hooks)
         use = self._pipetune_use
-        if use.elements < TRAINING_ELEMENTS:
+        if use.elements < FIRST_ELEMENTS:
             if use.elements == 0:
                 hooks.on_iteration(use.dataset)
             with Stopwatch(use):
@@ -53,7 +51,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
             element = self._take()
         use.elements += 1
         if use.elements >= self._pipetune_trains_after:
-            hooks.on_loop_training(use, self._pipetune_distributed_input)
+            self._pipetune_trains_after = hooks.on_loop_elements(use, self._pipetune_distributed_input)
         return element
 
     def _next_special(self, hooks: Hooks) -> Any:

@@ -120,16 +120,24 @@ class DeviceSynchronizer:
 def training_variables() -> tuple[Any, ...]:
     """Returns some trainable variables of every device, smallest first; reading one waits for all queued steps."""
     found: dict[str, list[Any]] = {}
-    for candidate in live_objects():
-        kind = type(candidate)
-        own = issubclass(kind, tf.Variable) and not issubclass(kind, tensorflow_private.DistributedVariable)
-        if own and _readable(candidate):
-            found.setdefault(str(candidate.device), []).append(candidate)
+    for variable in readable_trainable_variables():
+        found.setdefault(str(variable.device), []).append(variable)
     return tuple(
         variable
         for of_device in found.values()
         for variable in sorted(of_device, key=lambda one: one.shape.num_elements() or 0)[:_VARIABLES_READ]
     )
+
+
+def readable_trainable_variables() -> list[Any]:
+    """Returns the trainable variables of the process that can be read; of distributed ones, those of each replica."""
+    found = []
+    for candidate in live_objects():
+        kind = type(candidate)
+        own = issubclass(kind, tf.Variable) and not issubclass(kind, tensorflow_private.DistributedVariable)
+        if own and _readable(candidate):
+            found.append(candidate)
+    return found
 
 
 def _readable(variable: Any) -> bool:

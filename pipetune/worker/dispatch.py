@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pipetune import workflow
 from pipetune.capture import consumption, hooks
+from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import (
     Job,
@@ -63,6 +64,13 @@ def run_job(job: Job, writer: MessageWriter) -> int:
             raise PipetuneError("Figures are measured by `python -m pipetune.bench`, not by a worker.")
 
 
+_NO_SIGN = (
+    "The loop that was analyzed changes no weights that pipetune can see (variables of TensorFlow, optimizers of "
+    "PyTorch, arrays of JAX). It was taken for training because nothing else trained before its "
+    f"{UNCERTAIN_ELEMENTS}th element; --dataset NAME analyzes another dataset."
+)
+
+
 def analyze(job: Job, writer: MessageWriter) -> int:
     """Runs the script to its first training step, analyzes its training pipeline and returns the exit code."""
     found = machine.read_machine(job.settings.device)  # a missing device has to fail before anything runs
@@ -75,6 +83,10 @@ def analyze(job: Job, writer: MessageWriter) -> int:
 
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
         journal.time_plan.begin()
+        if job.attempt == 1:
+            writer.send(LogLine(consumption.describe_training(use, seen.uses)))
+        if consumer.kind == "loop" and not (use.training_sign or job.settings.dataset or job.lockstep_role):
+            journal.update(notes=(*journal.session.notes, _NO_SIGN))
         journal.update(seconds={"capture": round(time.monotonic() - started, 3)})
         with open_study(job, writer, journal, use, consumer, seen) as study:
             note = lockstep.parameter_server_note(

@@ -13,7 +13,12 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.usefixtures("any_loop_trains"),
+    pytest.mark.tensorflow,
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.slow,
+]
 
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 

@@ -10,7 +10,12 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.usefixtures("any_loop_trains"),
+    pytest.mark.tensorflow,
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.slow,
+]
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption

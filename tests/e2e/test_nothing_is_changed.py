@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipetune.capture.training_signs import FIRST_ELEMENTS
 from tests.default_run import cases
 from tests.e2e.command import PRECIOUS, Done, pipetune
 from tests.files import trial
@@ -99,9 +100,10 @@ def test_variables_and_tables_are_restored(done: Done) -> None:
     assert measured(done)
     counts = [tuple(map(int, line.split()[1:])) for line in done.log.splitlines() if line.startswith("counts ")]
     assert all(steps == weights == iterations for steps, weights, iterations, _ in counts)
-    begun = [number for number, (steps, *_) in enumerate(counts) if steps == 21]
+    first = FIRST_ELEMENTS + 2  # the first step behind the look that showed training
+    begun = [number for number, (steps, *_) in enumerate(counts) if steps == first]
     assert len(begun) > 3, "each window begins where training had been found"
-    assert all(after[0] in (before[0] + 1, 21) for before, after in itertools.pairwise(counts))
+    assert all(after[0] in (before[0] + 1, first) for before, after in itertools.pairwise(counts))
     assert all(20 <= counts[number][3] < 2000 for number in begun), "what the pipeline had read by then"
 
 

@@ -1,0 +1,157 @@
+"""What shows that a Python loop trains, and what does not."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+import contextlib
+
+from pipetune.capture import consumption, hooks, training_signs
+from pipetune.capture.training_signs import FIRST_ELEMENTS, UNCERTAIN_ELEMENTS
+from pipetune.pipelines import call_sites
+
+
+def begun(script: Callable[[Any], None], *, count: int = 1000, wanted: str | None = None) -> tuple[int, str] | None:
+    """The element at which a loop over `count` elements is taken for training, and the sign; None if it is not."""
+    found: list[tuple[int, str]] = []
+
+    def on_training(use: consumption.Consumption, consumer: Any) -> None:
+        found.append((use.elements, use.training_sign))
+        raise consumption.ScriptStopped
+
+    with call_sites.Recorder(), hooks.Hooks(on_training, target_dataset=wanted):
+        dataset = tf.data.Dataset.range(count)
+        with contextlib.suppress(consumption.ScriptStopped):
+            script(dataset)
+    return found[0] if found else None
+
+
+def printing(dataset: Any) -> None:
+    total = 0
+    for element in dataset:
+        total += int(element)
+
+
+def evaluating(dataset: Any) -> None:
+    model, metric = tf.Variable([2.0]), keras.metrics.Mean()
+    for element in dataset:
+        metric.update_state(model * tf.cast(element, tf.float32))
+
+
+def by_gradients(dataset: Any) -> None:
+    weights, frozen = tf.Variable([2.0]), tf.Variable(tf.zeros([3]))
+    optimizer = keras.optimizers.SGD()
+
+    @tf.function
+    def step(element: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weights * tf.cast(element + 1, tf.float32) + tf.reduce_sum(frozen))
+        optimizer.apply_gradients([(tape.gradient(loss, weights), weights)])
+
+    for element in dataset:
+        step(element)
+
+
+def every_eighth_step(dataset: Any) -> None:
+    weights = tf.Variable([2.0])
+    for number, _ in enumerate(dataset):
+        if number % 8 == 7:
+            weights.assign_add([1.0])
+
+
+@pytest.mark.parametrize("script", [by_gradients, every_eighth_step])
+def test_loop_that_changes_trainable_variables_trains(script: Callable[[Any], None]) -> None:
+    found = begun(script)
+    assert found is not None
+    assert found[0] <= FIRST_ELEMENTS + 16 and found[1] == "it changes trainable variables"
+
+
+@pytest.mark.parametrize("script", [printing, evaluating])
+def test_loop_that_changes_nothing_does_not_train(script: Callable[[Any], None]) -> None:
+    assert begun(script) is None
+
+
+def test_loop_without_a_sign_is_taken_after_many_elements_and_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_signs, "UNCERTAIN_SECONDS", 0.0)
+    found = begun(printing)
+    assert found is not None and UNCERTAIN_ELEMENTS <= found[0] < UNCERTAIN_ELEMENTS + 64 and found[1] == ""
+    assert begun(printing, count=UNCERTAIN_ELEMENTS - 1) is None
+
+
+def test_loop_over_the_requested_dataset_is_not_questioned() -> None:
+    assert begun(printing, wanted="dataset") == (FIRST_ELEMENTS, "")
+
+
+def test_printing_loop_leaves_training_to_the_loop_after_it() -> None:
+    def script(dataset: Any) -> None:
+        printing(dataset.take(40))
+        by_gradients(dataset)
+
+    found = begun(script)
+    assert found is not None and found[1] == "it changes trainable variables"
+
+
+def test_pytorch_optimizer_that_steps_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for `torch.optim.optimizer`, whose global hooks are as in PyTorch 2."""
+    registered: dict[int, Callable[..., None]] = {}
+
+    def register(hook: Callable[..., None]) -> Any:
+        registered[id(hook)] = hook
+        return types.SimpleNamespace(remove=lambda: registered.pop(id(hook), None))
+
+    module = types.SimpleNamespace(register_optimizer_step_post_hook=register)
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", module)
+
+    def script(dataset: Any) -> None:
+        for _ in dataset:
+            for hook in list(registered.values()):
+                hook(None, (), {})
+
+    assert begun(script) == (FIRST_ELEMENTS + 1, "it calls torch.optim.Optimizer.step")
+    assert not registered
+
+
+def test_jax_arrays_that_an_iteration_carries_over_show_training() -> None:
+    jax = pytest.importorskip("jax")
+
+    @jax.jit
+    def step(state: Any, batch: Any) -> Any:
+        return {"weights": state["weights"] - 0.1 * batch}, batch.sum()
+
+    def training(dataset: Any) -> None:
+        state = {"weights": jax.numpy.ones(3)}
+        for element in dataset:
+            state, _loss = step(state, element.numpy())
+
+    def looking(dataset: Any) -> None:
+        total = jax.numpy.zeros(())
+        for element in dataset:
+            batch = jax.numpy.ones(3) * element.numpy()
+            total = total + batch.sum()
+
+    found = begun(training)
+    assert found == (FIRST_ELEMENTS + 1, "it updates state, which holds JAX arrays")
+    assert begun(looking) is None
+
+
+def test_names_that_a_loop_reads_before_it_stores_them_are_carried_over() -> None:
+    def carried(source: Iterator[int]) -> frozenset[str]:
+        state, fresh = 0, 0
+        for element in source:
+            fresh = element + 1
+            state = state + fresh
+            if element == 3:
+                frame = sys._getframe()
+                return training_signs._loop_carried(frame.f_code, frame.f_lasti)
+        raise AssertionError((state, fresh))
+
+    assert carried(iter(range(5))) == {"state"}
