@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -84,8 +85,8 @@ def tune(
 
     Args:
         dataset: any dataset, created before or after pipetune was imported.
-        step: called with each element (`step(x, y)` or `step(element)`); variables that it changes are restored.
-            Without it, the input is measured alone.
+        step: called with each element (`step(x, y)` or `step(element)`); TensorFlow and Keras variables that it
+            changes are restored. Without it, the input is measured alone.
         budget: seconds that the analysis may take.
         allow: consents in addition to the default, as for `--allow`.
         memory_limit: the most memory that a plan may use, in bytes; None: the available memory minus a margin.
@@ -94,6 +95,10 @@ def tune(
 
     Returns:
         The session, with the plan that was proven faster, or without one.
+
+    Warns:
+        UserWarning: before anything runs, if the step can change models, optimizers or arrays of PyTorch or JAX:
+            their state cannot be restored.
 
     Raises:
         TypeError: `dataset` is not a `tf.data.Dataset`, or `step` cannot be called.
@@ -121,7 +126,7 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
 
     Args:
         dataset: any dataset, created before or after pipetune was imported.
-        step: as in `tune`.
+        step: as in `tune`, with the same warning.
 
     Returns:
         The session, with the costs, and whether the input slows the step down.
@@ -186,6 +191,7 @@ def _study(
     dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
 ) -> Any:
     from pipetune.capture import consumption, loop_consumer
+    from pipetune.capture.step_state import unrestorable_state
     from pipetune.measure import machine
     from pipetune.measure.machine import detect_resources
     from pipetune.pipelines import live, resume_points
@@ -195,6 +201,13 @@ def _study(
     require_dataset(dataset, caller=caller)
     if step is not None and not callable(step):
         raise TypeError(f"step must be a function that is called with each element, not a {type(step).__name__}.")
+    kept = unrestorable_state(step) if step is not None else []
+    changed = (
+        f"The step can change {', '.join(kept)}, which pipetune cannot restore: the training steps that it measures "
+        "stay in these objects. Pass a step that works on copies of them."
+    )
+    if kept:
+        warnings.warn(changed, stacklevel=3)
     consumer: consumption.Consumer = (
         loop_consumer.StepConsumer(step)
         if step is not None
@@ -207,7 +220,8 @@ def _study(
         "seed": settings.seed,
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
-    journal = Journal(Session(VERSION, command=command, machine=here), TimePlan.of(settings), listener)
+    session = Session(VERSION, command=command, machine=here, notes=(changed,) if kept else ())
+    journal = Journal(session, TimePlan.of(settings), listener)
     source = live.read(dataset)
     subject = Subject(source, consumer, use, resuming=tuple(resume_points.find(source)))
     return Study(subject, settings, here, journal)

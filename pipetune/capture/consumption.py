@@ -63,6 +63,29 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
     return text
 
 
+SLOW_START_SECONDS = 20.0
+"""Time before the first training step from which on it is worth a word. By judgement: a third of the default budget,
+and each of the two verification processes takes it again."""
+
+
+def describe_start(seconds: float, uses: Sequence[Consumption]) -> str:
+    """Returns a sentence on what the script did before its first training step; "" if that was soon.
+
+    Args:
+        seconds: from the start of the script to its first training step.
+        uses: every dataset that the script has consumed so far.
+    """
+    if seconds < SLOW_START_SECONDS:
+        return ""
+    long = sorted((one for one in uses if one.wall_seconds >= 0.1 * seconds), key=lambda one: -one.wall_seconds)
+    parts = [f"{one.wall_seconds:.0f} s in {one.consumer_call} over {one.name}{_place(one)}" for one in long]
+    rest = seconds - sum(one.wall_seconds for one in long)
+    if parts and rest >= 1:
+        parts.append(f"{rest:.0f} s outside datasets")
+    causes = f": {', '.join(parts)}" if parts else ", none of it a tenth in one dataset"
+    return f"The first training step came after {seconds:.0f} s{causes}."
+
+
 def _place(use: Consumption) -> str:
     return f" at {os.path.basename(use.file)}:{use.line}" if use.file else ""
 

@@ -254,13 +254,14 @@ class DatasetCost:
     element_wall_seconds: float | None = None  # of the input alone, consumed as fast as it delivers
     element_cpu_seconds: float | None = None
     epoch_elements: int | None = None
+    first_wall_seconds: float = 0.0  # until the first element of a pass: what `skip` drops is computed all the same
 
     @property
     def epoch_wall_seconds(self) -> float | None:
         """Seconds for one pass over the dataset alone."""
         if self.element_wall_seconds is None or self.epoch_elements is None:
             return None
-        return self.element_wall_seconds * self.epoch_elements
+        return self.first_wall_seconds + self.element_wall_seconds * self.epoch_elements
 
 
 class PassState(enum.StrEnum):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Finding, Profile
 from pipetune.core.results import DatasetCost, RunDynamics, RunFailed
+from pipetune.core.session import DatasetResult
 from pipetune.core.time_plan import EPOCHS, SystemClock
 from pipetune.measure import epochs
 from pipetune.search.course import (
@@ -37,6 +39,7 @@ _FILL_SHARE = 0.3  # share of the time to measure the shuffle fill
 _CACHE_SHARE = 0.1  # of the memory limit, for a second copy of a cache
 _FRESH_ITERATORS = 3  # fresh iterators, where no epoch ended
 _OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5  # for each of the script's other datasets, and for all of them
+_VALIDATION_SHARE = 0.05  # of an epoch of training and validation, from which on its input is worth tuning
 _PAUSE_SHARE, _LONG_PAUSE_SECONDS = 0.05, 0.15  # share of an epoch; every new iterator takes a few milliseconds
 
 
@@ -73,6 +76,8 @@ def measure_epochs(study: Study, profile: Profile) -> None:
         journal.update_dataset(course=course)
         _store_costs(study, profile, course)
         found = tuple(findings(study.subject.source.pipeline, profile, course))
+        if journal.studies_training:
+            found += tuple(validation_findings(journal.session.datasets, profile))
         if found:
             journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
 
@@ -217,6 +222,8 @@ def _store_costs(study: Study, profile: Profile, course: RunDynamics) -> None:
     uses = [(study.subject.source, study.subject.use), *study.subject.other_datasets]
     for index, (source, use) in enumerate(uses):
         known = source.pipeline.output.cardinality
+        if use.role == "validation" and use.steps_per_epoch:
+            known = use.steps_per_epoch
         cost = DatasetCost(
             taken_wall_seconds=use.wall_seconds,
             taken_cpu_seconds=use.cpu_seconds,
@@ -246,8 +253,47 @@ def _with_input_cost(dataset: object, cost: DatasetCost) -> DatasetCost:
     except RunFailed:
         return cost
     return replace(
-        cost, element_wall_seconds=window.step_seconds, element_cpu_seconds=window.cpu_seconds / window.steps
+        cost,
+        element_wall_seconds=window.step_seconds,
+        element_cpu_seconds=window.cpu_seconds / window.steps,
+        first_wall_seconds=max(0.0, window.first_seconds - window.step_seconds),
     )
+
+
+def validation_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
+    """Returns warnings about validation data whose input takes much of each epoch.
+
+    Args:
+        results: of all datasets with their costs, the one trained on first.
+        profile: of the dataset trained on.
+    """
+    found = []
+    training = results[0].cost
+    step = profile.consumer.real_seconds
+    if training is None or not step or not training.epoch_elements:
+        return []
+    epoch = step * training.epoch_elements
+    for result in results[1:]:
+        taken = result.cost.epoch_wall_seconds if result.cost else None
+        if result.role != "validation" or not taken:
+            continue
+        share = taken / (epoch + taken)
+        if share < _VALIDATION_SHARE:
+            continue
+        skips = any(node.op == "skip" for node in result.pipeline.nodes)
+        name = result.pipeline.name
+        found.append(
+            Finding(
+                "validation-input",
+                f"The input of validation takes at least {100 * share:.0f} % of an epoch of training and validation: "
+                f"{taken:.2g} s of {epoch + taken:.2g} s.",
+                f"--dataset {name} analyzes it."
+                + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),
+                result.file or None,
+                result.line or None,
+            )
+        )
+    return found
 
 
 def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[Finding]:

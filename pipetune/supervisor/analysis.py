@@ -26,6 +26,7 @@ from pipetune.supervisor.session_ending import with_earlier_trials, with_ending,
 from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
 
 _SCRIPT_FAILED = 3  # exit code
+_SLOW_START_SECONDS = 20.0  # the way of a process to its first training step from which on it is announced
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
 
 
@@ -163,6 +164,12 @@ class _Run:
         from pipetune.supervisor import verification  # imports SciPy (0.5 s): only if there is a patch
 
         begun = time.monotonic()
+        to_first_step = self._session.seconds.get("capture", 0.0)
+        if to_first_step >= _SLOW_START_SECONDS:
+            self._screen.say(
+                "The patch is measured next, in two new processes that first run the script to its first training "
+                f"step: about {to_first_step:.0f} s, which do not count towards --budget."
+            )
         session_file.save(self._session, self._private)
         settings = self._request.settings
         processes = settings.workers + (settings.parameter_servers + 1 if settings.parameter_servers else 0)

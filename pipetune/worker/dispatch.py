@@ -83,11 +83,15 @@ def analyze(job: Job, writer: MessageWriter) -> int:
 
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
         journal.time_plan.begin()
+        seconds = time.monotonic() - started
+        slow_start = consumption.describe_start(seconds, seen.uses)
         if job.attempt == 1:
-            writer.send(LogLine(consumption.describe_training(use, seen.uses)))
+            writer.send(LogLine(f"{consumption.describe_training(use, seen.uses)} {slow_start}".rstrip()))
+        if slow_start:
+            journal.update(notes=(*journal.session.notes, slow_start))
         if consumer.kind == "loop" and not (use.training_sign or job.settings.dataset or job.lockstep_role):
             journal.update(notes=(*journal.session.notes, _NO_SIGN))
-        journal.update(seconds={"capture": round(time.monotonic() - started, 3)})
+        journal.update(seconds={"capture": round(seconds, 3)})
         with open_study(job, writer, journal, use, consumer, seen) as study:
             note = lockstep.parameter_server_note(
                 job.settings, use.distributed_input.handover() if use.distributed_input else None, cores=study.cores
