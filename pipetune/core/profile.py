@@ -240,13 +240,23 @@ class Profile:
         return next((operator for operator in self.operators if operator.node == node), None)
 
 
-class Verdict(enum.StrEnum):
-    """Whether the input slows training down (thresholds of XProf's input-pipeline analyzer: 5 %, 20 %)."""
+LEAST_POSSIBLE_GAIN = 1.05
+"""A speedup of training that is worth a search; by judgement: a patch must gain 3 % with its whole interval."""
 
-    INPUT_BOUND = "input-bound"
-    BALANCED = "balanced"
-    NOT_INPUT_BOUND = "not-input-bound"
-    UNDETERMINED = "undetermined"
+NOT_BOUND_BELOW = 1 - 1 / LEAST_POSSIBLE_GAIN
+"""Share of a step spent waiting that, removed whole, gives `LEAST_POSSIBLE_GAIN`."""
+
+INPUT_BOUND_ABOVE = 0.20
+"""Share of a step spent waiting above which the input is at fault (XProf's input-pipeline analyzer)."""
+
+
+class Verdict(enum.StrEnum):
+    """Whether the input slows training down, as far as the interval of the wait decides what to do next."""
+
+    INPUT_BOUND = "input-bound"  # a better input gains something for certain, and may gain much
+    BALANCED = "balanced"  # a better input can gain little
+    NOT_INPUT_BOUND = "not-input-bound"  # a better input cannot gain `LEAST_POSSIBLE_GAIN`
+    UNDETERMINED = "undetermined"  # it may gain much, or nothing
 
 
 class Cause(enum.StrEnum):

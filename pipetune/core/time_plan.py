@@ -61,6 +61,9 @@ GRACE = 0.05
 INFORMATION_BEFORE_PATCH = 6.0
 """Of 60 seconds: what may be measured for information while a proven plan waits to be verified."""
 
+LITTLE_TO_GAIN_SECONDS = 20.0
+"""Of 60 seconds: what the search may take where the wait is too short for a better input to gain much."""
+
 AFTER_NO_SECONDS = 5.0
 """What may be measured for information after the verdict that nothing can be gained."""
 
@@ -118,6 +121,7 @@ class TimePlan:
         self.scale = _QUICK if quick else 1.0  # of the usual time of a measurement
         self._information_ends = 0.0  # nothing only informs before the decision
         self._last = seconds
+        self._search_ends = seconds
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock | None = None, *, spent: float = 0.0) -> TimePlan:
@@ -146,7 +150,8 @@ class TimePlan:
             return min(self._last, self._information_ends)
         parts = list(OF_SIXTY)
         share = sum(OF_SIXTY[one] for one in parts[: parts.index(part) + 1]) / sum(OF_SIXTY.values())
-        return min(self._last, share * self.seconds)
+        searches = part in (Part.SEARCH, Part.ABLATION, Part.EXTENSION)
+        return min(self._last, share * self.seconds, self._search_ends if searches else self.seconds)
 
     def left(self, part: Part) -> float:
         """Returns the seconds that `part` still has; never below zero."""
@@ -183,6 +188,10 @@ class TimePlan:
         """
         short = self.spent() + INFORMATION_BEFORE_PATCH / sum(OF_SIXTY.values()) * self.seconds
         self._information_ends = min(short, self.ends(Part.ABLATION)) if verifies else self.seconds
+
+    def shorten_search(self) -> None:
+        """Little can be gained: the search, which begins now, takes `LITTLE_TO_GAIN_SECONDS` of 60 at most."""
+        self._search_ends = self.spent() + LITTLE_TO_GAIN_SECONDS / sum(OF_SIXTY.values()) * self.seconds
 
     def end_within(self, seconds: float) -> None:
         """Ends the analysis `seconds` from now at the latest."""

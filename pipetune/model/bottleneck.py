@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import Cause, Diagnosis, Profile, Verdict
+from pipetune.core.profile import INPUT_BOUND_ABOVE, NOT_BOUND_BELOW, Cause, Diagnosis, Profile, Verdict
 from pipetune.core.results import Interval, Scenario
 from pipetune.core.settings import Settings
 from pipetune.model.delivery import output_buffer, step_seconds, sufficient_buffer
@@ -103,21 +103,19 @@ def _last_prefetch(pipeline: Pipeline) -> str | None:
     return next((node.id for node in reversed(pipeline.nodes) if node.op == "prefetch"), None)
 
 
-NOT_BOUND_BELOW = 0.05  # share of a step, by judgement: higher would hide waits worth removing, lower needs more steps
-INPUT_BOUND_ABOVE = 0.20  # share of a step, by judgement; lower: minor waits count as input-bound; between: balanced
-
-
 def verdict_of(share: Interval | None) -> Verdict:
-    """Returns the verdict for the waiting share of a step: undetermined unless the interval lies within one range."""
+    """Returns the verdict for the waiting share of a step, from the possible gain if the wait were gone.
+
+    Where input and model share processors this includes the CPU time of the input: the step without a wait is measured
+    on one repeated batch. The thresholds are those of `core.profile`.
+    """
     if share is None:
         return Verdict.UNDETERMINED
     if share.high < NOT_BOUND_BELOW:
         return Verdict.NOT_INPUT_BOUND
-    if share.low > INPUT_BOUND_ABOVE:
-        return Verdict.INPUT_BOUND
-    if share.low >= NOT_BOUND_BELOW and share.high <= INPUT_BOUND_ABOVE:
+    if share.high <= INPUT_BOUND_ABOVE:
         return Verdict.BALANCED
-    return Verdict.UNDETERMINED
+    return Verdict.INPUT_BOUND if share.low >= NOT_BOUND_BELOW else Verdict.UNDETERMINED
 
 
 def diagnose(pipeline: Pipeline, profile: Profile, machine: Machine, settings: Settings) -> Diagnosis:

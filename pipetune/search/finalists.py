@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Outcome, Trial
+from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import Part
 from pipetune.search.composing import Composer, structural
 from pipetune.search.deciding import Decision
@@ -15,10 +16,12 @@ from pipetune.search.forecast import Forecast
 from pipetune.search.kit import SearchContext
 from pipetune.search.outdone import find_outdone
 from pipetune.search.screening import Screener
-from pipetune.search.statistics import LOOKS
+from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS
 
 MOST_WINDOWS = 3
 """Screening windows of one rewrite; by judgement: what is worth more of them is worth a race."""
+
+NOT_PROMISING = f"not predicted to gain {ACCEPT_ABOVE - 1:.0%}, and training waits little; it was not run"
 
 
 @dataclass
@@ -35,6 +38,8 @@ class Finalists:
     rewrites: list[Rewrite]
     trials: list[Trial]
     proven_alone: Collection[str] = ()
+    only_promising: bool = False  # whether what the model does not expect to gain is left out
+    unpromising: dict[str, tuple[RejectionReason, str]] = field(default_factory=dict)  # by key, what was left out so
     raced: dict[str, Trial | None] = field(default_factory=dict)  # by key; None where the race was not begun
     racing: str = ""  # key of the one rewrite more in the race now
 
@@ -44,7 +49,16 @@ class Finalists:
         order = structural(self.rewrites)
         order.sort(key=lambda rewrite: forecast.promise(composer.plan([rewrite])), reverse=True)
         shares = kit.meter.runner.shares_processors
-        self._skip(order, dict(_losing(order, kit.base, forecast, composer=composer, shares_processors=shares)))
+        skipped = dict(_losing(order, kit.base, forecast, composer=composer, shares_processors=shares))
+        self._skip(order, skipped)
+        if self.only_promising:
+            idle = [one for one in self.rewrites if not self._is_promising(one)]
+            self.unpromising = {one.key: (RejectionReason.NOT_EXPECTED, NOT_PROMISING) for one in idle}
+            self.rewrites = [one for one in self.rewrites if one not in idle]
+
+    def _is_promising(self, rewrite: Rewrite) -> bool:
+        predicted = self.expectation.of(rewrite).predicted
+        return predicted is not None and predicted >= WORTH
 
     def screen(self, part: Part, plan: Plan | None = None) -> bool:
         """One short window of each rewrite alone that had none, while `part` has time for the first look of a race too.

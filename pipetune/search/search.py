@@ -43,6 +43,7 @@ def search(
     failed: Mapping[str, str] | None = None,
     conflict: Conflict = no_conflict,
     proven_alone: Collection[str] = (),
+    only_promising: bool = False,
 ) -> SearchResult:
     """Find the plan that is proven faster than `baselines["defaults"]`, smallest first, or none.
 
@@ -62,6 +63,7 @@ def search(
         failed: keys of plans that ended a worker before, with the reason; they fail without being run.
         conflict: why rewrites, each legal alone, must not stand in one plan.
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
+        only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
     """
     clock = clock or SystemClock()
     budget = budget or TimePlan.of(settings, clock)
@@ -90,6 +92,7 @@ def search(
         candidates, kit, baselines=baselines, settings=settings, expected=expected, proven_alone=proven_alone
     )
     session.sort_by_consent(randomness_fixed=randomness_fixed)
+    session.finalists.only_promising = only_promising
     return session.run()
 
 

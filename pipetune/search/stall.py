@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipetune.core.profile import NOT_BOUND_BELOW
 from pipetune.core.results import Interval, Window
 from pipetune.core.time_plan import Clock
 from pipetune.search.statistics import ratio_interval
@@ -20,9 +21,6 @@ ROUNDS = (4, 8, 16)
 
 _FEWEST_STEPS = 5
 _SLOW_STEPS = 2  # in a window where two pairs of `_FEWEST_STEPS` do not fit into the time
-
-THRESHOLDS = (0.05, 0.20)
-"""Shares of a step between not input-bound, balanced and input-bound (XProf's input-pipeline analyzer)."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def measure_stall(
     window_seconds: float = 0.7,
     most_steps: int = 500,
 ) -> Stall:
-    """Measures pairs of windows, in random order, until the share lies clear of the thresholds or time is up.
+    """Measures pairs of windows, in random order, until it is clear whether a gain is possible, or time is up.
 
     Args:
         real: runs that many steps on the input as written.
@@ -81,7 +79,7 @@ def measure_stall(
                 reals.append(real(count))
             longest = max(longest, clock.now() - before)
         share = share_of([one.step_seconds for one in reals], [one.step_seconds for one in bounds])
-        if len(reals) < look or all(share.high < edge or share.low > edge for edge in THRESHOLDS):
+        if len(reals) < look or share.high < NOT_BOUND_BELOW or share.low >= NOT_BOUND_BELOW:
             break
     return Stall(
         real_seconds=statistics.median(window.step_seconds for window in reals),

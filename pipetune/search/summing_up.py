@@ -49,7 +49,7 @@ def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why
         known.chosen,
         trials,
         finalists=known.finalists,
-        known={**known.left_inside, **known.kit.gate.blamed},
+        known={**known.finalists.unpromising, **known.left_inside, **known.kit.gate.blamed},
         gains=known.gains,
         asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
         over="the search ended" if known.ended_early else "the time was up",

@@ -93,6 +93,9 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     proposed, silences = propose_all(context)
     candidates = [rewrite for rewrite in proposed if rewrite.rule not in study.settings.without]
     variants = baselines_of(study)
+    little = diagnosis.verdict is Verdict.BALANCED and not study.settings.force
+    if little:
+        study.time_plan.shorten_search()
     with study.journal.phase("trials", "measuring the baselines"):
         study.journal.update_dataset(silences=tuple(silences))
         earlier = study.journal.session.trials
@@ -108,6 +111,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             expected=lambda plan: _predict(study, profile, plan),
             failed=study.failed,
             conflict=lambda rewrites: find_conflict(context, rewrites),
+            only_promising=little,
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
         store_autotuned(study, variants)

@@ -45,6 +45,14 @@ def test_unspent_time_goes_to_later_parts_only() -> None:
     assert budget.left(Part.VERIFICATION) == pytest.approx(15)
 
 
+def test_a_search_with_little_to_gain_is_short_and_leaves_time_to_verify() -> None:
+    budget, clock = plan()
+    clock.advance(12)
+    budget.shorten_search()
+    assert [budget.left(part) for part in (Part.SEARCH, Part.ABLATION, Part.EXTENSION)] == pytest.approx([20, 20, 20])
+    assert budget.left(Part.VERIFICATION) == pytest.approx(48)
+
+
 def test_what_was_begun_may_overrun_a_little() -> None:
     budget, clock = plan(100)
     clock.advance(16)

@@ -27,15 +27,16 @@ def share(low: float, high: float) -> Interval:
         (0.00, 0.04, Verdict.NOT_INPUT_BOUND),
         (0.06, 0.19, Verdict.BALANCED),
         (0.21, 0.60, Verdict.INPUT_BOUND),
-        (0.02, 0.08, Verdict.UNDETERMINED),
-        (0.15, 0.30, Verdict.UNDETERMINED),
+        (0.02, 0.08, Verdict.BALANCED),
+        (0.15, 0.30, Verdict.INPUT_BOUND),
         (0.01, 0.50, Verdict.UNDETERMINED),
         (0.05, 0.20, Verdict.BALANCED),
-        (0.00, 0.05, Verdict.UNDETERMINED),
-        (0.20, 0.30, Verdict.UNDETERMINED),
+        (0.00, 0.05, Verdict.BALANCED),
     ],
 )
-def test_verdict_requires_whole_interval_on_one_side(low: float, high: float, verdict: Verdict) -> None:
+def test_verdict_is_undetermined_only_where_it_decides_nothing(
+    low: float, high: float, verdict: Verdict
+) -> None:
     assert verdict_of(share(low, high)) is verdict
 
 

@@ -73,6 +73,7 @@ class Scene:
     conflict: Callable[[Sequence[Rewrite]], str] = lambda rewrites: ""
     expected: Expected | None = None
     proven_alone: frozenset[str] = frozenset()
+    only_promising: bool = False
     events: list[tuple[str, object]] = field(default_factory=list)
     tried_at: list[tuple[str, float]] = field(default_factory=list)  # plan key and seconds of the budget
 
@@ -96,6 +97,7 @@ class Scene:
             conflict=self.conflict,
             expected=self.expected,
             proven_alone=self.proven_alone,
+            only_promising=self.only_promising,
         )
 
     def notify(self, event: str, /, **details: object) -> None:

@@ -68,6 +68,18 @@ def test_only_what_is_expected_to_add_3_percent_is_joined() -> None:
     assert set(reasons(found).values()) <= {RejectionReason.NOT_EXPECTED, RejectionReason.NOT_FASTER}
 
 
+def test_only_what_is_predicted_to_gain_is_tried_where_little_can_be_gained() -> None:
+    expected = expecting({"a@n1": 1.2, "b@n1": 1.01})
+    made = runner({"a@n1": 1.2, "c@n1": 1.5})
+    found = Scene(rewrites("abc"), made, expected=expected, only_promising=True).run()
+    assert names(found.chosen) == ["a"] and {key for _, key in made.windows} <= {"defaults", "off", "autotune", "a@n1"}
+    assert reasons(found) == {"b": RejectionReason.NOT_EXPECTED, "c": RejectionReason.NOT_EXPECTED}
+
+    cannot_tell = expecting({}, why="map runs Python")
+    found = Scene(rewrites("abc"), runner({"a@n1": 1.2}), expected=cannot_tell, only_promising=True).run()
+    assert found.chosen is None and not found.budget_too_small
+
+
 def test_what_the_model_does_not_expect_is_added_where_windows_show_it() -> None:
     truth = {"a@n1": 1.5, "b@n1": 1.4}
     found = Scene(rewrites("abc"), runner(truth), expected=expecting({"a@n1": 1.5})).run()
